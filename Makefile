@@ -1,0 +1,49 @@
+# Every target sets itself up in .venv; a bare machine needs python3 (3.11 or later) and make.
+PYTHON ?= python3
+JOBS ?= 2
+BIN := .venv/bin
+STAMP := .venv/.stamp
+BENCH ?= $(sort $(wildcard bench/bench_*.py))
+
+# pip applies -c to what it installs; the two variables pin covey's isolated build too (older and newer pip).
+PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(BIN)/pip
+
+.DEFAULT_GOAL := help
+.PHONY: help install test test-fast lint format bench clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) install -q -c constraints.txt -e '.[dev]'
+	@touch $@
+
+install: $(STAMP) ## Install covey and its tools into .venv (PYTHON=python3.12 to choose)
+
+# One thread per worker: threads inside an operation on small tensors cost more than they give.
+test test-fast: export OMP_NUM_THREADS := 1
+
+test: $(STAMP) ## Run all tests, on two cores (JOBS=n to change)
+	$(BIN)/pytest -n $(JOBS) --dist worksteal
+
+test-fast: $(STAMP) ## Run the tests that are not marked slow
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m 'not slow'
+
+lint: $(STAMP) ## Check style, format, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## Sort imports, mend what ruff can, format
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## Run the benchmarks (BENCH=bench/bench_x.py for one)
+	@test -n "$(BENCH)" || { echo "no bench/bench_*.py to run" >&2; exit 1; }
+	@set -e; for script in $(BENCH); do echo "== $$script"; $(BIN)/python "$$script"; done
+
+clean: ## Remove caches and build artefacts (.venv and runs/ stay)
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -path ./.venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Grouping, combine and server step: the three parts of aggregation."""

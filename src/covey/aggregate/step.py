@@ -1,0 +1,47 @@
+"""What the server does with a combined update. An update is a step, so its negative is the gradient."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..core import Drawer, Fields
+from ..mechanism import ServerStep
+
+
+@dataclass(frozen=True)
+class Add(ServerStep):
+    """Apply the update, scaled; 1 is FedAvg."""
+
+    rate: float = 1.0
+    name: str = "server step"
+
+    def step(self, memory: Drawer, params: Fields, update: Fields) -> tuple[Drawer, Fields]:
+        return memory, {**params, **{k: params[k] + self.rate * d for k, d in update.items()}}
+
+
+@dataclass(frozen=True)
+class Adam(ServerStep):
+    """Dense Adam on the server (FedOpt): rows that nobody touched keep moving by their momentum."""
+
+    lr: float = 0.001
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    name: str = "server step"
+
+    def step(self, memory: Drawer, params: Fields, update: Fields) -> tuple[Drawer, Fields]:
+        memory, params = dict(memory), dict(params)
+        for name, d in update.items():
+            m, v = (_tensor(memory.get(f"{name}/{k}"), d) for k in "mv")
+            t = int(memory[f"{name}/t"]) + 1 if f"{name}/t" in memory else 1  # type: ignore[arg-type]
+            m = self.beta1 * m - (1 - self.beta1) * d
+            v = self.beta2 * v + (1 - self.beta2) * d * d
+            size = (v / (1 - self.beta2**t)).sqrt() + self.eps
+            params[name] = params[name] - self.lr * (m / (1 - self.beta1**t)) / size
+            memory |= {f"{name}/m": m, f"{name}/v": v, f"{name}/t": torch.tensor(t)}
+        return memory, params
+
+
+def _tensor(value: object, like: Tensor) -> Tensor:
+    return value if isinstance(value, Tensor) else torch.zeros_like(like)

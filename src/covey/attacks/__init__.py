@@ -1,0 +1,1 @@
+"""Malicious clients, one file per idea."""

@@ -1,0 +1,123 @@
+"""Clients of like size side by side: padded blocks that stay in cache, whatever the chunk.
+
+A client's padded sizes depend on itself alone and a block holds at least two clients, so its
+result has the same bits whoever shares the block (matrix kernels for a batch of one round
+differently; a lone client is paired with itself and the double is dropped).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .core import Ragged
+from .examples import Batch, Examples, LocalRows, local_rows, merge, pad_lengths
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How much is held at once. `block_rows` item rows per block: cache-sized on a CPU, large on a GPU."""
+
+    device: str = "cpu"
+    chunk: int = 0  # clients drawn and uploaded together; 0: by the memory budget
+    block_rows: int = 0  # 0: 8,192 on the CPU, 2,000,000 on CUDA
+    memory_mb: int = 512  # budget of a chunk's uploads
+
+    def rows_per_block(self) -> int:
+        return self.block_rows or (8192 if self.device == "cpu" else 2_000_000)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The examples of a chunk of clients, laid out for training."""
+
+    examples: Examples
+    local: LocalRows | None  # None: clients hold whole tables, row number = item id
+    n_items: int
+    batch: int  # 0: all examples in one step
+
+    @classmethod
+    def of(cls, examples: Examples, n_items: int, *, whole: bool, pointwise: bool, batch: int) -> "Work":
+        local = local_rows(examples, n_items)
+        if pointwise and not batch:
+            examples = merge(examples, local)
+            local = LocalRows(local.items, local.items.place)
+        return cls(examples, None if whole else local, n_items, batch)
+
+    def rows_of(self, pick: Tensor) -> tuple[Ragged, Tensor]:
+        """Catalogue ids of the rows of some clients, and where those rows stand in the chunk's flat list."""
+        if self.local is None:
+            many = torch.arange(self.n_items, device=pick.device).repeat(len(pick))
+            ids = Ragged(many, torch.arange(len(pick) + 1, device=pick.device) * self.n_items)
+            return ids, many + pick.repeat_interleave(self.n_items) * self.n_items
+        index = self.local.items.like(torch.arange(len(self.local.items.values), device=pick.device)).take(pick)
+        return index.like(self.local.items.values[index.values]), index.values
+
+    def row_items(self) -> Ragged:
+        """Catalogue ids of the rows of all clients, laid out flat."""
+        if self.local is not None:
+            return self.local.items
+        return self.rows_of(torch.arange(len(self.examples.items), device=self.examples.label.device))[0]
+
+
+@dataclass(frozen=True)
+class Block:
+    pick: Tensor  # rows of the chunk, the double of a lone client included
+    real: int  # how many of them count
+    n_rows: int  # padded
+    n_examples: int  # padded, of one epoch
+    steps: int  # per epoch
+
+
+def plan(work: Work, budget_rows: int, extra_rows: Callable[[int], int]) -> Iterator[Block]:
+    """Blocks of clients with equal padded sizes, in a fixed order."""
+    n_C = work.examples.items.lengths
+    if work.batch:
+        steps_C = ((n_C + work.batch - 1) // work.batch).clamp(min=1)
+        length_C = steps_C * work.batch
+        rows_C = length_C.clamp(max=-(-work.n_items // 64) * 64)
+    else:
+        steps_C = torch.ones_like(n_C)
+        length_C = pad_lengths(n_C)
+        rows_C = length_C if work.local is None else pad_lengths(work.local.items.lengths)
+    if work.local is None:
+        rows_C = torch.full_like(n_C, work.n_items)
+    sizes = torch.stack([rows_C, length_C, steps_C], 1)
+    kinds, kind_C = torch.unique(sizes, dim=0, return_inverse=True)
+    order = kind_C.argsort(stable=True)
+    counts = torch.bincount(kind_C, minlength=len(kinds)).tolist()
+    start = 0
+    for (n_rows, length, steps), count in zip(kinds.tolist(), counts, strict=True):
+        many = max(2, budget_rows // max(n_rows + extra_rows(n_rows), length // max(steps, 1), 1))
+        for at in range(start, start + count, many):
+            pick = order[at : min(at + many, start + count)]
+            real = len(pick)
+            yield Block(pick if real > 1 else pick.repeat(2), real, n_rows, length, steps)
+        start += count
+
+
+def whole_batch(work: Work, block: Block) -> Batch:
+    """All examples of a block's clients in one step."""
+    ids, _ = work.rows_of(block.pick)
+    examples, pick = work.examples, block.pick
+    flat = examples.items.like(torch.arange(len(examples.label), device=pick.device)).take(pick)
+    wide = lambda x: flat.like(x[flat.values]).padded(block.n_examples)
+    index: Tensor | None
+    if work.local is None:
+        index = wide(examples.items.values)
+    else:
+        merged = block.n_rows == block.n_examples and examples.items is work.local.items
+        index = None if merged else wide(work.local.row)
+    slot = None if examples.slot is None else flat.like(examples.slot[flat.values]).padded(block.n_examples, -1)
+    return Batch(
+        ids.padded(block.n_rows), ids.mask(block.n_rows), index, wide(examples.label), wide(examples.weight), slot
+    )
+
+
+def step_of(batch: Batch, order_CL: Tensor, size: int, step: int) -> Batch:
+    """The step-th mini-batch of examples taken in a given order."""
+    place_CB = order_CL[:, step * size : (step + 1) * size]
+    assert batch.index_CL is not None
+    at = lambda x: x.gather(1, place_CB)
+    return Batch(batch.items_CR, batch.real_CR, at(batch.index_CL), at(batch.label_CL), at(batch.weight_CL))

@@ -1,0 +1,151 @@
+"""What a device does when asked. Written once over a cohort dimension; a phone is C = 1."""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from .blocks import Engine
+from .core import Catalogue, CoveyError, Download, Drawer, Fields, Sent, Total, Upload
+from .evaluate.metrics import EvaluateConfig
+from .ledger import Disclosure
+from .measure import HeldOut, Ranker, measure
+from .mechanism import ClientView, Mechanism, TrainingData, client_views, unique_names
+from .models.base import Model
+from .objectives import Objective
+from .rng import Rng
+from .solvers import Local
+from .training import Trained, Trainer, upload_rows
+
+
+@dataclass(frozen=True)
+class LocalData:
+    training: TrainingData
+    held: HeldOut | None = None
+
+    def take(self, pick: Tensor) -> "LocalData":
+        return LocalData(self.training.take(pick), None if self.held is None else self.held.take(pick))
+
+
+@dataclass(frozen=True)
+class Program:
+    """The client half of a method. `answer` is the only door: it returns what stays and what leaves."""
+
+    model: Model
+    objective: Objective
+    catalogue: Catalogue
+    solver: Local | None = None
+    mechanisms: tuple[Mechanism, ...] = ()
+    weighting: Literal["equal", "examples"] = "equal"
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    engine: Engine = field(default_factory=Engine)
+    seed: int = 0  # of the start that all clients share
+
+    def __post_init__(self) -> None:
+        unique_names(self.mechanisms)
+        if self.solver and self.solver.batch and not self.objective.pointwise:
+            raise CoveyError("this objective trains on whole lists: set solver.batch = 0")
+
+    def birth(self, rng: Rng) -> Drawer:
+        """What new clients keep before they hear from the server; whole item tables come by delivery."""
+        start = Rng.server(self.seed, 0, "start").to(rng.key_C.device)
+        kept: Drawer = dict(self.model.private(rng.home("birth"), start))
+        if self.solver and self.solver.state == "kept" and self.solver.optimizer == "adam":
+            for name in list(kept):
+                kept |= {f"opt/{name}/m": torch.zeros_like(kept[name]), f"opt/{name}/v": torch.zeros_like(kept[name])}
+                kept[f"opt/{name}/t"] = torch.zeros(len(kept[name]), dtype=torch.int64, device=rng.key_C.device)
+        return kept
+
+    def answer(
+        self, step: str, kept: Drawer, data: LocalData, download: Download, ids_C: Tensor, rng: Rng, round: int = 0
+    ) -> tuple[Drawer, Upload]:
+        """`round` tells nothing that an honest client uses; its randomness already depends on it."""
+        view = self._view(kept, data, download, rng)
+        upload = Upload(ids_C, torch.ones(len(ids_C), device=ids_C.device))
+        match step:
+            case "enrol" | "report":
+                views = client_views(self.mechanisms, view, download.extra)
+                said = {m.name: getattr(m, step)(v) for m, v in zip(self.mechanisms, views, strict=True)}
+                return kept, replace(upload, extra={name: drawer for name, drawer in said.items() if drawer})
+            case "train":
+                return self._train(view, kept, download, upload)
+            case "deliver":
+                return self._deliver(kept, download, len(ids_C)), upload
+            case "evaluate":
+                assert data.held is not None
+                held = {k.removeprefix("received/"): v for k, v in kept.items() if k.startswith("received/")}
+                ranker = Ranker.of(self.model, {**view.params, **held}, kept, rng)
+                figures = measure(ranker, data.training.items, data.held, self.evaluate)
+                return kept, replace(upload, extra={"evaluate": dict(figures)})
+        raise ValueError(f"unknown step {step!r}")
+
+    def can_sum(self) -> bool:
+        """Whether the sum of all updates can be had from one backward pass (one gradient, sealed by nobody)."""
+        sealed = any(m.overrides("seal") for m in self.mechanisms)
+        plain = not self.model.tuned and not self.model.uploaded and self.weighting == "equal"
+        return self.solver is not None and self.solver.one_gradient and plain and not sealed
+
+    def answer_total(
+        self, kept: Drawer, data: LocalData, download: Download, ids_C: Tensor, rng: Rng
+    ) -> tuple[Drawer, Total]:
+        """`train` for a whole cohort, only the sum of updates leaving; equal to summing `answer`'s."""
+        view = self._view(kept, data, download, rng)
+        work, update, out = self._trainer().summed(view, kept, download.extra)
+        items = work.row_items().values
+        count_I = torch.zeros(self.catalogue.n_items, device=ids_C.device)
+        count_I.index_add_(0, items, torch.ones(len(items), device=ids_C.device))
+        touched = {k: count_I for k in self.model.tables if k in update}
+        weight = torch.tensor(float(len(ids_C)), device=ids_C.device)
+        return {**kept, **out.moved}, Total(ids_C, weight, update, touched=touched)
+
+    def _view(self, kept: Drawer, data: LocalData, download: Download, rng: Rng) -> ClientView:
+        params: Fields = {k: kept[k] for k in self.model.kept if k in kept}
+        params |= {k: v[None] for k, v in download.public.shared.items() if isinstance(v, Tensor)}
+        params |= {k: v for k, v in download.public.each.items() if isinstance(v, Tensor)}
+        return ClientView(params, data.training, Sent(), rng, self.model, self.objective, self.catalogue)
+
+    def _trainer(self) -> Trainer:
+        if self.solver is None:
+            raise CoveyError("this method has no training step")
+        return Trainer(self.solver, self.mechanisms, self.engine)
+
+    def _train(self, view: ClientView, kept: Drawer, download: Download, upload: Upload) -> tuple[Drawer, Upload]:
+        work, out = self._trainer().train(view, kept, download.extra)
+        rows_of = lambda name, values: upload_rows(work, values) if name in self.model.tables else values
+        update: Drawer = {k: rows_of(k, out.moved[k]) for k in self.model.shared}
+        model: Drawer = {k: out.moved[k] for k in self.model.uploaded}
+        upload = replace(upload, update=update, model=model, weight_C=self._weight(upload, view))
+        for m, v in zip(self.mechanisms, client_views(self.mechanisms, view, download.extra), strict=True):
+            upload = m.seal(v, upload)
+        kept = self._keep(kept, out, work)
+        return kept | {f"received/{k}": view.params[k] for k in self.model.tuned if k in self.model.shared}, upload
+
+    def _weight(self, upload: Upload, view: ClientView) -> Tensor:
+        return upload.weight_C if self.weighting == "equal" else view.data.items.lengths.to(upload.weight_C)
+
+    def _keep(self, kept: Drawer, out: Trained, as_rows) -> Drawer:
+        moved: Drawer = {k: out.moved[k] for k in self.model.kept}
+        tuned: Drawer = {f"tuned/{k}": upload_rows(work, v) for k, v in out.tuned.items()}
+        return {**kept, **moved, **tuned, **{f"opt/{k}": v for k, v in out.state.items()}}
+
+    def _deliver(self, kept: Drawer, download: Download, many: int) -> Drawer:
+        """A model handed to these clients replaces what they kept."""
+        shared = {
+            k: v.expand(many, *v.shape).clone() for k, v in download.public.shared.items() if k in self.model.kept
+        }
+        return {**kept, **shared, **{k: v for k, v in download.public.each.items() if k in self.model.kept}}
+
+    def discloses(self) -> tuple[Disclosure, ...]:
+        """Every field this program can put into a message."""
+        clear = "the client's own training moves it; nothing protects it"
+        trains = self.solver is not None
+        own = [Disclosure("train", f"update/{k}", f"update of {k}: {clear}") for k in self.model.shared if trains]
+        own += [Disclosure("train", f"model/{k}", f"the client's {k}: {clear}") for k in self.model.uploaded if trains]
+        if self.weighting == "examples":
+            own.append(Disclosure("train", "weight", "how many items the client has"))
+        figures = [f"{part}/{name}" for part in ("valid", "test") for name in self.evaluate.metrics]
+        own += [
+            Disclosure("evaluate", f"evaluate/{k}", "how well the client is served; for the study") for k in figures
+        ]
+        return tuple(own) + tuple(d for m in self.mechanisms for d in m.discloses())

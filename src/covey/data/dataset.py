@@ -1,0 +1,129 @@
+"""Interactions as plain arrays, and the one file they are kept in.
+
+Shape suffix: E = interactions, in the order of the file they came from.
+"""
+
+import json
+import os
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..core import CoveyError
+
+Array = npt.NDArray[Any]
+
+FORMAT = 1
+ARRAYS = ("user_E", "item_E", "time_E", "users", "items")
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Who interacted with what; ids are dense, own names are kept beside them."""
+
+    name: str
+    n_users: int
+    n_items: int
+    user_E: Array  # int32 or int64
+    item_E: Array
+    time_E: Array | None = None  # float64: a timestamp, or the position in the user's history
+    users: Array | None = None  # own ids; None: str(index)
+    items: Array | None = None
+    titles: tuple[str, ...] = ()
+    clock: bool = False  # time_E can be compared across users
+
+    def __len__(self) -> int:
+        return len(self.user_E)
+
+    def save(self, path: str | Path) -> None:
+        """Writes one .npz without pickles; a reader never sees half a file."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            with part.open("wb") as file:
+                np.savez(file, allow_pickle=False, **_members(self))
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+
+    @staticmethod
+    def load(path: str | Path) -> "Dataset":
+        """Reads and checks what save wrote."""
+        try:
+            with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+                return check(_from_members(dict(file)))
+        except FileNotFoundError:
+            raise CoveyError(f"no file {path}; a prepared dataset is written by Dataset.save") from None
+        except (OSError, EOFError, zipfile.BadZipFile, KeyError, TypeError, ValueError) as error:
+            raise CoveyError(f"{path} is not a prepared dataset of this version ({error}); prepare it again") from None
+
+
+def _members(dataset: Dataset) -> dict[str, Any]:
+    meta = {"format": FORMAT} | {k: getattr(dataset, k) for k in ("name", "n_users", "n_items", "clock")}
+    arrays = {k: getattr(dataset, k) for k in ARRAYS if getattr(dataset, k) is not None}
+    # Titles as text: an array of strings would pad each one to the longest.
+    return arrays | {"meta": _text(meta), "titles": _text(dataset.titles)}
+
+
+def _from_members(members: dict[str, Array]) -> Dataset:
+    meta: dict[str, Any] = json.loads(members["meta"].tobytes())
+    if (found := meta.pop("format")) != FORMAT:
+        raise ValueError(f"format {found}, expected {FORMAT}")
+    meta["titles"] = tuple(json.loads(members["titles"].tobytes()))
+    return Dataset(**meta | {k: members[k] for k in ARRAYS if k in members})
+
+
+def _text(value: object) -> Array:
+    return np.frombuffer(json.dumps(value).encode(), np.uint8)
+
+
+def check(dataset: Dataset) -> Dataset:
+    """Returns the dataset, or says in one line what is wrong with it."""
+    for wrong, why in (*_wrong_shape(dataset), *_wrong_values(dataset)):
+        if wrong:
+            raise CoveyError(f"dataset '{dataset.name}' {why}")
+    return dataset
+
+
+def _wrong_shape(d: Dataset) -> list[tuple[bool, str]]:
+    lengths = {len(d.user_E), len(d.item_E)} | ({len(d.time_E)} if d.time_E is not None else set())
+    named = (("users", d.users, d.n_users), ("items", d.items, d.n_items), ("titles", d.titles or None, d.n_items))
+    return [
+        (len(lengths) > 1, f"has columns of unequal lengths {sorted(lengths)}"),
+        (not len(d), "has no interactions; is its file empty, or a filter too strict?"),
+        (d.n_users < 2, f"has {d.n_users} user; federated training needs at least 2, is a filter too strict?"),
+        (d.n_items < 2, f"has {d.n_items} item; ranking needs at least 2, is a filter too strict?"),
+        *((v is not None and len(v) != n, f"needs {n} {k}, one for each id") for k, v, n in named),
+    ]
+
+
+def _wrong_values(d: Dataset) -> list[tuple[bool, str]]:
+    return [
+        (_outside(d.user_E, d.n_users), f"has user ids outside 0..{d.n_users - 1}"),
+        (_outside(d.item_E, d.n_items), f"has item ids outside 0..{d.n_items - 1}"),
+        (
+            d.time_E is not None and not np.isfinite(d.time_E).all(),
+            "has missing or infinite times; mend those rows or leave the time column out",
+        ),
+        (d.clock and d.time_E is None, "has a clock but no times"),
+    ]
+
+
+def _outside(id_E: Array, count: int) -> bool:
+    if id_E.dtype.kind not in "iu":
+        return True
+    return len(id_E) > 0 and (int(id_E.min()) < 0 or int(id_E.max()) >= count)
+
+
+def renumber(id_E: Array) -> tuple[Array, Array]:
+    """Dense ids by first appearance, and the old id of each."""
+    old, first, dense_E = np.unique(id_E, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(old), np.int32)
+    rank[order] = np.arange(len(old))
+    return rank[dense_E], old[order]

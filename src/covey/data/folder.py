@@ -1,0 +1,192 @@
+"""Datasets in folders of csv files: <root>/<name>/interactions.csv.gz, and items.csv.gz with titles.
+
+Columns: user, item, and timestamp (a clock) or order (the position in that user's history);
+other columns are not read, every row is an interaction.
+"""
+
+import csv
+import difflib
+import gzip
+import zlib
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+
+from ..core import CoveyError
+from .dataset import Array, Dataset, check, renumber
+
+Reader = Iterator[list[str]]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What is dropped before use, once each: the first line, then rare items, then short users."""
+
+    min_user: int = 0  # rows that a user needs
+    min_item: int = 0  # rows that an item needs
+    drop_first_line: bool = False
+
+
+# What the papers use. FilmTrust lost its first line to a header parse in their files.
+DEFAULT_FILTERS: dict[str, Filter] = {
+    "filmtrust": Filter(min_user=5, drop_first_line=True),
+    "lastfm-2k": Filter(min_user=5),
+}
+
+
+def available(root: str | Path) -> list[str]:
+    """Names of the datasets under root."""
+    return sorted({path.parent.name for path in Path(root).glob("*/interactions.csv*") if _is_table(path)})
+
+
+def read(name: str, root: str | Path) -> Dataset:
+    """The dataset as its file has it, unfiltered."""
+    if name not in (names := available(root)):
+        raise CoveyError(unknown(name, names, root))
+    path = _table(Path(root) / name / "interactions")
+    assert path is not None
+    columns = _read_interactions(path)
+    titles = _read_titles(_table(Path(root) / name / "items"), columns.items)
+    return check(
+        Dataset(
+            name,
+            len(columns.users),
+            len(columns.items),
+            np.frombuffer(columns.user_E, np.int32),
+            np.frombuffer(columns.item_E, np.int32),
+            np.frombuffer(columns.time_E, np.float64) if columns.time_E else None,
+            np.array(list(columns.users), np.str_),
+            np.array(list(columns.items), np.str_),
+            titles,
+            columns.clock,
+        )
+    )
+
+
+def unknown(name: str, names: list[str], root: str | Path | None) -> str:
+    """One line for a dataset that is not there: what is, the nearest name, and where to look."""
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    hint = f"; did you mean '{near[0]}'?" if near else ";"
+    where = f"available in {root}: {', '.join(names) or 'none'}" if root else f"available: {', '.join(names)}"
+    return f"no dataset '{name}'{hint} {where}; set COVEY_DATA=/path/to/data to look elsewhere"
+
+
+def apply_filter(dataset: Dataset, filter: Filter) -> Dataset:
+    """The rows that pass, renumbered by first appearance; the same object when nothing is asked."""
+    if filter == Filter():
+        return dataset
+    keep_E = np.ones(len(dataset), bool)
+    keep_E[: int(filter.drop_first_line)] = False
+    for id_E, least in ((dataset.item_E, filter.min_item), (dataset.user_E, filter.min_user)):
+        keep_E &= np.bincount(id_E[keep_E], minlength=int(id_E.max(initial=0)) + 1)[id_E] >= least
+    return check(_select(dataset, keep_E))
+
+
+def _select(dataset: Dataset, keep_E: Array) -> Dataset:
+    user_E, user = renumber(dataset.user_E[keep_E])
+    item_E, item = renumber(dataset.item_E[keep_E])
+    return replace(
+        dataset,
+        n_users=len(user),
+        n_items=len(item),
+        user_E=user_E,
+        item_E=item_E,
+        time_E=None if dataset.time_E is None else dataset.time_E[keep_E],
+        users=user.astype(np.str_) if dataset.users is None else dataset.users[user],
+        items=item.astype(np.str_) if dataset.items is None else dataset.items[item],
+        titles=tuple(dataset.titles[i] for i in item) if dataset.titles else (),
+    )
+
+
+@dataclass(frozen=True)
+class _Columns:
+    users: dict[str, int]  # own id -> dense id
+    items: dict[str, int]
+    user_E: "array[int]"
+    item_E: "array[int]"
+    time_E: "array[float]"
+    clock: bool
+
+
+def _read_interactions(path: Path) -> _Columns:
+    with _rows(path) as (header, rows):
+        u, i = _column(header, "user", path), _column(header, "item", path)
+        times = [header.index(k) for k in ("timestamp", "order") if k in header]
+        columns = _Columns(_numbering(), _numbering(), array("i"), array("i"), array("d"), "timestamp" in header)
+        add_user, add_item, add_time = columns.user_E.append, columns.item_E.append, columns.time_E.append
+        order = array("d")
+        for row in rows:
+            add_user(columns.users[row[u]])
+            add_item(columns.items[row[i]])
+            if times:
+                add_time(float(row[times[0]]))
+                if len(times) == 2:
+                    order.append(float(row[times[1]]))
+    if "" in columns.users or "" in columns.items:
+        raise CoveyError(f"{path} has rows without a user or an item; mend or remove them")
+    return replace(columns, time_E=_within_second(columns.time_E, order)) if order else columns
+
+
+def _within_second(time_E: "array[float]", order_E: "array[float]") -> "array[float]":
+    """Times that tie follow the given order: it counts as a fraction of the clock's second."""
+    order = np.frombuffer(order_E)
+    return array("d", (np.frombuffer(time_E) + order / (order.max() + 1)).tobytes())
+
+
+def _read_titles(path: Path | None, items: dict[str, int]) -> tuple[str, ...]:
+    if path is None:
+        return ()
+    with _rows(path) as (header, rows):
+        own, text = _column(header, "item", path), _column(header, "title", path)
+        titles = {row[own]: row[text] for row in rows}
+    return tuple(titles.get(item) or item for item in items)
+
+
+@contextmanager
+def _rows(path: Path) -> Iterator[tuple[list[str], Reader]]:
+    """The header and the rows that are not blank; what goes wrong inside names the file and line."""
+    line = 0
+    try:
+        opener: Callable[..., TextIO] = gzip.open if path.suffix == ".gz" else open
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file)
+            header = [name.strip() for name in next(reader, [])]
+            try:
+                yield header, filter(None, reader)
+            finally:
+                line = reader.line_num
+    except (IndexError, ValueError, csv.Error) as error:
+        raise CoveyError(f"{path}, line {line}: {_why(error)}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise CoveyError(f"cannot read {path}: {error}") from None
+
+
+def _why(error: Exception) -> str:
+    return "fewer columns than the header" if isinstance(error, IndexError) else str(error)
+
+
+def _column(header: list[str], name: str, path: Path) -> int:
+    if name not in header:
+        raise CoveyError(f"{path} has no column '{name}'; its header is: {','.join(header) or 'empty'}")
+    return header.index(name)
+
+
+def _numbering() -> dict[str, int]:
+    """A dict that numbers its keys by first appearance."""
+    ids: defaultdict[str, int] = defaultdict()
+    ids.default_factory = ids.__len__
+    return ids
+
+
+def _table(stem: Path) -> Path | None:
+    return next((p for p in (stem.with_name(stem.name + end) for end in (".csv.gz", ".csv")) if p.is_file()), None)
+
+
+def _is_table(path: Path) -> bool:
+    return path.name.endswith((".csv", ".csv.gz")) and path.is_file()

@@ -1,0 +1,259 @@
+"""Who is tested on what: per-user and global splits, negative pools and ranking candidates.
+
+Shape suffixes: E = interactions, S = the same, sorted by user, N = users, I = items, K = candidates.
+"""
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core import CoveyError, Ragged, offsets_of
+from ..rng import Rng
+from .dataset import Array, Dataset, check
+
+Kind = Literal["ratio", "loo", "temporal"]
+Order = Literal["random", "time", "file"]
+RowsKept = Literal["distinct", "given"]
+Pool = Literal["train", "all"]
+
+TRAIN, VALID, TEST = 0, 1, 2
+CHUNK_ROWS = 1 << 21  # random words made at once
+CHUNK_USERS = 1 << 13  # users whose candidates are drawn at once
+ROUNDING = 1e-9  # 0.7 * 10 is a hair under 7
+
+
+@dataclass(frozen=True)
+class SplitConfig:
+    """How a dataset is split; each choice has its own key."""
+
+    kind: Kind = "loo"
+    order: Order = "time"  # what counts as last in a user's history; file order where no time is known
+    rows: RowsKept = "distinct"  # one row for each (user, item), or all of them
+    test: float = 0.2  # share of all rows; ratio and temporal
+    valid: float = 0.1  # share of what is not test; ratio and temporal
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _one_of("kind", self.kind, get_args(Kind))
+        _one_of("order", self.order, get_args(Order))
+        _one_of("rows", self.rows, get_args(RowsKept))
+        if not 0 < self.test < 1 or not 0 <= self.valid < 1:
+            raise CoveyError(f"split.test = {self.test}, split.valid = {self.valid}: shares, test > 0 and both < 1")
+        if self.kind == "temporal" and self.order != "time":
+            raise CoveyError(f"split.order = '{self.order}': a temporal split is by time; use order = 'time'")
+
+
+@dataclass(frozen=True)
+class Split:
+    """Item ids of each user in three parts; each part in the order of time, else of the file."""
+
+    n_users: int
+    n_items: int
+    train: Ragged
+    valid: Ragged
+    test: Ragged
+
+
+def _one_of(key: str, value: str, names: tuple[str, ...]) -> None:
+    if value not in names:
+        near = difflib.get_close_matches(str(value), names, n=1)
+        hint = f"did you mean '{near[0]}'? " if near else ""
+        raise CoveyError(f"split.{key} = '{value}': {hint}valid are {', '.join(names)}")
+
+
+def split(dataset: Dataset, config: SplitConfig) -> Split:
+    """Each row goes to training, validation or test; none is lost."""
+    rows = check(dataset)
+    if config.rows == "distinct":
+        rows = _distinct(rows)
+    by_time = _by_time(rows)
+    if config.kind == "temporal":
+        part_S = _temporal(rows, config)[by_time]
+    elif config.order == "time":
+        part_S = _per_user(rows.user_E[by_time], rows.n_users, config)
+    else:
+        by_order = _by_file(rows) if config.order == "file" else _by_chance(rows, config.seed)
+        part_E = np.empty(len(rows), np.uint8)
+        part_E[by_order] = _per_user(rows.user_E[by_order], rows.n_users, config)
+        part_S = part_E[by_time]
+    user_S, item_S = rows.user_E[by_time], rows.item_E[by_time]
+    parts = (_ragged(user_S[part_S == p], item_S[part_S == p], rows.n_users) for p in (TRAIN, VALID, TEST))
+    return Split(rows.n_users, rows.n_items, *parts)
+
+
+def _distinct(rows: Dataset) -> Dataset:
+    """One row for each (user, item): the latest time, at the place of the first."""
+    key_E = rows.user_E.astype(np.int64) * rows.n_items + rows.item_E
+    ordered_E = np.sort(key_E)
+    if not (ordered_E[1:] == ordered_E[:-1]).any():
+        return rows
+    order = np.argsort(key_E, kind="stable")
+    starts = np.flatnonzero(np.r_[True, key_E[order][1:] != key_E[order][:-1]])
+    time_E = np.arange(len(rows), dtype=np.float64) if rows.time_E is None else rows.time_E
+    last_P = np.maximum.reduceat(time_E[order], starts)
+    first_P = order[starts]
+    by_place = np.argsort(first_P)
+    kept = first_P[by_place]
+    return replace(rows, user_E=rows.user_E[kept], item_E=rows.item_E[kept], time_E=last_P[by_place])
+
+
+def _by_file(rows: Dataset) -> Array:
+    return np.argsort(rows.user_E, kind="stable")
+
+
+def _by_time(rows: Dataset) -> Array:
+    """Rows by user, then time; where times tie, the row that stands earlier in the file counts as the later one."""
+    if rows.time_E is None:
+        return _by_file(rows)
+    # Published splits rank by falling time, ties by file order; this is that ranking read backwards.
+    return len(rows) - 1 - np.lexsort((rows.time_E[::-1], rows.user_E[::-1]))
+
+
+def _by_chance(rows: Dataset, seed: int) -> Array:
+    by_file = _by_file(rows)
+    return by_file[_shuffled(np.bincount(rows.user_E, minlength=rows.n_users), seed, "split.order")]
+
+
+def _shuffled(n_N: Array, seed: int, purpose: str) -> Array:
+    """An order of n_N.sum() places that mixes each user's own stretch only."""
+    order = np.empty(int(n_N.sum()), np.int64)
+    ends_N = np.cumsum(n_N)
+    for users in _user_chunks(ends_N):
+        lengths = torch.from_numpy(n_N[users])
+        words = Rng.of(seed, 0, torch.arange(users.start, users.stop)).fold(purpose).ragged_bits(lengths)
+        begin = int(ends_N[users.start] - n_N[users.start])
+        stretch = slice(begin, begin + len(words.values))
+        order[stretch] = begin + np.lexsort((words.values.numpy(), words.owner.numpy()))
+    return order
+
+
+def _user_chunks(ends_N: Array) -> Iterator[slice]:
+    """Ranges of whole users with about CHUNK_ROWS rows each."""
+    edges = [0, *(np.flatnonzero(np.diff(ends_N // CHUNK_ROWS)) + 1).tolist(), len(ends_N)]
+    return (slice(a, b) for a, b in pairwise(edges))
+
+
+def _per_user(user_S: Array, n_users: int, config: SplitConfig) -> Array:
+    """The part of each row, for rows sorted by user and then by what counts as order."""
+    n_N = np.bincount(user_S, minlength=n_users)
+    return _leave_one_out(user_S, n_N) if config.kind == "loo" else _ratio(user_S, n_N, config)
+
+
+def _place(user_S: Array, n_N: Array) -> Array:
+    first_N = np.cumsum(n_N) - n_N
+    place_S: Array = np.arange(len(user_S)) - first_N[user_S]
+    return place_S
+
+
+def _leave_one_out(user_S: Array, n_N: Array) -> Array:
+    """The last is test, the one before validation; who has fewer than three only trains."""
+    part_S = np.full(len(user_S), TRAIN, np.uint8)
+    end_N = np.cumsum(n_N)[n_N >= 3]
+    part_S[end_N - 1] = TEST
+    part_S[end_N - 2] = VALID
+    return part_S
+
+
+def _ratio(user_S: Array, n_N: Array, config: SplitConfig) -> Array:
+    """The first share trains (one row at least), the rest is test; validation is drawn from the first."""
+    kept_N = np.minimum(n_N, np.maximum(1, np.floor(n_N * (1 - config.test) + ROUNDING).astype(np.int64)))
+    part_S = np.where(_place(user_S, n_N) < kept_N[user_S], TRAIN, TEST).astype(np.uint8)
+    kept = np.flatnonzero(part_S == TRAIN)
+    kept = kept[_shuffled(kept_N, config.seed, "split.valid")]
+    user_K = user_S[kept]
+    part_S[kept[_place(user_K, kept_N) < _validation(kept_N, config)[user_K]]] = VALID
+    return part_S
+
+
+def _validation(kept_N: Array, config: SplitConfig) -> Array:
+    """How many rows of each user: rounded by chance, or short histories would have no validation at all."""
+    chance_N = Rng.of(config.seed, 0, torch.arange(len(kept_N))).fold("split.round").uniform(1)[:, 0].numpy()
+    count_N: Array = np.floor(kept_N * config.valid + chance_N).astype(np.int64)
+    return count_N.clip(max=(kept_N - 1).clip(min=0))
+
+
+def _temporal(rows: Dataset, config: SplitConfig) -> Array:
+    """Everything after one point in time is test, everything between an earlier one and it validation."""
+    if rows.time_E is None or not rows.clock:
+        raise CoveyError(
+            f"dataset '{rows.name}' has no clock: its order is each user's own; use split.kind = 'loo' or 'ratio'"
+        )
+    time_E = np.sort(rows.time_E)
+    test_after = _point(time_E, config.test)
+    valid_after = _point(time_E[: np.searchsorted(time_E, test_after, side="right")], config.valid)
+    part_E = np.where(rows.time_E > valid_after, VALID, TRAIN).astype(np.uint8)
+    part_E[rows.time_E > test_after] = TEST
+    if not (part_E == TEST).any():
+        raise CoveyError(
+            f"dataset '{rows.name}': the last {config.test:.0%} of its rows share one time; raise split.test"
+        )
+    return part_E
+
+
+def _point(time_E: Array, share: float) -> float:
+    """The time after which at most this share of the sorted times lies."""
+    return float(time_E[max(1, int(len(time_E) * (1 - share) + ROUNDING)) - 1])
+
+
+def _ragged(user_S: Array, item_S: Array, n_users: int) -> Ragged:
+    lengths_N = torch.from_numpy(np.bincount(user_S, minlength=n_users))
+    return Ragged(torch.from_numpy(item_S.astype(np.int64)), offsets_of(lengths_N))
+
+
+def pool(split: Split, kind: Pool) -> Ragged:
+    """Sorted distinct items that a client avoids when it draws negatives.
+
+    'train' is what the client knows; 'all' has its held-out items too, as published, which leaks them.
+    """
+    if kind not in get_args(Pool):
+        raise CoveyError(f"negatives.pool = '{kind}': valid are {', '.join(get_args(Pool))}")
+    parts = (split.train,) if kind == "train" else (split.train, split.valid, split.test)
+    key_S = np.concatenate([(p.owner * split.n_items + p.values).numpy() for p in parts])
+    key_S.sort()
+    key_S = key_S[np.r_[True, key_S[1:] != key_S[:-1]]] if len(key_S) else key_S
+    return _ragged(key_S // split.n_items, key_S % split.n_items, split.n_users)
+
+
+def candidates(split: Split, count: int = 99, seed: int = 0) -> dict[str, Tensor]:
+    """Items to rank the held-out ones against, [N, count] each: unseen, distinct, never in both lists."""
+    seen = pool(split, "all")
+    most = int(seen.lengths.max()) if len(seen) else 0
+    if (least := split.n_items - most) < 2 * count:
+        raise CoveyError(
+            f"a user has {least} unseen items, 2 x {count} candidates need {2 * count};"
+            f" lower the count to {least // 2} or less, or rank all items"
+        )
+    out = {k: torch.empty(split.n_users, count, dtype=torch.int64) for k in ("valid", "test")}
+    for first in range(0, split.n_users, CHUNK_USERS):
+        ids_C = torch.arange(first, min(first + CHUNK_USERS, split.n_users))
+        drawn_CK = _unseen(seen.take(ids_C), ids_C, split.n_items, 2 * count, seed)
+        out["valid"][ids_C], out["test"][ids_C] = drawn_CK[:, :count], drawn_CK[:, count:]
+    return out
+
+
+def _unseen(seen: Ragged, ids_C: Tensor, n_items: int, count: int, seed: int) -> Tensor:
+    """Distinct items outside each list: ranks among the unseen, then the items of these ranks."""
+    rng = Rng.of(seed, 0, ids_C).fold("candidates")
+    rank_CK = _distinct_ranks(n_items - seen.lengths, count, rng)
+    # The j-th seen item s has s - j unseen ones before it, so it shifts every rank from there on by one.
+    key_T = (seen.owner * n_items + seen.values - seen.place).contiguous()
+    find_CK = torch.arange(len(seen))[:, None] * n_items + rank_CK
+    return rank_CK + torch.searchsorted(key_T, find_CK, right=True) - seen.offsets[:-1, None]
+
+
+def _distinct_ranks(free_C: Tensor, count: int, rng: Rng) -> Tensor:
+    """Uniform draws without replacement from 0..free-1 by Floyd's algorithm, in random order."""
+    u_KC = rng.fold("rank").uniform(count).T.contiguous()
+    rank_KC = torch.empty(count, len(free_C), dtype=torch.int64)
+    for k in range(count):
+        top_C = free_C - count + k
+        draw_C = (u_KC[k] * (top_C + 1)).long()
+        taken_C = (rank_KC[:k] == draw_C).any(dim=0)
+        rank_KC[k] = torch.where(taken_C, top_C, draw_C)
+    return rank_KC.T.gather(1, rng.fold("order").permutation(count))

@@ -1,0 +1,209 @@
+"""Made-up interactions with taste groups, for tests, demonstrations and runs at scale.
+
+Items and users belong to groups. An item's popularity falls as a power of its rank in its group,
+a user's activity follows a bounded power law, and most of a user's picks come from its own group.
+Shape suffixes: N = users, I = items, E = interactions, G = groups.
+"""
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..core import CoveyError
+from .dataset import Array, Dataset
+
+CHUNK = 1 << 20  # interactions made at once; part of the stream, so the data depend on it
+TASTE_TRIES = 8  # after so many repeats a user has exhausted its taste and takes any item
+DAY = 86_400.0
+EPOCH = 1_600_000_000.0
+
+THEMES = (
+    (
+        "Silent Crooked Hidden Midnight Broken Cold Last Double",
+        "Alibi Witness Detective Ransom Shadow Verdict Cipher Suspect",
+    ),
+    (
+        "Distant Solar Quantum Iron Lost Orbital Frozen Electric",
+        "Colony Starship Android Nebula Signal Planet Engine Comet",
+    ),
+    (
+        "Sweet Summer Paper Tender Secret Sunday Borrowed Golden",
+        "Kiss Wedding Letter Promise Heart Garden Valentine Waltz",
+    ),
+    (
+        "Wild Northern Savage High Burning Forgotten Dusty Lone",
+        "River Summit Canyon Horse Frontier Trail Prairie Outlaw",
+    ),
+    (
+        "Haunted Crimson Hollow Rotten Whispering Pale Endless Black",
+        "House Coffin Scarecrow Cellar Ghost Ritual Moon Grave",
+    ),
+    (
+        "Clumsy Royal Lucky Awkward Rubber Grand Noisy Accidental",
+        "Cousin Butler Vacation Neighbour Parrot Picnic Landlord Duchess",
+    ),
+    (
+        "Brave Tiny Painted Enchanted Silver Sleepy Dancing Flying",
+        "Dragon Otter Castle Wizard Puppet Unicorn Teapot Lantern",
+    ),
+    (
+        "True Ancient Hungry Deep Vanishing Secret Living Great",
+        "Ocean Empire Forest Harvest Desert Migration Reef Orchestra",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Options of the generator."""
+
+    users: int = 1000
+    items: int = 500
+    mean_items: float = 20.0  # interactions of a user
+    groups: int = 8
+    taste: float = 0.75  # share of picks from the user's own group
+    popularity: float = 0.8  # weight of the item of rank r in its group: r ** -popularity
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for wrong, why in (
+            (self.users < 2, f"users = {self.users}; at least 2 are needed"),
+            (not 1 <= self.groups <= self.items, f"groups = {self.groups}; choose 1 to items ({self.items})"),
+            (not self.mean_items >= 2, f"mean_items = {self.mean_items}; at least 2 are needed"),
+            (
+                self.mean_items > self.items / 4,
+                f"mean_items = {self.mean_items}; at most a quarter of the {self.items} items, so raise items",
+            ),
+            (not 0 <= self.taste <= 1, f"taste = {self.taste}; it is a share, 0 to 1"),
+            (self.popularity < 0, f"popularity = {self.popularity}; it may not be negative"),
+            (self.seed < 0, f"seed = {self.seed}; it may not be negative"),
+        ):
+            if wrong:
+                raise CoveyError(f"synthetic data: {why}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Shelf:
+    """Items in the order of group, then rank; one cumulated weight serves each group and the whole."""
+
+    edge_G: Array  # [G + 1] places where groups begin
+    weight_I: Array  # cumulated
+
+    def draw(self, rng: np.random.Generator, group_E: Array, taste: float) -> Array:
+        begin_G = np.r_[0.0, self.weight_I][self.edge_G]
+        x_E = rng.random(len(group_E))
+        own_E = rng.random(len(group_E)) < taste
+        low_E, high_E = begin_G[group_E], begin_G[group_E + 1]
+        x_E = np.where(own_E, low_E + x_E * (high_E - low_E), x_E * begin_G[-1])
+        place_E: Array = np.searchsorted(self.weight_I, x_E, side="right")
+        return place_E.clip(max=len(self.weight_I) - 1)  # a sum rounded up may fall off the end
+
+
+def generate(options: Synthetic) -> Dataset:
+    """The dataset of these options, always the same one."""
+    rng = np.random.default_rng([options.seed, 0])
+    shelf = _shelf(options)
+    item_of_place = rng.permutation(options.items).astype(np.int32)
+    n_N = _activity(options, rng)
+    user_E = np.repeat(np.arange(options.users, dtype=np.int32), n_N)
+    item_E, time_E = np.empty(len(user_E), np.int32), np.empty(len(user_E))
+    for number, (first, last) in enumerate(_chunks(n_N)):
+        part_rng = np.random.default_rng([options.seed, 1, number])
+        rows = slice(int(n_N[:first].sum()), int(n_N[:last].sum()))
+        item_E[rows] = item_of_place[_picks(options, shelf, part_rng, n_N[first:last])]
+        time_E[rows] = _times(part_rng, n_N[first:last])
+    titles = _titles(shelf.edge_G, item_of_place)
+    return Dataset("synthetic", options.users, options.items, user_E, item_E, time_E, titles=titles, clock=True)
+
+
+def _shelf(options: Synthetic) -> _Shelf:
+    edge_G = np.linspace(0, options.items, options.groups + 1).astype(np.int64)
+    rank_I = np.arange(options.items) - np.repeat(edge_G[:-1], np.diff(edge_G)) + 1
+    return _Shelf(edge_G, np.cumsum(rank_I**-options.popularity))
+
+
+def _activity(options: Synthetic, rng: np.random.Generator) -> Array:
+    """How many items each user has: evenly spaced quantiles of the law, so that the mean holds for few users too."""
+    low, high = max(1.0, options.mean_items / 4), min(options.items / 2, options.mean_items * 20)
+    exponent = _exponent(options.mean_items, low, high, min(options.users, 1 << 16))
+    total_N = np.floor(np.cumsum(_quantiles(exponent, low, high, options.users)) + 0.5)  # rounds the sum
+    return rng.permutation(np.maximum(np.diff(total_N, prepend=0.0), 1).astype(np.int64))
+
+
+def _exponent(mean: float, low: float, high: float, points: int) -> float:
+    """The a of the density x ** -a on [low, high] that has this mean, by bisection."""
+    flat, steep = 0.0, 40.0
+    for _ in range(50):
+        middle = (flat + steep) / 2
+        if _quantiles(middle, low, high, points).mean() > mean:
+            flat = middle
+        else:
+            steep = middle
+    return (flat + steep) / 2
+
+
+def _quantiles(exponent: float, low: float, high: float, points: int) -> Array:
+    q = (np.arange(points) + 0.5) / points
+    b = 1 - exponent
+    if abs(b) < 1e-9:
+        return low * (high / low) ** q
+    return np.asarray(low * (1 + q * ((high / low) ** b - 1)) ** (1 / b))
+
+
+def _chunks(n_N: Array) -> list[tuple[int, int]]:
+    """Ranges of whole users with about CHUNK interactions each."""
+    block_N = np.cumsum(n_N) // CHUNK
+    edges = [0, *(np.flatnonzero(np.diff(block_N)) + 1).tolist(), len(n_N)]
+    return list(itertools.pairwise(edges))
+
+
+def _picks(options: Synthetic, shelf: _Shelf, rng: np.random.Generator, n_N: Array) -> Array:
+    """Places on the shelf, distinct for each user: what repeats is drawn again."""
+    group_N = rng.integers(options.groups, size=len(n_N))
+    user_E = np.repeat(np.arange(len(n_N)), n_N)
+    place_E = shelf.draw(rng, group_N[user_E], options.taste)
+    rows = np.arange(len(user_E))
+    for tries in itertools.count():
+        again = rows[_repeats(user_E[rows] * options.items + place_E[rows])]
+        if not len(again):
+            return place_E
+        if tries < TASTE_TRIES:
+            place_E[again] = shelf.draw(rng, group_N[user_E[again]], options.taste)
+        else:
+            place_E[again] = rng.integers(options.items, size=len(again))
+        busy_N = np.zeros(len(n_N), bool)
+        busy_N[user_E[again]] = True
+        rows = rows[busy_N[user_E[rows]]]
+    raise AssertionError("unreachable")
+
+
+def _repeats(key_E: Array) -> Array:
+    """Places of keys that stand before already."""
+    order: Array = np.argsort(key_E, kind="stable")
+    key_E = key_E[order]
+    repeat_E: Array = order[1:][key_E[1:] == key_E[:-1]]
+    return repeat_E
+
+
+def _times(rng: np.random.Generator, n_N: Array) -> Array:
+    """Whole seconds, rising for each user: a start within a year, then gaps of a day and a half on average."""
+    gap_E = 1 + np.floor(rng.exponential(1.5 * DAY, int(n_N.sum())))
+    start_N = EPOCH + np.floor(rng.random(len(n_N)) * 365 * DAY)
+    passed_E = np.cumsum(gap_E)
+    first_N = np.cumsum(n_N) - n_N
+    time_E: Array = np.repeat(start_N - passed_E[first_N], n_N) + passed_E
+    return time_E
+
+
+def _titles(edge_G: Array, item_of_place: Array) -> tuple[str, ...]:
+    """Readable names in the words of the group; where the words run out there are sequels."""
+    titles = [""] * len(item_of_place)
+    size = math.ceil(len(item_of_place) / (len(edge_G) - 1))
+    for g, (first, last) in enumerate(itertools.pairwise(edge_G.tolist())):
+        names = [f"{a} {b}" for b in THEMES[g % len(THEMES)][1].split() for a in THEMES[g % len(THEMES)][0].split()]
+        for serial, item in enumerate(item_of_place[first:last].tolist(), size * (g // len(THEMES))):
+            sequel, name = divmod(serial, len(names))
+            titles[item] = names[name] + (f" {sequel + 1}" if sequel else "")
+    return tuple(titles)

@@ -1,0 +1,1 @@
+"""Robust rules, one file per idea."""

@@ -1,0 +1,212 @@
+"""What is measured, and how: the evaluation options, metrics per client, and their means.
+
+Shape suffixes: C = clients of a chunk, I = items, K = ranks up to the largest cut-off, L = candidates of
+a client (the held-out one first).
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from covey.core import CoveyError, Ragged
+
+from .ranking import distinct, nothing, ranks_full, ranks_sampled
+
+GROUPS = {2: ("light", "heavy"), 3: ("light", "medium", "heavy")}
+
+
+def _discount(k: int, device: torch.device) -> Tensor:
+    return 1 / torch.arange(2, k + 2, device=device, dtype=torch.float64).log2()
+
+
+def _recall(hit_CK: Tensor, n_C: Tensor) -> Tensor:
+    return hit_CK.sum(1) / n_C
+
+
+def _precision(hit_CK: Tensor, n_C: Tensor) -> Tensor:
+    return hit_CK.sum(1) / hit_CK.shape[1]
+
+
+def _hit(hit_CK: Tensor, n_C: Tensor) -> Tensor:
+    return hit_CK.amax(1)
+
+
+def _ndcg(hit_CK: Tensor, n_C: Tensor) -> Tensor:
+    gain_K = _discount(hit_CK.shape[1], hit_CK.device)
+    ideal_C = gain_K.cumsum(0)[n_C.long().clamp(1, len(gain_K)) - 1]
+    return hit_CK @ gain_K / ideal_C
+
+
+def _mrr(hit_CK: Tensor, n_C: Tensor) -> Tensor:
+    place_K = torch.arange(1, hit_CK.shape[1] + 1, device=hit_CK.device)
+    return (hit_CK / place_K).amax(1)  # of the first relevant item
+
+
+METRICS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "recall": _recall,
+    "ndcg": _ndcg,
+    "hit": _hit,
+    "mrr": _mrr,
+    "precision": _precision,
+}
+
+
+def parse(metric: str) -> tuple[str, int]:
+    """'recall@20' as ('recall', 20)."""
+    match = re.fullmatch(r"([^@]+)@([1-9]\d*)", metric)
+    if match is None:
+        raise CoveyError(f"metric {metric!r} is not of the form name@cut-off, such as 'recall@20'")
+    _one_of("metric", match[1], tuple(METRICS))
+    return match[1], int(match[2])
+
+
+def _one_of(what: str, value: str, valid: Sequence[str]) -> None:
+    if value not in valid:
+        near = difflib.get_close_matches(value.lower(), valid, 1, 0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"it is one of {', '.join(map(repr, valid))}"
+        raise CoveyError(f"unknown {what} {value!r}; {hint}")
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """How held-out items are ranked, what is measured, how often, and what selects the round."""
+
+    candidates: str = "full"  # full: all items; sampled: the held-out one and some unseen ones
+    seen: str = "filtered"  # filtered: items the client has already are no candidates; kept: they are
+    ties: str = "against"  # an item with an equal score ranks before the held-out one
+    metrics: tuple[str, ...] = ("recall@20", "ndcg@20")
+    every: int = 1  # rounds between evaluations
+    select: str = ""  # the metric that selects the round, on validation; '' for the first
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metrics", tuple(self.metrics))
+        _one_of("evaluate.candidates", self.candidates, ("full", "sampled"))
+        _one_of("evaluate.seen", self.seen, ("filtered", "kept"))
+        _one_of("evaluate.ties", self.ties, ("against",))
+        if not self.metrics:
+            raise CoveyError("evaluate.metrics is empty; name one at least, such as 'recall@20'")
+        for metric in self.metrics:
+            parse(metric)
+        if self.select:
+            _one_of("evaluate.select", self.select, self.metrics)
+        if self.every < 1:
+            raise CoveyError(f"evaluate.every is {self.every}; it is a number of rounds, 1 or more")
+
+    @property
+    def selector(self) -> str:
+        """The metric that selects the round."""
+        return self.select or self.metrics[0]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Metrics without cut-offs, each once."""
+        return tuple(dict.fromkeys(parse(m)[0] for m in self.metrics))
+
+    @property
+    def cutoffs(self) -> tuple[int, ...]:
+        """Cut-offs of all metrics, ascending."""
+        return tuple(sorted({parse(m)[1] for m in self.metrics}))
+
+
+def per_client(ranks: Ragged, n_relevant_C: Tensor, cutoffs: Sequence[int], names: Sequence[str]) -> dict[str, Tensor]:
+    """Every named metric at every cut-off, in float64, [C] each; NaN for a client with nothing held out.
+
+    `ranks` holds the 1-based ranks of a client's relevant items, distinct up to the largest cut-off;
+    any rank beyond it counts as not retrieved.
+    """
+    hit_CK = _hits(ranks, max(cutoffs))
+    n_C = n_relevant_C.double()
+    some_C = n_C > 0
+    values = {f"{name}@{k}": METRICS[name](hit_CK[:, :k], n_C) for k in cutoffs for name in names}
+    return {key: value_C.where(some_C, torch.nan) for key, value_C in values.items()}
+
+
+def _hits(ranks: Ragged, depth: int) -> Tensor:
+    """1.0 where the item at a rank is relevant, [C, depth]."""
+    within_T = (ranks.values <= depth).nonzero()[:, 0]
+    hit_CK = torch.zeros(len(ranks), depth, dtype=torch.float64, device=ranks.values.device)
+    hit_CK[ranks.owner[within_T], ranks.values[within_T] - 1] = 1
+    return hit_CK
+
+
+def evaluate_scores(
+    score: Tensor, held: Ragged, hidden: Ragged, config: EvaluateConfig, candidates_CL: Tensor | None = None
+) -> dict[str, Tensor]:
+    """The configured metrics of each client of a chunk, [C] each, from its scores and held-out items.
+
+    Full ranking: `score` is [C, I]. `hidden` are the client's train items in validation, and its train and
+    validation items in the test, for leave-one-out and ratio splits alike (a ratio split without a
+    validation part then ranks all items not in train); ignored where seen items are kept.
+    Sampled: `score` is [C, L], held-out item first (see `with_held`), or [C, I] with the ids of the other
+    candidates in `candidates_CL`.
+    """
+    held = distinct(held)
+    if config.candidates == "sampled":
+        ranks = _ranks_sampled(score, held, candidates_CL)
+    else:
+        hidden = hidden if config.seen == "filtered" else nothing(len(held), score.device)
+        ranks = ranks_full(score, held, hidden, config.cutoffs[-1])
+    return measure(ranks, held.lengths, config)
+
+
+def measure(ranks: Ragged, n_relevant_C: Tensor, config: EvaluateConfig) -> dict[str, Tensor]:
+    """The configured metrics of each client, [C] each."""
+    values = per_client(ranks, n_relevant_C, config.cutoffs, config.names)
+    return {metric: values[metric] for metric in config.metrics}
+
+
+def _ranks_sampled(score: Tensor, held: Ragged, candidates_CL: Tensor | None) -> Ragged:
+    _check_single(held)
+    score_CL = score if candidates_CL is None else score.gather(1, with_held(held, candidates_CL))
+    return held.like(ranks_sampled(score_CL)[held.lengths > 0])
+
+
+def with_held(held: Ragged, candidates_CL: Tensor) -> Tensor:
+    """The items to score in a sampled evaluation: the held-out one, then the candidates, [C, L].
+
+    A client with nothing held out gets item 0 in its place; its metrics are NaN all the same.
+    """
+    _check_single(held)
+    return torch.cat([held.padded(1), candidates_CL], 1)
+
+
+def _check_single(held: Ragged) -> None:
+    if bool((held.lengths > 1).any()):
+        raise CoveyError(
+            "sampled candidates rank one held-out item per client; use a leave-one-out split or candidates = 'full'"
+        )
+
+
+def summarise(per_client: Mapping[str, Tensor], activity_C: Tensor | None = None, groups: int = 3) -> dict[str, float]:
+    """Means over the clients with something held out: 'recall@20', and 'recall@20/light' ... by activity.
+
+    Groups are quantiles of `activity_C` (training items) among these clients, by default terciles
+    'light', 'medium' and 'heavy'; equally active clients are in the same group, and an empty group
+    is left out.
+    """
+    out: dict[str, float] = {}
+    for metric, value_C in per_client.items():
+        some_C = ~value_C.isnan()
+        out[metric] = float(value_C[some_C].mean())
+        if activity_C is not None:
+            group_C = _group(activity_C[some_C], groups)
+            out.update(_by_group(metric, value_C[some_C], group_C, groups))
+    return out
+
+
+def _group(activity_C: Tensor, groups: int) -> Tensor:
+    """Which quantile group, 0 up, each client is in."""
+    if not len(activity_C):
+        return activity_C.long()
+    share = torch.arange(1, groups, device=activity_C.device, dtype=torch.float64) / groups
+    return torch.bucketize(activity_C.double(), activity_C.double().quantile(share))
+
+
+def _by_group(metric: str, value_C: Tensor, group_C: Tensor, groups: int) -> dict[str, float]:
+    names = GROUPS.get(groups, tuple(f"group{g + 1}" for g in range(groups)))
+    means = {name: value_C[group_C == g].mean() for g, name in enumerate(names)}
+    return {f"{metric}/{name}": float(mean) for name, mean in means.items() if not mean.isnan()}

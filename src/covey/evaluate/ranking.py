@@ -1,0 +1,191 @@
+"""Ranks of held-out items, exact and with ties against them: in the full catalogue, or among sampled candidates.
+
+Shape suffixes: C = clients of a chunk, I = items, laid out as S strips of B (block b holds one item of
+each strip), K = the best scores looked at, L = candidates of a client (the held-out one first), T = held-out
+items of all clients together, W = the most of them that one client has near the top.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from covey.core import Ragged, offsets_of
+
+
+@dataclass(frozen=True)
+class Top:
+    """What ranks need of the scores: small, so that a chunk's scores can be dropped before the next chunk."""
+
+    best_CK: Tensor  # the K largest scores of candidates, ascending
+    count_C: Tensor  # how many candidates score at least best_CK[:, 0]: more than K if some are equal to it
+    held_T: Tensor  # scores of the relevant items
+
+    @staticmethod
+    def cat(chunks: Sequence["Top"]) -> "Top":
+        """The chunks as one."""
+        return Top(*(torch.cat(x) for x in zip(*((t.best_CK, t.count_C, t.held_T) for t in chunks))))
+
+
+def ranks_full(score_CI: Tensor, relevant: Ragged, hidden: Ragged, depth: int) -> Ragged:
+    """1-based rank of every relevant item of each client among all its items that are not hidden.
+
+    The result is aligned with `relevant`, whose items are distinct within a client. Ranks beyond
+    `depth` are returned as depth + 1. An irrelevant item with an equal score ranks before a relevant
+    one; relevant items with equal scores take successive ranks. An item scored NaN or -inf is never
+    recommended: as a relevant item it gets depth + 1. A relevant item stays a candidate even if it is
+    hidden too. `score_CI` is only read.
+    """
+    return ranks_of(top_of(score_CI, relevant, hidden, depth), relevant)
+
+
+@torch.no_grad()
+def top_of(score_CI: Tensor, relevant: Ragged, hidden: Ragged, depth: int) -> Top:
+    """The first half of `ranks_full`, all that reads the whole score matrix."""
+    shown_CSB, held_T = _shown(score_CI, relevant, hidden, depth + 1)
+    best_CK = _best(shown_CSB, depth + 1)  # one more than asked for, to know of ties at the last place
+    count_C = torch.full_like(best_CK[:, 0], depth + 1, dtype=torch.int64)
+    tied_C = (best_CK[:, 0] == best_CK[:, 1]) & (best_CK[:, 0] > -torch.inf)
+    if bool(tied_C.any()):
+        count_C[tied_C] = (shown_CSB[tied_C] >= best_CK[tied_C, :1, None]).sum((1, 2))
+    return Top(best_CK, count_C, held_T)
+
+
+@torch.no_grad()
+def ranks_of(top: Top, relevant: Ragged) -> Ragged:
+    """The second half of `ranks_full`: relevant items placed among the best scores."""
+    owner_T, K = relevant.owner, top.best_CK.shape[1]
+    near_T = ((top.held_T >= top.best_CK[:, 1][owner_T]) & (top.held_T > -torch.inf)).nonzero()[:, 0]
+    rank_T = torch.full_like(relevant.values, K)
+    if len(near_T):
+        near = Ragged(top.held_T[near_T], offsets_of(torch.bincount(owner_T[near_T], minlength=len(relevant))))
+        rank_T[near_T] = _ranks_near(near, top).clamp(max=K)
+    return relevant.like(rank_T)
+
+
+@torch.no_grad()
+def ranks_sampled(score_CL: Tensor) -> Tensor:
+    """Rank of the item in column 0 among the candidates, [C]: 1 + how many others score at least as much.
+
+    NaN counts as -inf, so a held-out item scored NaN comes last.
+    """
+    score_CL = _without_nan(score_CL.to(_exact(score_CL.dtype)))
+    return 1 + (score_CL[:, 1:] >= score_CL[:, :1]).sum(1)
+
+
+def distinct(lists: Ragged) -> Ragged:
+    """The same lists, sorted and with every value once."""
+    width = int(lists.values.max()) + 1 if len(lists.values) else 1
+    key_T = lists.owner * width + lists.values
+    if bool((key_T.diff() > 0).all()):
+        return lists  # as it is already
+    key_T = torch.unique(key_T)
+    owner_T = key_T.div(width, rounding_mode="floor")
+    return Ragged(key_T - owner_T * width, offsets_of(torch.bincount(owner_T, minlength=len(lists))))
+
+
+def merged(one: Ragged, two: Ragged) -> Ragged:
+    """Both lists of every client in one, that of `one` first."""
+    if not len(two.values):
+        return one
+    values = one.values.new_empty(len(one.values) + len(two.values))
+    _lay(values, one, two.offsets[:-1])
+    _lay(values, two, one.offsets[1:])
+    return Ragged(values, one.offsets + two.offsets)
+
+
+def _lay(values: Tensor, part: Ragged, before_C: Tensor) -> None:
+    """Write the part's values, each behind the given number of values that are not the part's."""
+    index_T = before_C.repeat_interleave(part.lengths) + torch.arange(len(part.values), device=values.device)
+    values.index_copy_(0, index_T, part.values)
+
+
+def span(lists: Ragged, start: int, stop: int) -> Ragged:
+    """Clients start to stop - 1; without the copy that `Ragged.take` makes."""
+    offsets = lists.offsets[start : stop + 1]
+    first, last = int(offsets[0]), int(offsets[-1])
+    return Ragged(lists.values[first:last], offsets - first)
+
+
+def nothing(clients: int, device: torch.device | str = "cpu") -> Ragged:
+    """An empty list for each client."""
+    offsets = torch.zeros(clients + 1, dtype=torch.int64, device=device)
+    return Ragged(offsets[:0], offsets)
+
+
+def _without_nan(score: Tensor, out: Tensor | None = None) -> Tensor:
+    return torch.nan_to_num(score, nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf, out=out)
+
+
+def _exact(dtype: torch.dtype) -> torch.dtype:
+    """A type that holds all scores of the given one and that every operation here takes."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16, torch.float32) else torch.float64
+
+
+def _shown(score_CI: Tensor, relevant: Ragged, hidden: Ragged, places: int) -> tuple[Tensor, Tensor]:
+    """A copy of the scores in strips, with hidden items and padding at -inf, and the relevant scores, [T]."""
+    C, I = score_CI.shape
+    B = _blocks(I, places)
+    J = -(-I // B) * B
+    shown_CJ = torch.empty(C, J, dtype=_exact(score_CI.dtype), device=score_CI.device)
+    _without_nan(score_CI.to(shown_CJ.dtype), out=shown_CJ[:, :I])
+    shown_CJ[:, I:] = -torch.inf
+    flat, relevant_T = shown_CJ.view(-1), _flat(relevant, J)
+    held_T = flat[relevant_T]
+    flat.index_fill_(0, _flat(hidden, J), -torch.inf)
+    flat.index_copy_(0, relevant_T, held_T)  # a relevant item may be hidden too, where rows stand as given
+    return shown_CJ.view(C, J // B, B), held_T
+
+
+def _flat(items: Ragged, width: int) -> Tensor:
+    """Where the items of all clients are in a matrix of the given width, row after row."""
+    start_C = torch.arange(len(items), device=items.values.device) * width
+    return start_C.repeat_interleave(items.lengths).add_(items.values)
+
+
+def _blocks(I: int, places: int) -> int:
+    """The number of blocks B for which B maxima and then places * I / B values are fewest to look at."""
+    return math.isqrt(I * places) if 8 * places < I else max(I, places)
+
+
+def _best(shown_CSB: Tensor, places: int) -> Tensor:
+    """The `places` largest values of each row, in ascending order.
+
+    They are all in the blocks with the largest maxima: for any other block, these maxima are as large as
+    its values and as many as asked for.
+    """
+    C, S, _ = shown_CSB.shape
+    block_CK = _best_blocks(shown_CSB.amax(1), places)
+    value_CV = shown_CSB.gather(2, block_CK[:, None].expand(C, S, places)).view(C, S * places)
+    return _sorted(value_CV)[:, -places:].contiguous()
+
+
+def _best_blocks(most_CB: Tensor, places: int) -> Tensor:
+    """Where the `places` largest values of each row are, in any order, [C, places]."""
+    if most_CB.device.type == "cpu":  # sorting values alone is far quicker there, and tells the rest if none are equal
+        found = (most_CB >= _sorted(most_CB)[:, -places, None]).nonzero()[:, 1]
+        if len(found) == len(most_CB) * places:
+            return found.view(len(most_CB), places)
+    return most_CB.topk(places, sorted=False).indices
+
+
+def _sorted(value_CV: Tensor) -> Tensor:
+    """Rows in ascending order; on a CPU by numpy, whose sort is vectorised."""
+    if value_CV.device.type == "cpu":
+        return torch.from_numpy(np.sort(value_CV.numpy(), axis=1))
+    return value_CV.sort(1).values
+
+
+def _ranks_near(near: Ragged, top: Top) -> Tensor:
+    """Ranks of relevant scores that are not below the second of the best (ascending), [T]."""
+    s_CW, order_CW = near.padded(fill=-torch.inf).sort(1)
+    W, K = s_CW.shape[1], top.best_CK.shape[1]
+    all_CW = K - torch.searchsorted(top.best_CK, s_CW)  # candidates that score as much or more
+    all_CW = torch.where(s_CW == top.best_CK[:, :1], top.count_C[:, None], all_CW)
+    own_CW = W - torch.searchsorted(s_CW, s_CW)  # of which relevant
+    place_W = torch.arange(W, 0, -1, device=s_CW.device)
+    rank_CW = torch.empty_like(order_CW).scatter_(1, order_CW, all_CW - own_CW + place_W)
+    return rank_CW[near.owner, near.place]

@@ -1,0 +1,155 @@
+"""All clients as rows of tensors on one machine; a chunk of a cohort is an index_select."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ..aggregate.fold import Fold
+from ..client import LocalData, Program
+from ..core import Download, Fields, Total, Upload, stack
+from ..malice import Malicious
+from ..rng import Rng
+from .codec import field_bytes, rows_bytes
+from .meter import Meter
+from .receive import finite_rows
+from .store import Store
+
+LARGEST_SUM = 4096  # clients whose one-gradient updates are summed in one pass; fixed, so sums keep their order
+
+
+@dataclass
+class SimulatedFleet:
+    program: Program
+    data: LocalData  # of clients 0..n-1
+    seed: int = 0
+    n_present: int = 0  # honest clients that have joined; 0: all
+    malicious: Malicious | None = None  # the program of the clients after the honest ones
+    secure: bool = False
+    store: Store = field(init=False)
+    meter: Meter = field(init=False)
+
+    def __post_init__(self) -> None:
+        n = len(self.data.training.items)
+        self.n_present = self.n_present or self.n_honest
+        self.store, self.meter = Store(n), Meter(n)
+        for ids_C in torch.arange(n, device=self.device).split(65536):
+            self.store.put(ids_C, self.program.birth(Rng.of(self.seed, 0, ids_C)))
+
+    @property
+    def device(self) -> torch.device:
+        return self.data.training.items.values.device
+
+    @property
+    def n_honest(self) -> int:
+        return self.malicious.first if self.malicious else len(self.data.training.items)
+
+    @property
+    def ids_N(self) -> Tensor:
+        """Everybody the server knows of, attackers included."""
+        everybody = torch.arange(len(self.data.training.items), device=self.device)
+        return everybody[(everybody < self.n_present) | (everybody >= self.n_honest)]
+
+    def ask(self, step: str, round: int, ids_C: Tensor, download: Download, fold: bool = False) -> Upload | Total:
+        ids_C = ids_C.to(self.device)
+        download = download.to(self.device)
+        self.meter.sent(download, len(ids_C))
+        sums, uploads = Fold(), []
+        for program, pick in self._chunks(ids_C, step):
+            summing = fold and step == "train" and program.can_sum()
+            ids, part = ids_C[pick], download.take(pick)
+            kept, data, rng = self.store.take(ids), self.data.take(ids), Rng.of(self.seed, round, ids)
+            if summing:
+                kept, total = program.answer_total(kept, data, part, ids, rng)
+                self.store.put(ids, kept)
+                self._meter_total(step, total)
+                sums.add_total(total)
+                continue
+            kept, upload = program.answer(step, kept, data, part, ids, rng, round)
+            self.store.put(ids, kept)
+            self.meter.received(step, upload)
+            upload = self._clean(upload)
+            sums.add(upload) if fold else uploads.append(upload)
+        if fold:
+            return sums.total()
+        return _in_order(stack(uploads), ids_C) if uploads else Upload(ids_C[:0], torch.zeros(0))
+
+    def _clean(self, upload: Upload) -> Upload:
+        good = finite_rows(upload)
+        if bool(good.all()):
+            return upload
+        self.meter.drop("not finite", int((~good).sum()))
+        return upload.take(good.nonzero()[:, 0])
+
+    def _order(self, ids_C: Tensor) -> Tensor:
+        """Clients by the length of their lists, so that a chunk holds like sizes; ties by id."""
+        lengths = self.data.training.items.lengths[ids_C]
+        return (lengths * (int(ids_C.max()) + 1 if len(ids_C) else 1) + ids_C).argsort()
+
+    def _chunks(self, ids_C: Tensor, step: str) -> Iterator[tuple[Program | Malicious, Tensor]]:
+        """Clients that run the same program and hold the same received tables, cut to fit the memory."""
+        bad_C = ids_C >= self.n_honest
+        kind_C = self.store.version_of(ids_C) * 2 + bad_C
+        for kind in kind_C.unique():
+            mine = (kind_C == kind).nonzero()[:, 0]
+            program = self.malicious if self.malicious and bool(bad_C[mine[0]]) else self.program
+            for pick in self._cut(mine[self._order(ids_C[mine])], ids_C, step):
+                yield program, pick
+
+    def _cut(self, order: Tensor, ids_C: Tensor, step: str) -> Iterator[Tensor]:
+        if step == "train" and self.program.can_sum():
+            yield from order.split(LARGEST_SUM)
+            return
+        if self.program.engine.chunk:
+            yield from order.split(self.program.engine.chunk)
+            return
+        yield from _by_budget(order, self._floats(ids_C[order], step), self.program.engine.memory_mb * 250_000)
+
+    def _floats(self, ids_C: Tensor, step: str) -> Tensor:
+        """About how many numbers each client's answer holds."""
+        n_items = self.program.catalogue.n_items
+        lengths = self.data.training.items.lengths[ids_C]
+        whole = not set(self.program.model.tables).isdisjoint(self.program.model.kept)
+        if (step == "evaluate" and self.program.evaluate.candidates == "full") or whole:
+            return torch.full_like(lengths, 64 * n_items)
+        return (lengths * 320).clamp(min=4096, max=64 * n_items + 4096)
+
+    def _meter_total(self, step: str, total: Total) -> None:
+        """Each client would have sent its own rows; only their sum was computed here."""
+        many = len(total.ids_C)
+        for name, value in total.update.items():
+            path = f"update/{name}"
+            if name in total.touched:
+                size = rows_bytes(path, many, int(total.touched[name].sum()), value[0])
+            else:
+                size = many * field_bytes(path, value[None])
+            self.meter.count(step, path, size, total.ids_C)
+        self.meter.envelope(many)
+
+    def state(self) -> Fields:
+        return {**self.store.state(), **self.meter.state(), "present": torch.tensor(self.n_present)}
+
+    def load(self, state: Fields) -> None:
+        self.store.load(
+            {k: v.to(self.device) for k, v in state.items() if k.startswith(("dense/", "rows/", "version/"))}
+        )
+        self.meter.load({k: v for k, v in state.items() if k.startswith("meter/")})
+        self.n_present = int(state["present"])
+
+
+def _by_budget(order: Tensor, floats: Tensor, budget: int) -> Iterator[Tensor]:
+    sums = floats.cumsum(0)
+    at = 0
+    while at < len(order):
+        spent = sums[at - 1] if at else torch.zeros_like(sums[0])
+        end = max(int(torch.searchsorted(sums, spent + budget, right=True)), at + 1)
+        yield order[at:end]
+        at = end
+
+
+def _in_order(upload: Upload, ids_C: Tensor) -> Upload:
+    """Back in the order the server asked in; who did not answer is left out."""
+    by_id = upload.ids_C.argsort()
+    wanted = ids_C[torch.isin(ids_C, upload.ids_C)]
+    return upload.take(by_id[torch.searchsorted(upload.ids_C[by_id], wanted)])

@@ -1,0 +1,162 @@
+"""Every message as bytes, each client alone: what a real network does, without the network."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ..aggregate.fold import total_of
+from ..client import LocalData, Program
+from ..core import Download, Drawer, Field, Fields, Ragged, Rows, Total, Upload, stack
+from ..malice import Malicious
+from ..rng import Rng
+from .codec import Envelope, Malformed, decode_download, decode_upload, encode_download, encode_upload, upload_fields
+from .meter import Meter
+from .receive import finite_rows
+
+Transport = Callable[[int, bytes], Iterable[bytes]]  # client, request -> what came back
+
+
+@dataclass
+class Node:
+    """One device. It answers a repeated request with the same bytes and without acting twice."""
+
+    program: Program | Malicious
+    client: int
+    data: LocalData
+    run: int
+    seed: int
+    kept: Drawer = field(default_factory=dict)
+    before: Drawer = field(default_factory=dict)  # as it was before the current round
+    round: int = 0
+    answered: dict[bytes, bytes] = field(default_factory=dict)  # of the current round
+
+    def __post_init__(self) -> None:
+        self.kept = self.program.birth(Rng.of(self.seed, 0, self._id()))
+        self.before = dict(self.kept)
+
+    def _id(self) -> Tensor:
+        return torch.tensor([self.client])
+
+    def handle(self, request: bytes) -> bytes:
+        digest = hashlib.sha256(request).digest()
+        if digest in self.answered:
+            return self.answered[digest]
+        envelope, download = decode_download(request)
+        if envelope.run != self.run or envelope.client != self.client:
+            raise Malformed("not addressed to this client")
+        if envelope.round > self.round:
+            self.round, self.before, self.answered = envelope.round, dict(self.kept), {}
+        rng = Rng.of(self.seed, envelope.round, self._id())
+        self.kept, upload = self.program.answer(
+            envelope.step, self.kept, self.data, download, self._id(), rng, envelope.round
+        )
+        reply = encode_upload(envelope, upload)
+        self.answered[digest] = reply
+        return reply
+
+    def rewind(self) -> None:
+        """Back to the start of the current round, when the server lost it."""
+        self.kept, self.answered = dict(self.before), {}
+
+
+@dataclass
+class WireFleet:
+    program: Program
+    data: LocalData
+    seed: int = 0
+    run: int = 1
+    n_present: int = 0
+    malicious: Malicious | None = None
+    limit: int = 1 << 28  # bytes of the largest message taken
+    transport: Transport | None = None  # how requests reach nodes; tests put faults here
+    secure: bool = False
+    nodes: dict[int, Node] = field(init=False)
+    meter: Meter = field(init=False)
+
+    def __post_init__(self) -> None:
+        n = len(self.data.training.items)
+        self.n_honest = self.malicious.first if self.malicious else n
+        self.n_present = self.n_present or self.n_honest
+        self.meter = Meter(n)
+        self.nodes = {c: Node(self._program(c), c, self._data(c), self.run, self.seed) for c in range(n)}
+
+    def _program(self, client: int) -> Program | Malicious:
+        return self.malicious if self.malicious and client >= self.malicious.first else self.program
+
+    def _data(self, client: int) -> LocalData:
+        return self.data.take(torch.tensor([client]))
+
+    @property
+    def ids_N(self) -> Tensor:
+        return torch.tensor([c for c in self.nodes if c < self.n_present or c >= self.n_honest])
+
+    def ask(self, step: str, round: int, ids_C: Tensor, download: Download, fold: bool = False) -> Upload | Total:
+        uploads: dict[int, Upload] = {}
+        for row, client in enumerate(ids_C.tolist()):
+            envelope = Envelope(step, self.run, round, client)
+            request = encode_download(envelope, download.take(torch.tensor([row])))
+            self.meter.down += len(request)
+            for reply in self._send(client, request):
+                self._receive(envelope, reply, uploads)
+        good = self._alike(uploads)
+        if not good:
+            empty = Upload(ids_C[:0], torch.zeros(0))
+            return total_of(empty) if fold else empty
+        upload = stack(good)
+        return total_of(upload) if fold else upload
+
+    def _send(self, client: int, request: bytes) -> Iterable[bytes]:
+        return self.transport(client, request) if self.transport else [self.nodes[client].handle(request)]
+
+    def _receive(self, asked: Envelope, reply: bytes, uploads: dict[int, Upload]) -> None:
+        """Takes one message, or drops it and says why."""
+        self.meter.up += len(reply)
+        if len(reply) > self.limit:
+            return self.meter.drop("oversized")
+        try:
+            envelope, upload = decode_upload(reply, self.limit)
+        except Malformed:
+            return self.meter.drop("malformed")
+        if envelope != asked:
+            return self.meter.drop("misaddressed")
+        if envelope.client in uploads:
+            return self.meter.drop("replayed")
+        if not bool(finite_rows(upload).all()):
+            return self.meter.drop("not finite")
+        self.meter.note(asked.step, upload)
+        uploads[envelope.client] = upload
+
+    def _alike(self, uploads: dict[int, Upload]) -> list[Upload]:
+        """Uploads of the shape that most have; an odd one cannot be stacked with the rest."""
+        if not uploads:
+            return []
+        forms = {client: _form(upload) for client, upload in uploads.items()}
+        usual = Counter(forms.values()).most_common(1)[0][0]
+        self.meter.drop("odd shape", sum(form != usual for form in forms.values()))
+        return [upload for client, upload in uploads.items() if forms[client] == usual]
+
+    def kept(self, name: str) -> Field:
+        """A field of all nodes' private state, for tests."""
+        from ..core import cat
+
+        return cat([node.kept[name] for node in self.nodes.values()])
+
+    def state(self) -> Fields:
+        raise NotImplementedError("nodes keep their own state; the server's checkpoint does not hold it")
+
+
+def _form(upload: Upload) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
+    return tuple(sorted((path, *_shape(value)) for path, value in upload_fields(upload) if path != "weight"))
+
+
+def _shape(value: Field) -> tuple[str, tuple[int, ...]]:
+    if isinstance(value, Tensor):
+        return "tensor", tuple(value.shape[1:])
+    if isinstance(value, Ragged):
+        return "ragged", tuple(value.values.shape[1:])
+    assert isinstance(value, Rows)
+    return "rows", (value.height, *value.values.shape[1:])

@@ -1,0 +1,113 @@
+"""Malicious clients: they run another program behind the same door, in every fleet."""
+
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from torch import Tensor
+
+from .blocks import Engine
+from .client import LocalData, Program
+from .core import Catalogue, Download, Drawer, Total, Upload
+from .evaluate.metrics import EvaluateConfig
+from .ledger import Disclosure
+from .mechanism import TrainingData
+from .models.base import Model
+from .rng import Rng
+
+
+@dataclass(frozen=True)
+class AttackView:
+    """What an attacker has: its own profile, the downloads such a client gets, the model's code."""
+
+    step: str
+    round: int
+    download: Download
+    data: TrainingData
+    ids_C: Tensor
+    rng: Rng
+    model: Model
+    catalogue: Catalogue
+    memory: Drawer  # what the attackers told each other in earlier rounds
+
+
+class Attack(Protocol):
+    """`knowledge` names what a paper assumes beyond that, for the report; empty: nothing."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def knowledge(self) -> str: ...
+
+    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
+        """The honest answer of such a client comes in, what is sent instead goes out."""
+
+
+@dataclass
+class Crew:
+    """The attackers' memory in common. What one writes in a round, all read from the next round on."""
+
+    round: int = 0
+    now: Drawer = field(default_factory=dict)
+    later: Drawer = field(default_factory=dict)
+
+    def at(self, round: int) -> Drawer:
+        if round != self.round:
+            self.round, self.now = round, {**self.now, **self.later}
+        return self.now
+
+
+@dataclass(frozen=True)
+class Malicious:
+    """The program of clients from id `first` on."""
+
+    honest: Program
+    attack: Attack
+    first: int
+    start: int = 1  # first round of the attack
+    crew: Crew = field(default_factory=Crew)
+
+    @property
+    def model(self) -> Model:
+        return self.honest.model
+
+    @property
+    def catalogue(self) -> Catalogue:
+        return self.honest.catalogue
+
+    @property
+    def evaluate(self) -> EvaluateConfig:
+        return self.honest.evaluate
+
+    @property
+    def engine(self) -> Engine:
+        return self.honest.engine
+
+    def birth(self, rng: Rng) -> Drawer:
+        return self.honest.birth(rng)
+
+    def can_sum(self) -> bool:
+        return False
+
+    def answer_total(
+        self, kept: Drawer, data: LocalData, download: Download, ids_C: Tensor, rng: Rng
+    ) -> tuple[Drawer, Total]:
+        raise ValueError("malicious clients answer one by one")
+
+    def answer(
+        self, step: str, kept: Drawer, data: LocalData, download: Download, ids_C: Tensor, rng: Rng, round: int = 0
+    ) -> tuple[Drawer, Upload]:
+        kept, upload = self.honest.answer(step, kept, data, download, ids_C, rng)
+        if round < self.start or step in ("deliver", "evaluate"):
+            return kept, upload
+        memory = self.crew.at(round)
+        rng = rng.fold(self.attack.name)
+        view = AttackView(step, round, download, data.training, ids_C, rng, self.model, self.catalogue, memory)
+        said, upload = self.attack.poison(view, upload)
+        self.crew.later = {**self.crew.later, **said}
+        return kept, upload
+
+    def discloses(self) -> tuple[Disclosure, ...]:
+        return self.honest.discloses()
+
+    def with_crew(self, crew: Crew) -> "Malicious":
+        return replace(self, crew=crew)

@@ -1,0 +1,1 @@
+"""Mechanisms of the papers, one file per idea."""

@@ -1,0 +1,1 @@
+"""Recommenders as pure functions of stacked parameters."""

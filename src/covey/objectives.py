@@ -1,0 +1,175 @@
+"""What a client learns from its list: which examples it makes, and the loss of each client, [C]."""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .core import Fields, Ragged
+from .examples import Batch, Examples
+from .models.base import History, Model, rows
+from .rng import Rng
+from .sampling import negatives
+
+Reduction = Literal["mean", "sum"]
+
+
+class Objective(Protocol):
+    @property
+    def pointwise(self) -> bool:
+        """Whether examples of one item merge into one, and may be cut into mini-batches."""
+
+    def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples: ...
+
+    def prepare(self, batch: Batch) -> Fields:
+        """Tensors of a block that do not change during local training."""
+
+    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+        """[C]; `u` replaces the model's own user vectors where a mechanism asks for it."""
+
+
+NO_HISTORY = History(torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 1, dtype=torch.bool))
+
+
+def positives_and_negatives(items: Ragged, avoid: Ragged, n_items: int, count: int, rng: Rng) -> Examples:
+    """Each positive followed by its `count` negatives."""
+    drawn_TK, exists_TK = negatives(avoid, n_items, items.lengths, count, rng)
+    values = torch.cat([items.values[:, None], drawn_TK], 1).flatten()
+    label = torch.zeros(len(items.values), count + 1, device=values.device)
+    label[:, 0] = 1
+    weight = torch.cat([torch.ones_like(label[:, :1]), exists_TK.to(label)], 1)
+    return Examples(Ragged(values, items.offsets * (count + 1)), label.flatten(), weight.flatten())
+
+
+@dataclass(frozen=True)
+class Bce:
+    """Binary cross-entropy on positives and sampled negatives.
+
+    `saturating` computes it on clamped float probabilities as published code does: a saturated
+    wrong prediction then has almost no gradient.
+    """
+
+    negatives: int = 4
+    saturating: bool = False
+    reduction: Reduction = "mean"
+    pointwise: bool = True
+
+    def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
+        return positives_and_negatives(items, avoid, n_items, self.negatives, rng)
+
+    def prepare(self, batch: Batch) -> Fields:
+        return {}
+
+    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+        u = model.user(params, NO_HISTORY, rng, True) if u is None else u
+        v_CLD = params["items"] if batch.index_CL is None else rows(params["items"], batch.index_CL)
+        z_CL = model.score(params, u, v_CLD)
+        y_CL, w_CL = batch.label_CL.to(z_CL), batch.weight_CL.to(z_CL)
+        if self.saturating:
+            loss_C = F.binary_cross_entropy(z_CL.sigmoid(), y_CL, w_CL, reduction="none").sum(1)
+        else:
+            loss_C = F.binary_cross_entropy_with_logits(z_CL, y_CL, w_CL, reduction="none").sum(1)
+        return loss_C / w_CL.sum(1).clamp(min=1) if self.reduction == "mean" else loss_C
+
+
+@dataclass(frozen=True)
+class Bpr:
+    """Pairwise ranking (Rendle et al., 2009): each positive above each of its sampled negatives."""
+
+    negatives: int = 1
+    pointwise: bool = False
+
+    def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
+        made = positives_and_negatives(items, avoid, n_items, self.negatives, rng)
+        slot = items.place.repeat_interleave(self.negatives + 1)
+        return Examples(made.items, made.label, made.weight, slot)
+
+    def prepare(self, batch: Batch) -> Fields:
+        return {}
+
+    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+        u = model.user(params, NO_HISTORY, rng, True) if u is None else u
+        assert batch.index_CL is not None
+        z_CL = model.score(params, u, rows(params["items"], batch.index_CL))
+        step = self.negatives + 1
+        wide = z_CL.shape[1] // step * step  # examples come as one positive and its negatives
+        z_CPS = z_CL[:, :wide].unflatten(1, (-1, step))
+        w_CPK = batch.weight_CL[:, :wide].unflatten(1, (-1, step))[..., 1:].to(z_CL)
+        loss_CPK = -F.logsigmoid(z_CPS[..., :1] - z_CPS[..., 1:])
+        return (loss_CPK * w_CPK).sum((1, 2)) / w_CPK.sum((1, 2)).clamp(min=1)
+
+
+@dataclass(frozen=True)
+class NextItemSoftmax:
+    """Softmax of each next item of a sequence against negatives, summed over positions (FedCL, Eq. 1).
+
+    Negatives of a position: `local` of the client's `stored` fixed ones, the sequence's other items
+    where `in_batch`, and whatever mechanisms appended for all positions. Each local row is scored
+    once for every position; weights say how often it counts there.
+    """
+
+    stored: int = 100
+    local: int = 10
+    in_batch: bool = False
+    last: int = 200  # newest items that are trained on
+    pointwise: bool = False
+
+    def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
+        recent = _newest(items, self.last)
+        ones = torch.ones(len(recent.values), device=recent.values.device)
+        sequence = Examples(recent, ones, ones, recent.place)
+        once = torch.ones_like(recent.lengths)
+        stored_CS, exists_CS = negatives(avoid, n_items, once, min(self.stored, n_items), rng.home("stored negatives"))
+        pick = rng.fold("local").ragged_uniform(recent.lengths * self.local)
+        column = (pick.values * exists_CS.sum(1).clamp(min=1)[pick.owner]).long()
+        drawn = pick.like(stored_CS[pick.owner, column])
+        slot = pick.place // self.local
+        some = exists_CS.any(1)[pick.owner].float()
+        return Examples.of([sequence, Examples(drawn, torch.zeros_like(some), some, slot)])
+
+    def prepare(self, batch: Batch) -> Fields:
+        index, slot, label, weight = batch.index_CL, batch.slot_CL, batch.label_CL, batch.weight_CL
+        assert index is not None and slot is not None
+        is_target = (label == 1) & (weight > 0)
+        length = int(is_target.sum(1).max())
+        sequence_CP = index[:, :length]  # a client's own items come first, in order
+        mask_CP = is_target[:, :length]
+        C, R = batch.items_CR.shape
+        weight_CPR = torch.zeros(C, length, R, device=index.device)
+        client = torch.arange(C, device=index.device)[:, None].expand_as(index)
+        tied = (label == 0) & (slot >= 0) & (weight > 0)
+        weight_CPR.index_put_((client[tied], slot[tied], index[tied]), weight[tied].float(), accumulate=True)
+        common_CR = torch.zeros(C, R, device=index.device)
+        free = (label == 0) & (slot < 0) & (weight > 0)
+        common_CR.index_put_((client[free], index[free]), weight[free].float(), accumulate=True)
+        weight_CPR += common_CR[:, None]
+        if self.in_batch:
+            own_CR = torch.zeros(C, R, device=index.device)
+            own_CR.index_put_(
+                (client[is_target], index[is_target]), torch.ones((), device=index.device), accumulate=True
+            )
+            weight_CPR += own_CR[:, None]
+        weight_CPR.scatter_(2, sequence_CP[..., None], 0.0)  # an item is never its own negative
+        weight_CPR.scatter_(2, sequence_CP[..., None], 1.0)  # the denominator holds the target once
+        return {"sequence": sequence_CP, "mask": mask_CP, "weight": weight_CPR}
+
+    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+        sequence_CP, mask_CP = ready["sequence"], ready["mask"]
+        if u is None:
+            u = model.user(params, History(sequence_CP, mask_CP), rng, True)
+        s_CPR = model.score(params, u, params["items"])
+        if s_CPR.dim() == 2:
+            s_CPR = s_CPR[:, None].expand(-1, sequence_CP.shape[1], -1)
+        target_CP = s_CPR.gather(2, sequence_CP[..., None]).squeeze(2)
+        masked_CPR = s_CPR + ready["weight"].to(s_CPR).log()
+        nll_CP = masked_CPR.logsumexp(2) - target_CP
+        return (nll_CP * mask_CP).sum(1)
+
+
+def _newest(items: Ragged, last: int) -> Ragged:
+    keep = items.lengths.clamp(max=last)
+    place_from_end = items.lengths.repeat_interleave(items.lengths) - items.place
+    offsets = F.pad(keep.cumsum(0), (1, 0))
+    return Ragged(items.values[place_from_end <= last], offsets)

@@ -1,0 +1,9 @@
+"""Floors and ceilings: models that see everybody's data on one machine, for comparison with the federated ones."""
+
+from .common import Fitted, Selected, evaluate_pooled, fit_selected
+from .ease import Ease
+from .mf import PooledMF
+from .ncf import PooledNCF
+from .popularity import Popularity
+
+__all__ = ["Ease", "Fitted", "PooledMF", "PooledNCF", "Popularity", "Selected", "evaluate_pooled", "fit_selected"]

@@ -1,0 +1,100 @@
+"""The multilayer perceptron of Neural Collaborative Filtering (He et al., WWW 2017) on everybody's data.
+
+z_0 = [u ; v], z_l = relu(W_l z_(l-1) + b_l), logit = h.z + b; cross entropy with sampled negatives.
+Shape suffixes: C = users of a chunk, N = all users, I = items, D = width, H = units of a layer, L = items to
+score per user, T = pairs.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from covey.core import Ragged
+from covey.rng import Rng
+
+from .common import Fitted, OnEpoch, table, train_pairs
+
+FULL_CHUNK = 1 << 22  # activations of the first layer at a time when all items are scored
+
+
+@dataclass(frozen=True)
+class FittedNCF:
+    """A vector for every user and every item, and the layers that compare them: (weight, bias) each."""
+
+    user_ND: Tensor
+    item_ID: Tensor
+    layers: tuple[tuple[Tensor, Tensor], ...]
+
+    def params(self) -> list[Tensor]:
+        """What is trained."""
+        return [self.user_ND, self.item_ID, *(p for layer in self.layers for p in layer)]
+
+    def logit(self, users_T: Tensor, items_T: Tensor) -> Tensor:
+        """Score of each pair, [T]; users and items may have any shape, the same for both."""
+        z = torch.cat([self.user_ND[users_T], self.item_ID[items_T]], -1)
+        return self._rest(F.linear(z, *self.layers[0]))
+
+    def _rest(self, z: Tensor) -> Tensor:
+        """What follows the first linear map."""
+        for weight, bias in self.layers[1:]:
+            z = F.linear(z.relu(), weight, bias)
+        return z.squeeze(-1)
+
+    def frozen(self) -> "FittedNCF":
+        """A copy that further training leaves alone."""
+        layers = tuple((w.detach().clone(), b.detach().clone()) for w, b in self.layers)
+        return FittedNCF(self.user_ND.detach().clone(), self.item_ID.detach().clone(), layers)
+
+    def score(self, users_C: Tensor) -> Tensor:
+        """Scores of all items, [C, I]; the first map is a user's part plus an item's, so each is computed once."""
+        (weight, bias), D = self.layers[0], self.user_ND.shape[1]
+        user_CH = F.linear(self.user_ND[users_C], weight[:, :D], bias)
+        item_IH = F.linear(self.item_ID, weight[:, D:])
+        chunk = max(1, FULL_CHUNK // item_IH.numel())
+        return torch.cat([self._rest(part_CH[:, None] + item_IH) for part_CH in user_CH.split(chunk)])
+
+    def score_items(self, users_C: Tensor, items_CL: Tensor) -> Tensor:
+        """Scores of some items of each user, [C, L]."""
+        return self.logit(users_C[:, None].expand_as(items_CL), items_CL)
+
+    def items(self) -> Tensor:
+        """Item vectors, [I, D]."""
+        return self.item_ID
+
+
+@dataclass(frozen=True)
+class PooledNCF:
+    """Options of the model and its training."""
+
+    dim: int = 32
+    hidden: tuple[int, ...] = (32, 16)
+    lr: float = 0.001
+    epochs: int = 100
+    batch: int = 1024
+    negatives: int = 4  # per positive, drawn again every epoch
+    decay: float = 0.0  # L2 term in Adam's gradient
+
+    def fit(
+        self,
+        train: Ragged,
+        avoid: Ragged,
+        n_items: int,
+        seed: int,
+        device: torch.device | str = "cpu",
+        on_epoch: OnEpoch | None = None,
+    ) -> Fitted:
+        """Train on items per user, with negatives outside `avoid`."""
+        user_ND = table(seed, "pooled-ncf-user", len(train), self.dim, device)
+        item_ID = table(seed, "pooled-ncf-item", n_items, self.dim, device)
+        sizes = (2 * self.dim, *self.hidden, 1)
+        layers = tuple(layer(seed, k, n, m, device) for k, (n, m) in enumerate(pairwise(sizes)))
+        return train_pairs(self, FittedNCF(user_ND, item_ID, layers), train, avoid, seed, on_epoch)
+
+
+def layer(seed: int, number: int, inputs: int, outputs: int, device: torch.device | str) -> tuple[Tensor, Tensor]:
+    """Weight and bias of a linear map, uniform within 1 / sqrt(inputs) as torch has it."""
+    draw = (2 * Rng.server(seed, 0, f"pooled-ncf-{number}").uniform(outputs, inputs + 1)[0] - 1) / inputs**0.5
+    return draw[:, :-1].float().contiguous().to(device), draw[:, -1].float().contiguous().to(device)

@@ -1,0 +1,96 @@
+"""Randomness as a pure function of (seed, round, client, purpose): no hidden generator state.
+
+So a client draws the same numbers alone on a phone as inside a cohort of thousands, and a run
+resumes without saved generators. The generator is SplitMix64 (Steele et al., 2014) with one
+stream per client and purpose; integer arithmetic, so CPU and CUDA give the same bits.
+"""
+
+import math
+import zlib
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from .core import Ragged, offsets_of
+
+GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed integer
+
+
+def _shift(x: Tensor, n: int) -> Tensor:
+    return (x >> n) & ((1 << (64 - n)) - 1)
+
+
+def mix(x: Tensor) -> Tensor:
+    """SplitMix64's finaliser on int64 words."""
+    x = (x ^ _shift(x, 30)) * -4658895280553007687
+    x = (x ^ _shift(x, 27)) * -7723592293110705685
+    return x ^ _shift(x, 31)
+
+
+@dataclass(frozen=True)
+class Rng:
+    key_C: Tensor  # [C] int64, one stream per client
+    home_C: Tensor  # [C] the same in every round
+
+    @classmethod
+    def of(cls, seed: int, round_number: int, ids_C: Tensor) -> "Rng":
+        home_C = mix(mix(torch.tensor(seed + 1, device=ids_C.device)) ^ mix(ids_C.long() + 1))
+        return cls(mix(home_C ^ mix(torch.tensor(round_number + 1, device=ids_C.device) * GOLDEN)), home_C)
+
+    @classmethod
+    def server(cls, seed: int, round_number: int, purpose: str) -> "Rng":
+        """The server's own stream; clients have ids from 0 up, the server has -1."""
+        return cls.of(seed, round_number, torch.tensor([-1])).fold(purpose)
+
+    def fold(self, purpose: str | int) -> "Rng":
+        word = zlib.crc32(str(purpose).encode())
+        return replace(self, key_C=mix(self.key_C ^ (word * GOLDEN & 0x7FFFFFFFFFFFFFFF)))
+
+    def home(self, purpose: str) -> "Rng":
+        """Draws that a client makes once and repeats in every round."""
+        return replace(self, key_C=self.home_C).fold(purpose)
+
+    def take(self, pick: Tensor) -> "Rng":
+        return Rng(self.key_C[pick], self.home_C[pick])
+
+    def to(self, device: torch.device | str) -> "Rng":
+        return Rng(self.key_C.to(device), self.home_C.to(device))
+
+    def bits(self, *shape: int) -> Tensor:
+        """[C, *shape] words of 64 random bits."""
+        counter = torch.arange(1, math.prod(shape) + 1, device=self.key_C.device)
+        return mix(self.key_C[:, None] + GOLDEN * counter).view(len(self.key_C), *shape)
+
+    def uniform(self, *shape: int) -> Tensor:
+        """[C, *shape] float64 in [0, 1)."""
+        return _unit(self.bits(*shape))
+
+    def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        u = self.uniform(2, *shape)  # Box-Muller
+        return (torch.sqrt(-2 * torch.log1p(-u[:, 0])) * torch.cos(2 * math.pi * u[:, 1])).to(dtype)
+
+    def laplace(self, scale: float, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        u = self.uniform(*shape) - 0.5
+        return (-scale * u.sign() * torch.log1p(-2 * u.abs().clamp(max=0.5 - 2.0**-54))).to(dtype)
+
+    def integers(self, high: int, *shape: int) -> Tensor:
+        return (self.uniform(*shape) * high).long()
+
+    def permutation(self, n: int) -> Tensor:
+        """[C, n]: an order of 0..n-1 for each stream."""
+        return self.bits(n).argsort(dim=1, stable=True)
+
+    def ragged_bits(self, lengths_C: Tensor) -> Ragged:
+        """As many words as each client asks for; the first k are the same whatever it asks for."""
+        offsets = offsets_of(lengths_C)
+        place = torch.arange(int(offsets[-1]), device=offsets.device) - offsets[:-1].repeat_interleave(lengths_C)
+        return Ragged(mix(self.key_C.repeat_interleave(lengths_C) + GOLDEN * (place + 1)), offsets)
+
+    def ragged_uniform(self, lengths_C: Tensor) -> Ragged:
+        words = self.ragged_bits(lengths_C)
+        return words.like(_unit(words.values))
+
+
+def _unit(words: Tensor) -> Tensor:
+    return _shift(words, 11).double() * 2.0**-53

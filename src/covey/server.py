@@ -1,0 +1,201 @@
+"""One round, top to bottom."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+from .aggregate.combine import ItemMean
+from .aggregate.fold import total_of
+from .aggregate.grouping import Everyone
+from .aggregate.step import Add
+from .core import Catalogue, CoveyError, Download, Drawer, Fields, Round, Sent, Total, Upload
+from .mechanism import Combine, Grouping, Mechanism, ServerStep, ServerView, unique_names
+from .models.base import Model
+from .objectives import Objective
+from .rng import Rng
+from .solvers import Local
+
+
+class Fleet(Protocol):
+    """Where the clients are. `ask` is all the server can do to them."""
+
+    secure: bool  # whether only sums ever reach the server
+
+    @property
+    def ids_N(self) -> Tensor: ...
+
+    def ask(self, step: str, round: int, ids_C: Tensor, download: Download, fold: bool = False) -> Upload | Total: ...
+
+
+@dataclass(frozen=True)
+class Server:
+    """All that survives a round on the server; with the fleet's state it is a checkpoint."""
+
+    public: Fields
+    memory: dict[str, Drawer] = field(default_factory=dict)  # one drawer per part
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of federated recommendation, composed of parts."""
+
+    model: Model
+    objective: Objective
+    catalogue: Catalogue
+    solver: Local | None = None
+    mechanisms: tuple[Mechanism, ...] = ()
+    grouping: Grouping = field(default_factory=Everyone)
+    combine: Combine = field(default_factory=ItemMean)
+    server_step: ServerStep = field(default_factory=Add)
+    weighting: Literal["equal", "examples"] = "equal"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        unique_names((*self.mechanisms, self.grouping, self.server_step))
+
+    def asks(self, step: str) -> bool:
+        return any(step in m.asks for m in self.mechanisms)
+
+    @property
+    def folds(self) -> bool:
+        """Whether the server can live with sums of uploads."""
+        seen = self.combine.sees == "total" and self.grouping.sees == "total"
+        return seen and not any(m.overrides("filter") for m in self.mechanisms)
+
+    @property
+    def hears_sums(self) -> bool:
+        return all(m.hears == "total" for m in self.mechanisms if "report" in m.asks)
+
+    def check(self, fleet: Fleet) -> None:
+        if fleet.secure and not (self.folds and self.hears_sums):
+            raise CoveyError("this method reads single uploads, which secure aggregation hides; use a linear combine")
+
+
+def enrol(server: Server, fleet: Fleet, method: Method) -> Server:
+    """Round 0: clients get what they keep, tell what the mechanisms ask, and memory is set up."""
+    method.check(fleet)
+    round = Round(0, fleet.ids_N)
+    answers = _join(server, fleet, method, round)
+    look = lambda part: view(server, method, part.name, round)
+    memory = {m.name: m.init(look(m), answers) for m in method.mechanisms}
+    return replace(server, memory={**memory, method.grouping.name: method.grouping.init(look(method.grouping))})
+
+
+def admit(server: Server, fleet: Fleet, method: Method, round_number: int, ids_C: Tensor) -> Server:
+    """Late joiners: the same enrolment for them alone, and every mechanism hears of it."""
+    round = Round(round_number, ids_C)
+    answers = _join(server, fleet, method, round)
+    memory = {m.name: m.admit(view(server, method, m.name, round), answers) for m in method.mechanisms}
+    return replace(server, memory={**server.memory, **memory})
+
+
+def _join(server: Server, fleet: Fleet, method: Method, round: Round) -> Upload | None:
+    start = {k: v for k, v in server.public.items() if k in method.model.kept}
+    if start:
+        fleet.ask("deliver", round.number, round.ids_C, Download(Sent(dict(start))))
+    if not method.asks("enrol"):
+        return None
+    answers = fleet.ask("enrol", round.number, round.ids_C, Download(_public(server, method)))
+    assert isinstance(answers, Upload)
+    return answers
+
+
+def run_round(server: Server, fleet: Fleet, method: Method, round: Round) -> tuple[Server, Round]:
+    """Returns the new server and the round narrowed to the clients that answered."""
+
+    def each(hook: str) -> Server:
+        return replace(server, memory=server.memory | {m.name: getattr(m, hook)(see(m)) for m in method.mechanisms})
+
+    def see(m: Mechanism, step: str = "train") -> ServerView:
+        return view(server, method, m.name, round, step)
+
+    def sends(step: str) -> dict[str, Sent]:
+        sent = {m.name: m.send(see(m, step)) for m in method.mechanisms}
+        if step == "train":
+            sent[method.grouping.name] = method.grouping.send(view(server, method, method.grouping.name, round))
+        return {name: s for name, s in sent.items() if s.shared or s.each}
+
+    server = each("begin")
+    if method.asks("report"):
+        ids_C, cohort = _reporters(server, fleet, method, round)
+        download = Download(_public(server, method), sends("report"))
+        reports = fleet.ask("report", round.number, ids_C, download, fold=method.hears_sums)
+        server = _hear(server, method, round, reports)
+        round = replace(round, ids_C=reports.ids_C) if cohort else round  # those who answered
+
+    if method.solver is not None and len(round.ids_C):
+        download = Download(_public(server, method), sends("train"))
+        upload = fleet.ask("train", round.number, round.ids_C, download, fold=method.folds)
+        round = replace(round, ids_C=upload.ids_C)
+        for m in method.mechanisms:
+            upload = m.filter(see(m), upload) if isinstance(upload, Upload) else upload
+        if len(upload):
+            server = _aggregate(server, fleet, method, round, upload)
+    return each("finish"), round
+
+
+def _aggregate(server: Server, fleet: Fleet, method: Method, round: Round, upload: Upload | Total) -> Server:
+    drawer, groups = method.grouping.groups(view(server, method, method.grouping.name, round), upload)
+    server = _put(server, method.grouping.name, drawer)
+    for group in groups:
+        part = upload if group.rows is None or isinstance(upload, Total) else upload.take(group.rows)
+        update, model = method.combine.combine(part, group.names)
+        for m in method.mechanisms:
+            update = m.regularise(view(server, method, m.name, round), update)
+        step = method.server_step
+        drawer, params = step.step(server.memory.get(step.name, {}), server.public, update)
+        server = _put(server, step.name, drawer)
+        params = {**{k: params[k] for k in update}, **model}
+        for m in method.mechanisms:
+            drawer, params = m.polish(view(server, method, m.name, round), params)
+            server = _put(server, m.name, drawer)
+        if group.public:
+            server = replace(server, public={**server.public, **params})
+        else:
+            ids_C = round.ids_C if group.rows is None else round.ids_C[group.rows]
+            fleet.ask("deliver", round.number, ids_C, Download(Sent(dict(params))))
+    return server
+
+
+def _reporters(server: Server, fleet: Fleet, method: Method, round: Round) -> tuple[Tensor, bool]:
+    """Who reports, and whether that is the round's own cohort."""
+    for m in method.mechanisms:
+        chosen = m.reporters(view(server, method, m.name, round, "report"), fleet.ids_N)
+        if chosen is not None:
+            return chosen, False
+    return round.ids_C, True
+
+
+def _hear(server: Server, method: Method, round: Round, reports: Upload | Total) -> Server:
+    for m in method.mechanisms:
+        if "report" in m.asks and len(reports):
+            heard = total_of(reports) if m.hears == "total" else reports
+            around = replace(round, ids_C=reports.ids_C)
+            drawer, public = m.hear(view(server, method, m.name, around, "report"), heard)
+            server = _put(replace(server, public={**server.public, **public}), m.name, drawer)
+    return server
+
+
+def _public(server: Server, method: Method) -> Sent:
+    return Sent({k: v for k, v in server.public.items() if k not in method.model.kept})
+
+
+def _put(server: Server, name: str, drawer: Drawer) -> Server:
+    return replace(server, memory={**server.memory, name: drawer})
+
+
+def view(server: Server, method: Method, name: str, round: Round, step: str = "train") -> ServerView:
+    rng = Rng.of(method.seed, round.number, round.ids_C).fold(name)
+    dice = Rng.server(method.seed, round.number, name)
+    memory = server.memory.get(name, {})
+    return ServerView(server.public, memory, round, rng, dice, method.model, method.objective, method.catalogue, step)
+
+
+def start(method: Method) -> Server:
+    return Server(method.model.public(method.catalogue.n_items, Rng.server(method.seed, 0, "public")))
+
+
+def parts(method: Method) -> Sequence[object]:
+    return (*method.mechanisms, method.grouping, method.combine, method.server_step)
