@@ -124,7 +124,7 @@ class Program:
     def _weight(self, upload: Upload, view: ClientView) -> Tensor:
         return upload.weight_C if self.weighting == "equal" else view.data.items.lengths.to(upload.weight_C)
 
-    def _keep(self, kept: Drawer, out: Trained, as_rows) -> Drawer:
+    def _keep(self, kept: Drawer, out: Trained, work: Work) -> Drawer:
         moved: Drawer = {k: out.moved[k] for k in self.model.kept}
         tuned: Drawer = {f"tuned/{k}": upload_rows(work, v) for k, v in out.tuned.items()}
         return {**kept, **moved, **tuned, **{f"opt/{k}": v for k, v in out.state.items()}}

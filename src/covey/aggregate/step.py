@@ -34,7 +34,7 @@ class Adam(ServerStep):
         memory, params = dict(memory), dict(params)
         for name, d in update.items():
             m, v = (_tensor(memory.get(f"{name}/{k}"), d) for k in "mv")
-            t = int(memory[f"{name}/t"]) + 1 if f"{name}/t" in memory else 1  # type: ignore[arg-type]
+            t = int(memory[f"{name}/t"]) + 1 if f"{name}/t" in memory else 1
             m = self.beta1 * m - (1 - self.beta1) * d
             v = self.beta2 * v + (1 - self.beta2) * d * d
             size = (v / (1 - self.beta2**t)).sqrt() + self.eps

@@ -1,16 +1,17 @@
 """Ranks of held-out items, exact and with ties against them: in the full catalogue, or among sampled candidates.
 
-Shape suffixes: C = clients of a chunk, I = items, laid out as S strips of B (block b holds one item of
-each strip), K = the best scores looked at, L = candidates of a client (the held-out one first), T = held-out
+Shape suffixes: C = clients of a chunk, I = items, in S strips of B (block b has one item of each strip) and a
+rest R, K = the best scores looked at, L = candidates of a client (the held-out one first), T = held-out
 items of all clients together, W = the most of them that one client has near the top.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from covey.core import Ragged, offsets_of
@@ -43,14 +44,16 @@ def ranks_full(score_CI: Tensor, relevant: Ragged, hidden: Ragged, depth: int) -
 
 
 @torch.no_grad()
-def top_of(score_CI: Tensor, relevant: Ragged, hidden: Ragged, depth: int) -> Top:
-    """The first half of `ranks_full`, all that reads the whole score matrix."""
-    shown_CSB, held_T = _shown(score_CI, relevant, hidden, depth + 1)
-    best_CK = _best(shown_CSB, depth + 1)  # one more than asked for, to know of ties at the last place
+def top_of(score_CI: Tensor, relevant: Ragged, hidden: Ragged, depth: int, spoil: bool = False) -> Top:
+    """The first half of `ranks_full`, all that reads the whole score matrix; it may `spoil` it to save a copy."""
+    shown_CI, held_T = _shown(score_CI, relevant, hidden, spoil)
+    best_CK = _best(shown_CI, depth + 1)  # one more than asked for, to know of ties at the last place
+    if bool(best_CK[:, -1].isnan().any()):
+        best_CK = _best(_without_nan(shown_CI, out=shown_CI), depth + 1)
     count_C = torch.full_like(best_CK[:, 0], depth + 1, dtype=torch.int64)
     tied_C = (best_CK[:, 0] == best_CK[:, 1]) & (best_CK[:, 0] > -torch.inf)
     if bool(tied_C.any()):
-        count_C[tied_C] = (shown_CSB[tied_C] >= best_CK[tied_C, :1, None]).sum((1, 2))
+        count_C[tied_C] = (shown_CI[tied_C] >= best_CK[tied_C, :1]).sum(1)
     return Top(best_CK, count_C, held_T)
 
 
@@ -125,19 +128,14 @@ def _exact(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.float16, torch.bfloat16, torch.float32) else torch.float64
 
 
-def _shown(score_CI: Tensor, relevant: Ragged, hidden: Ragged, places: int) -> tuple[Tensor, Tensor]:
-    """A copy of the scores in strips, with hidden items and padding at -inf, and the relevant scores, [T]."""
-    C, I = score_CI.shape
-    B = _blocks(I, places)
-    J = -(-I // B) * B
-    shown_CJ = torch.empty(C, J, dtype=_exact(score_CI.dtype), device=score_CI.device)
-    _without_nan(score_CI.to(shown_CJ.dtype), out=shown_CJ[:, :I])
-    shown_CJ[:, I:] = -torch.inf
-    flat, relevant_T = shown_CJ.view(-1), _flat(relevant, J)
+def _shown(score_CI: Tensor, relevant: Ragged, hidden: Ragged, spoil: bool) -> tuple[Tensor, Tensor]:
+    """The scores with hidden items at -inf, and the relevant scores without NaN, [T]."""
+    shown_CI = score_CI.to(_exact(score_CI.dtype), copy=not spoil).contiguous()
+    flat, relevant_T = shown_CI.view(-1), _flat(relevant, shown_CI.shape[1])
     held_T = flat[relevant_T]
-    flat.index_fill_(0, _flat(hidden, J), -torch.inf)
+    flat.index_fill_(0, _flat(hidden, shown_CI.shape[1]), -torch.inf)
     flat.index_copy_(0, relevant_T, held_T)  # a relevant item may be hidden too, where rows stand as given
-    return shown_CJ.view(C, J // B, B), held_T
+    return shown_CI, _without_nan(held_T)
 
 
 def _flat(items: Ragged, width: int) -> Tensor:
@@ -146,27 +144,32 @@ def _flat(items: Ragged, width: int) -> Tensor:
     return start_C.repeat_interleave(items.lengths).add_(items.values)
 
 
+@cache
 def _blocks(I: int, places: int) -> int:
-    """The number of blocks B for which B maxima and then places * I / B values are fewest to look at."""
-    return math.isqrt(I * places) if 8 * places < I else max(I, places)
+    """The number of blocks B with the fewest values to look at: B maxima, then the best blocks and the rest."""
+    return min(range(places, I // 4), key=lambda B: B + I // B * places + I % B)
 
 
-def _best(shown_CSB: Tensor, places: int) -> Tensor:
-    """The `places` largest values of each row, in ascending order.
+def _best(shown_CI: Tensor, places: int) -> Tensor:
+    """The `places` largest values of each row, in ascending order; NaN is the largest.
 
-    They are all in the blocks with the largest maxima: for any other block, these maxima are as large as
-    its values and as many as asked for.
+    They are all in the rest and the blocks with the largest maxima: for any other block, these maxima are
+    as large as its values and as many as asked for.
     """
-    C, S, _ = shown_CSB.shape
-    block_CK = _best_blocks(shown_CSB.amax(1), places)
-    value_CV = shown_CSB.gather(2, block_CK[:, None].expand(C, S, places)).view(C, S * places)
-    return _sorted(value_CV)[:, -places:].contiguous()
+    C, I = shown_CI.shape
+    if 8 * places > I:  # nothing to gain from blocks
+        return _sorted(F.pad(shown_CI, (max(0, places - I), 0), value=-torch.inf))[:, -places:].contiguous()
+    B = _blocks(I, places)
+    strips_CSB, rest_CR = shown_CI[:, : I // B * B].unflatten(1, (I // B, B)), shown_CI[:, I // B * B :]
+    block_CK = _best_blocks(strips_CSB.amax(1), places)
+    value_CSK = strips_CSB.gather(2, block_CK[:, None].expand(C, I // B, places))
+    return _sorted(torch.cat([value_CSK.flatten(1), rest_CR], 1))[:, -places:].contiguous()
 
 
 def _best_blocks(most_CB: Tensor, places: int) -> Tensor:
     """Where the `places` largest values of each row are, in any order, [C, places]."""
     if most_CB.device.type == "cpu":  # sorting values alone is far quicker there, and tells the rest if none are equal
-        found = (most_CB >= _sorted(most_CB)[:, -places, None]).nonzero()[:, 1]
+        found = (most_CB < _sorted(most_CB)[:, -places, None]).logical_not_().nonzero()[:, 1]
         if len(found) == len(most_CB) * places:
             return found.view(len(most_CB), places)
     return most_CB.topk(places, sorted=False).indices

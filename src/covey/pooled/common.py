@@ -38,7 +38,7 @@ class Fitted(Protocol):
     """A model that has seen everybody's training items; users are rows of the training data."""
 
     def score(self, users_C: Tensor) -> Tensor:
-        """Scores of all items, [C, I]."""
+        """Scores of all items, [C, I], in memory of their own: evaluation writes into it."""
         ...
 
     def score_items(self, users_C: Tensor, items_CL: Tensor) -> Tensor:
@@ -208,11 +208,12 @@ def _ranks_full(
 ) -> dict[str, Ragged]:
     """Ranks of every part's held-out items; scores are computed once for all parts."""
     tops: dict[str, list[Top]] = {part: [] for part in held}
+    last = list(held)[-1]
     for users_C in _chunks(fitted, len(next(iter(held.values()))), chunk):
         score_CI, start, stop = fitted.score(users_C), int(users_C[0]), int(users_C[-1]) + 1
         for part in held:
             own, seen = span(held[part], start, stop), span(hidden[part], start, stop)
-            tops[part].append(top_of(score_CI, own, seen, depth))
+            tops[part].append(top_of(score_CI, own, seen, depth, spoil=part == last))
     return {part: ranks_of(Top.cat(tops[part]), held[part]) for part in held}
 
 

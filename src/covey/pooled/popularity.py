@@ -17,7 +17,7 @@ class FittedPopularity:
 
     def score(self, users_C: Tensor) -> Tensor:
         """Scores of all items, [C, I]."""
-        return self.count_I.expand(len(users_C), -1)
+        return self.count_I.repeat(len(users_C), 1)
 
     def score_items(self, users_C: Tensor, items_CL: Tensor) -> Tensor:
         """Scores of some items of each user, [C, L]."""
@@ -34,4 +34,4 @@ class Popularity:
 
     def fit(self, train: Ragged, n_items: int) -> FittedPopularity:
         """Count users; an item that a user has twice counts once."""
-        return FittedPopularity(torch.bincount(distinct(train).values, minlength=n_items).double())
+        return FittedPopularity(torch.bincount(distinct(train).values, minlength=n_items).float())
