@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .blocks import Engine
+from .blocks import Engine, Work
 from .core import Catalogue, CoveyError, Download, Drawer, Fields, Sent, Total, Upload
 from .evaluate.metrics import EvaluateConfig
 from .ledger import Disclosure
