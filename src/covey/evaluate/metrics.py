@@ -80,6 +80,7 @@ class EvaluateConfig:
     ties: str = "against"  # an item with an equal score ranks before the held-out one
     metrics: tuple[str, ...] = ("recall@20", "ndcg@20")
     every: int = 1  # rounds between evaluations
+    clients: int = 0  # how many clients are asked, the same ones each time; 0: all of them
     select: str = ""  # the metric that selects the round, on validation; '' for the first
 
     def __post_init__(self) -> None:

@@ -28,6 +28,7 @@ from covey.evaluate import (
     with_held,
 )
 from covey.rng import Rng
+from covey.sampling import outside
 
 PARTS = ("valid", "test")
 CPU_CHUNK = 1 << 19  # scores at a time: 8 MB, so that ranking finds them in the cache
@@ -144,33 +145,52 @@ def train_pairs(
 def pairs(
     train: Ragged, avoid: Ragged, n_items: int, negatives: int, seed: int, epoch: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Users, items and labels of an epoch, [T] each: all positives, then some negatives for each of them."""
-    ids_N = torch.arange(len(train), device=train.values.device)
-    drawn = outside(Rng.of(seed, epoch, ids_N).fold("pooled-negatives"), avoid, n_items, train.lengths * negatives)
-    label_T = torch.ones(len(train.values) + len(drawn.values), device=ids_N.device)
-    label_T[len(train.values) :] = 0
-    return torch.cat([train.owner, drawn.owner]), torch.cat([train.values, drawn.values]), label_T
-
-
-def outside(rng: Rng, avoid: Ragged, n_items: int, draws_N: Tensor) -> Ragged:
-    """Items drawn uniformly from those not in the user's list, which is sorted and distinct.
-
-    The r-th of the remaining items is r + j, where j listed items come before it: those whose value less
-    their place in the list is at most r. So there is nothing to reject and to draw again.
-    """
+    """Users, items and labels of an epoch, [T] each: all positives, then negatives drawn outside `avoid`."""
+    rng = Rng.of(seed, epoch, torch.arange(len(train), device=train.values.device)).fold("pooled-negatives")
     free_N = n_items - avoid.lengths
-    u = rng.ragged_uniform(draws_N * (free_N > 0))  # nothing to draw from: nothing drawn
-    owner_T = u.owner
-    r_T = (u.values * free_N[owner_T]).long()
-    before = avoid.owner * n_items + avoid.values - avoid.place
-    j_T = torch.searchsorted(before, owner_T * n_items + r_T, right=True) - avoid.offsets[owner_T]
-    return u.like(r_T + j_T)
+    unit = rng.ragged_uniform(train.lengths * negatives * (free_N > 0))  # nothing to draw from: nothing drawn
+    owner_T = unit.owner
+    drawn_T = outside(avoid, n_items, unit.like((unit.values * free_N[owner_T]).long()))
+    label_T = torch.ones(len(train.values) + len(drawn_T), device=drawn_T.device)
+    label_T[len(train.values) :] = 0
+    return torch.cat([train.owner, owner_T]), torch.cat([train.values, drawn_T]), label_T
 
 
 def shuffled(count: int, seed: int, epoch: int) -> Tensor:
     """An order of 0..count-1, the same on every device."""
     key = int(Rng.server(seed, epoch, "pooled-shuffle").key_C)
     return torch.randperm(count, generator=torch.Generator().manual_seed(key))
+
+
+@dataclass(frozen=True)
+class Exam:
+    """What users are asked in one part of a split, made ready once for many models."""
+
+    held: Ragged  # distinct
+    hidden: Ragged
+    items_NL: Tensor | None = None  # sampled: the held-out item and its candidates
+
+
+def exams(
+    split: SplitLike,
+    config: EvaluateConfig,
+    candidates: Mapping[str, Tensor] | None = None,
+    parts: Sequence[str] = PARTS,
+    device: torch.device | str = "cpu",
+) -> dict[str, Exam]:
+    """The exam of each part. Train items are hidden in validation, train and validation items in the test."""
+    made = {}
+    for part in parts:
+        held = distinct(getattr(split, part))
+        seen = split.train if part == "valid" else merged(split.train, split.valid)
+        hidden = seen if config.seen == "filtered" else nothing(len(held), held.values.device)
+        items_NL = None
+        if config.candidates == "sampled":
+            if candidates is None or part not in candidates:
+                raise CoveyError(f"evaluate.candidates is 'sampled' but the {part} part has no candidates")
+            items_NL = with_held(held, candidates[part]).to(device)
+        made[part] = Exam(held.to(device), hidden.to(device), items_NL)
+    return made
 
 
 def evaluate_pooled(
@@ -183,54 +203,46 @@ def evaluate_pooled(
 ) -> dict[str, dict[str, Tensor]]:
     """Metrics of each user, [N] each, for the 'valid' and 'test' parts, `chunk` users at a time.
 
-    Train items are hidden in validation, train and validation items in the test, as `evaluate_scores`
-    says. A sampled evaluation needs the `candidates` of each part, [N, L - 1] item ids.
+    A sampled evaluation needs the `candidates` of each part, [N, L - 1] item ids.
     """
+    return examine(fitted, exams(split, config, candidates, parts, fitted.items().device), config, chunk)
+
+
+@torch.no_grad()
+def examine(
+    fitted: Fitted, papers: Mapping[str, Exam], config: EvaluateConfig, chunk: int | None = None
+) -> dict[str, dict[str, Tensor]]:
+    """`evaluate_pooled` on exams made ready before."""
     device, n_items = fitted.items().device, len(fitted.items())
-    held = {part: distinct(getattr(split, part).to(device)) for part in parts}
     chunk = chunk or max(1, (CPU_CHUNK if device.type == "cpu" else CUDA_CHUNK) // n_items)
-    if config.candidates == "sampled":
-        ranks = {part: _ranks_sampled(fitted, held[part], candidates, part, chunk) for part in parts}
-    else:
-        hidden = {part: _hidden(split, part, config).to(device) for part in parts}
-        ranks = _ranks_full(fitted, held, hidden, config.cutoffs[-1], chunk)
-    return {part: measure(ranks[part], held[part].lengths, config) for part in parts}
-
-
-def _hidden(split: SplitLike, part: str, config: EvaluateConfig) -> Ragged:
-    if config.seen == "kept":
-        return nothing(len(split.train))
-    return split.train if part == "valid" else merged(split.train, split.valid)
+    users = torch.arange(max(len(e.held) for e in papers.values()), device=device).split(chunk)
+    sampled = config.candidates == "sampled"
+    ranks = _ranks_sampled(fitted, papers, users) if sampled else _ranks_full(fitted, papers, config, users)
+    return {part: measure(ranks[part], exam.held.lengths, config) for part, exam in papers.items()}
 
 
 def _ranks_full(
-    fitted: Fitted, held: Mapping[str, Ragged], hidden: Mapping[str, Ragged], depth: int, chunk: int
+    fitted: Fitted, papers: Mapping[str, Exam], config: EvaluateConfig, users: Sequence[Tensor]
 ) -> dict[str, Ragged]:
-    """Ranks of every part's held-out items; scores are computed once for all parts."""
-    tops: dict[str, list[Top]] = {part: [] for part in held}
-    last = list(held)[-1]
-    for users_C in _chunks(fitted, len(next(iter(held.values()))), chunk):
+    """Ranks of held-out items in the catalogue; scores are computed once for all parts."""
+    tops: dict[str, list[Top]] = {part: [] for part in papers}
+    last = list(papers)[-1]
+    for users_C in users:
         score_CI, start, stop = fitted.score(users_C), int(users_C[0]), int(users_C[-1]) + 1
-        for part in held:
-            own, seen = span(held[part], start, stop), span(hidden[part], start, stop)
-            tops[part].append(top_of(score_CI, own, seen, depth, spoil=part == last))
-    return {part: ranks_of(Top.cat(tops[part]), held[part]) for part in held}
+        for part, exam in papers.items():
+            held, hidden = span(exam.held, start, stop), span(exam.hidden, start, stop)
+            tops[part].append(top_of(score_CI, held, hidden, config.cutoffs[-1], spoil=part == last))
+    return {part: ranks_of(Top.cat(tops[part]), exam.held) for part, exam in papers.items()}
 
 
-def _ranks_sampled(
-    fitted: Fitted, held: Ragged, candidates: Mapping[str, Tensor] | None, part: str, chunk: int
-) -> Ragged:
-    """Rank of every user's held-out item among the candidates."""
-    if candidates is None or part not in candidates:
-        raise CoveyError(f"evaluate.candidates is 'sampled', which needs the candidates of the {part} part")
-    items_NL = with_held(held, candidates[part].to(held.values.device))
-    users = _chunks(fitted, len(held), chunk)
-    rank_N = torch.cat([ranks_sampled(fitted.score_items(users_C, items_NL[users_C])) for users_C in users])
-    return held.like(rank_N[held.lengths > 0])
-
-
-def _chunks(fitted: Fitted, users: int, chunk: int) -> Sequence[Tensor]:
-    return torch.arange(users, device=fitted.items().device).split(chunk)
+def _ranks_sampled(fitted: Fitted, papers: Mapping[str, Exam], users: Sequence[Tensor]) -> dict[str, Ragged]:
+    """Rank of each user's held-out item among its candidates."""
+    ranks = {}
+    for part, exam in papers.items():
+        assert exam.items_NL is not None
+        rank_N = torch.cat([ranks_sampled(fitted.score_items(u_C, exam.items_NL[u_C])) for u_C in users])
+        ranks[part] = exam.held.like(rank_N[exam.held.lengths > 0])
+    return ranks
 
 
 @dataclass(frozen=True)
@@ -257,14 +269,14 @@ def fit_selected(
 
     Training stops early after `patience` evaluations without a new best; 0 is never.
     """
+    papers = exams(split, config, candidates, ("valid",), device)
     best: list[tuple[Fitted, int]] = []
     history: dict[int, float] = {}
 
     def on_epoch(epoch: int, fitted: Fitted) -> bool:
         if epoch % config.every:
             return False
-        found = evaluate_pooled(fitted, split, config, candidates, ("valid",))["valid"]
-        history[epoch] = summarise(found)[config.selector]
+        history[epoch] = summarise(examine(fitted, papers, config)["valid"])[config.selector]
         if not best or history[epoch] > history[best[0][1]]:
             best[:] = [(fitted, epoch)]
         return 0 < patience * config.every <= epoch - best[0][1]

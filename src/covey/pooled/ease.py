@@ -46,14 +46,14 @@ class Ease:
     weight: float = 300.0  # lambda
 
     def fit(self, train: Ragged, n_items: int) -> FittedEase:
-        """B = I - P diag(1 / diag(P)) with P = (X'X + lambda I)^-1."""
+        """B = I - P diag(1 / diag(P)) with P = (X'X + lambda I)^-1, inverted in double precision."""
         train = distinct(train)
         gram_II = gram(train, n_items)
         gram_II.diagonal().add_(self.weight)
         p_II = torch.cholesky_inverse(torch.linalg.cholesky(gram_II))
-        b_II = p_II.div_(-p_II.diagonal().clone()).float()  # inverted in double, applied in single precision
+        b_II = p_II / -p_II.diagonal()
         b_II.fill_diagonal_(0)
-        return FittedEase(train, b_II)
+        return FittedEase(train, b_II.float().contiguous())  # LAPACK leaves columns together; scores add up rows
 
 
 def gram(train: Ragged, n_items: int) -> Tensor:

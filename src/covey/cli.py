@@ -1,0 +1,102 @@
+"""The `covey` command."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .core import CoveyError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    try:
+        options = _parser().parse_args(arguments)
+        return int(options.act(options) or 0)
+    except CoveyError as error:
+        print(f"covey: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("covey: stopped; go on with covey resume", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="covey", description="Federated recommendation, and what it costs.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    first = "example: covey run --method fedncf --rounds 3 --out runs/first"
+    run = commands.add_parser("run", help="train and evaluate a method", epilog=first)
+    run.add_argument("config", nargs="?", help="a TOML file; or choose --method")
+    run.add_argument("--method", help="a shipped method, such as fedncf")
+    run.add_argument("--dataset", help="synthetic, a folder under COVEY_DATA, or a prepared .npz")
+    run.add_argument("--preset", help="a paper's protocol, such as pfedrec-as-published")
+    run.add_argument("--rounds", type=int)
+    run.add_argument("--seed", type=int)
+    run.add_argument("--out", type=Path, help="the run's folder (default: runs/METHOD-DATASET-SEED)")
+    run.add_argument("--set", action="append", default=[], metavar="A.B=C", help="any option of the configuration")
+    _common(run, _run)
+    resume = commands.add_parser(
+        "resume", help="continue a run that was stopped or killed", epilog="example: covey resume runs/first"
+    )
+    resume.add_argument("out", type=Path)
+    _common(resume, _resume)
+    return parser
+
+
+def _common(command: argparse.ArgumentParser, act: Any) -> None:
+    command.add_argument("--json", action="store_true", help="print the result as JSON")
+    command.set_defaults(act=act)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from .config import Config, assign, merge, parse, read
+
+    if not options.method and not options.config:
+        raise CoveyError("name a method: covey run --method fedncf, or give a TOML file")
+    tree = parse(Path(options.config)) if options.config else {}
+    if options.method:
+        tree = merge(read("methods", options.method) | {"method": options.method}, tree)
+    if options.preset:
+        tree = merge(tree, read("presets", options.preset)) | {"preset": options.preset}
+    for path, value in (("data.name", options.dataset), ("run.rounds", options.rounds), ("run.seed", options.seed)):
+        tree = assign(tree, [f"{path}={json.dumps(value)}"] if value is not None else [])
+    config = Config.of(assign(tree, options.set))
+    name = f"{tree.get('method', 'run')}-{Path(config.data.name).stem}-{config.run.seed}"
+    return _go(config, options.out or Path("runs") / name, options, resume=False)
+
+
+def _resume(options: argparse.Namespace) -> int:
+    from .config import Config, parse
+
+    result = options.out / "result.json"
+    if result.exists():
+        show(json.loads(result.read_text()), options.out, options.json)
+        return 0
+    if not (options.out / "config.toml").exists():
+        raise CoveyError(f"{options.out} is no run folder: it has no config.toml")
+    return _go(Config.of(parse(options.out / "config.toml")), options.out, options, resume=True)
+
+
+def _go(config: Any, out: Path, options: argparse.Namespace, resume: bool) -> int:
+    from .progress import Bar
+    from .run import run
+
+    begun = (out / "checkpoint.safetensors").exists()
+    with Bar(quiet=options.json) as bar:
+        if resume and not begun:  # killed before the first checkpoint: nothing to continue from
+            (out / "config.toml").unlink()
+            resume = False
+        result = run(config, out, resume=resume, progress=bar.update)
+    show(result, out, options.json)
+    return 0
+
+
+def show(result: dict[str, Any], out: Path, as_json: bool) -> None:
+    from .show import table
+
+    print(json.dumps({**result, "out": str(out)}) if as_json else table(result, out))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""From a configuration to everything a run needs: data on the device, the method, the fleet."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from . import data
+from .client import LocalData, Program
+from .config import AttackConfig, Config, DataConfig, part_of
+from .core import Catalogue, CoveyError, Ragged
+from .data.dataset import Dataset, check
+from .data.folder import Filter
+from .data.split import Split, SplitConfig, candidates, pool
+from .data.split import split as split_rows
+from .data.synthetic import Synthetic
+from .evaluate.ranking import nothing
+from .fleet.simulated import SimulatedFleet
+from .malice import Malicious
+from .measure import HeldOut
+from .mechanism import TrainingData
+from .server import Method
+
+
+@dataclass(frozen=True)
+class Prepared:
+    dataset: Dataset
+    split: Split
+    avoid: Ragged
+    candidates: dict[str, Tensor]
+    catalogue: Catalogue
+
+
+@lru_cache(maxsize=2)  # several methods and seeds on one dataset
+def _rows(config: DataConfig, split_config: SplitConfig) -> tuple[Dataset, Split]:
+    options = Synthetic(
+        users=config.users, items=config.items, mean_items=config.mean_items, groups=config.groups, seed=config.seed
+    )
+    filtering = Filter(config.min_user, config.min_item) if config.min_user or config.min_item else None
+    dataset = check(data.load(config.name, filter=filtering, options=options))
+    return dataset, split_rows(dataset, split_config)
+
+
+def prepare(config: Config) -> Prepared:
+    dataset, split = _rows(config.data, config.split)
+    if not len(split.test.values):
+        raise CoveyError("nothing is held out for the test: users need at least 3 interactions; choose another split")
+    sampled = config.evaluate.candidates == "sampled"
+    popularity_I = torch.bincount(split.train.values, minlength=split.n_items).float()
+    return Prepared(
+        dataset,
+        split,
+        pool(split, config.negatives.pool),
+        candidates(split, seed=config.run.seed) if sampled else {},
+        Catalogue(split.n_items, dataset.titles, popularity_I),
+    )
+
+
+def device_of(config: Config) -> torch.device:
+    name = config.engine.device
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise CoveyError("engine.device = 'cuda' but no CUDA device is here; use --set engine.device=cpu")
+    try:
+        return torch.device(name)
+    except RuntimeError as error:
+        raise CoveyError(f"engine.device = {name!r}: valid are 'cpu', 'cuda'") from error
+
+
+def method_of(config: Config, catalogue: Catalogue) -> Method:
+    options = {
+        "grouping": config.part("grouping"),
+        "combine": config.part("combine"),
+        "server_step": config.part("step"),
+    }
+    try:
+        return Method(
+            config.part("model"),
+            config.part("objective"),
+            catalogue,
+            config.part("solver"),
+            tuple(part_of(section) for section in config.tree.get("mechanism", [])),
+            weighting=config.tree.get("weighting", "equal"),
+            seed=config.run.seed,
+            **{k: v for k, v in options.items() if v is not None},
+        )
+    except ValueError as error:
+        raise CoveyError(str(error)) from error
+
+
+def program_of(config: Config, method: Method) -> Program:
+    return Program(
+        method.model,
+        method.objective,
+        method.catalogue,
+        method.solver,
+        method.mechanisms,
+        method.weighting,
+        config.evaluate,
+        config.engine,
+        config.run.seed,
+    )
+
+
+def local_data(prepared: Prepared, attackers: int, device: torch.device) -> LocalData:
+    """The devices' own data; attackers stand after the honest clients with empty profiles."""
+    split, pad = prepared.split, nothing(attackers)
+    grown = lambda lists: (Ragged.cat([lists, pad]) if attackers else lists).to(device)
+    known = {k: torch.cat([v, v[:1].expand(attackers, -1)]).to(device) for k, v in prepared.candidates.items()}
+    held = HeldOut(grown(split.valid), grown(split.test), known)
+    return LocalData(TrainingData(grown(split.train), grown(prepared.avoid)), held)
+
+
+def fleet_of(config: Config, prepared: Prepared, method: Method) -> SimulatedFleet:
+    device = device_of(config)
+    n, attackers, malicious = prepared.split.n_users, 0, None
+    program = program_of(config, method)
+    if "attack" in config.tree:
+        section = dict(config.tree["attack"])
+        crew = AttackConfig(**{k: section.pop(k) for k in ("share", "start") if k in section})
+        attackers = max(1, int(crew.share * n))
+        malicious = Malicious(program, part_of(section), n, crew.start)
+    present = n - int(config.run.late * n)
+    return SimulatedFleet(program, local_data(prepared, attackers, device), config.run.seed, present, malicious)

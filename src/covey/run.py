@@ -1,0 +1,258 @@
+"""A run from its configuration to its folder of results; it survives being killed at any instant."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import __version__, atomic, checkpoint, toml
+from .config import Config
+from .core import CoveyError, Download, Fields, Round, Sent, Upload
+from .evaluate.metrics import summarise
+from .fleet.simulated import SimulatedFleet
+from .ledger import Ledger
+from .pooled.common import evaluate_pooled, fit_selected
+from .pooled.ease import Ease
+from .pooled.popularity import Popularity
+from .prepare import Prepared, device_of, fleet_of, method_of, prepare
+from .rng import Rng
+from .server import Method, Server, admit, enrol, run_round, start
+
+EVERY_ITEM = 20_000  # largest catalogue for which the pooled ceiling is computed beside a run
+Progress = Callable[[int, int, dict[str, Any]], None]  # round, of how many, the newest metrics
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a run is; with the fleet it is all that a checkpoint holds."""
+
+    server: Server
+    round: int = 0
+    best: dict[str, Any] = field(default_factory=dict)  # the metrics row of the best round so far
+    users: Fields = field(default_factory=dict)  # each client's figures at that round
+    written: int = 0  # bytes of metrics.jsonl
+
+
+def rounds_of(config: Config, n: int) -> int:
+    return config.run.rounds * (batches_of(config, n) if config.run.unit == "pass" else 1)
+
+
+def batches_of(config: Config, n: int) -> int:
+    return -(-n // config.run.cohort) if config.run.cohort else 1
+
+
+def cohort(config: Config, ids_N: Tensor, number: int) -> Round:
+    """Who takes part in a round: batches of a shuffled pass over everybody, or a fresh sample."""
+    size, n = config.run.cohort or len(ids_N), len(ids_N)
+    batches = -(-n // size)
+    turn, place = divmod(number - 1, batches)
+    draw = turn if config.run.schedule == "pass" else number
+    order = Rng.server(config.run.seed, draw, "cohort").to(ids_N.device).permutation(n)[0]
+    if config.run.schedule == "sample":
+        place = 0
+    opens, closes = (number - 1) % batches == 0, number % batches == 0
+    return Round(number, ids_N[order[place * size : (place + 1) * size]], opens, closes)
+
+
+def run(config: Config, out: Path, *, resume: bool = False, progress: Progress | None = None) -> dict[str, Any]:
+    """Trains, evaluates and writes the run folder; returns the result."""
+    began, cpu = time.perf_counter(), time.process_time()
+    prepared = prepare(config)
+    if not resume and (out / "config.toml").exists():
+        raise CoveyError(f"{out} holds a run already; choose another --out, or go on with covey resume {out}")
+    if "pooled" in config.tree:
+        done = _pooled(config, prepared)
+        _open(config, out)
+    else:
+        done = _federated(config, prepared, out, resume, progress)
+    result = {
+        "covey": __version__,
+        "method": config.tree.get("method", ""),
+        "preset": config.tree.get("preset", ""),
+        "dataset": {"name": prepared.dataset.name, "users": prepared.split.n_users, "items": prepared.split.n_items},
+        "seed": config.run.seed,
+        **done,
+        **references(config, prepared),
+        "seconds": round(time.perf_counter() - began, 3),
+        "cpu_seconds": round(time.process_time() - cpu, 3),
+        "config": config.tree,
+    }
+    atomic.write_text(out / "result.json", json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def _federated(
+    config: Config, prepared: Prepared, out: Path, resume: bool, progress: Progress | None
+) -> dict[str, Any]:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    method = method_of(config, prepared.catalogue)
+    fleet = fleet_of(config, prepared, method)
+    state = _load(config, fleet, out) if resume else _begin(config, method, fleet, out)
+    total = rounds_of(config, len(fleet.data.training.items))
+    for now in _rounds(config, method, fleet, state, total, out, progress):
+        state = now
+        if state.round % config.run.checkpoint == 0 or state.round == total:
+            _save(config, fleet, state, out)
+    checkpoint.save_model(state.server.public, out / "model.safetensors")
+    checkpoint.save_model(state.users, out / "users.safetensors")
+    return {"rounds": total, **state.best, "traffic": _traffic(fleet, total), "ledger": _ledger(fleet, prepared)}
+
+
+def _begin(config: Config, method: Method, fleet: SimulatedFleet, out: Path) -> State:
+    """Nothing is written before the method stands: a run that cannot start leaves no folder."""
+    server = start(method)
+    server = replace(server, public={k: v.to(fleet.device) for k, v in server.public.items()})
+    state = State(enrol(server, fleet, method))
+    _open(config, out)
+    atomic.write_text(out / "metrics.jsonl", "")
+    _save(config, fleet, state, out)
+    return state
+
+
+def _open(config: Config, out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CoveyError(f"cannot make the folder {out}: {error.strerror}; choose another --out") from error
+    atomic.write_text(out / "config.toml", toml.dumps(config.tree))
+
+
+def _rounds(
+    config: Config,
+    method: Method,
+    fleet: SimulatedFleet,
+    state: State,
+    total: int,
+    out: Path,
+    progress: Progress | None,
+) -> Iterator[State]:
+    for number in range(state.round + 1, total + 1):
+        server = state.server
+        if config.run.late and number == total // 2 + 1:
+            server = _late(server, fleet, method, number)
+        server, _ = run_round(server, fleet, method, cohort(config, fleet.ids_N, number))
+        state = replace(state, server=server, round=number)
+        row: dict[str, Any] = {}
+        if number % config.evaluate.every == 0 or number == total:
+            state, row = _evaluate(config, fleet, state, out)
+        if progress:
+            progress(number, total, row)
+        yield state
+
+
+def _late(server: Server, fleet: SimulatedFleet, method: Method, number: int) -> Server:
+    """The clients that were not there at the start join half-way."""
+    new_C = torch.arange(fleet.n_present, fleet.n_honest, device=fleet.device)
+    fleet.n_present = fleet.n_honest
+    return admit(server, fleet, method, number, new_C)
+
+
+def _evaluate(config: Config, fleet: SimulatedFleet, state: State, out: Path) -> tuple[State, dict[str, Any]]:
+    ids_C = torch.arange(fleet.n_present, device=fleet.device)
+    if config.evaluate.clients:
+        ids_C = ids_C[:: max(1, len(ids_C) // config.evaluate.clients)][: config.evaluate.clients]
+    answers = fleet.ask("evaluate", state.round, ids_C, Download(Sent(dict(state.server.public))))
+    assert isinstance(answers, Upload)
+    figures: Fields = answers.extra.get("evaluate", {})
+    activity_C = fleet.data.training.items.lengths[ids_C]
+    row = {"round": state.round, **_parts(figures, activity_C)}
+    path = out / "metrics.jsonl"
+    with path.open("r+b") as file:
+        file.truncate(state.written)
+        file.seek(state.written)
+        file.write((json.dumps(row) + "\n").encode())
+        file.flush()
+        os.fsync(file.fileno())
+        written = file.tell()
+    state = replace(state, written=written)
+    if not state.best or _better(config, row, state.best):
+        mine = {k: v for k, v in figures.items() if k.startswith("test/")}
+        state = replace(state, best={**row}, users={"clients": ids_C, **mine})
+    return state, row
+
+
+def _parts(figures: Fields, activity_C: Tensor) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for part in ("valid", "test"):
+        mine = {k.removeprefix(f"{part}/"): v for k, v in figures.items() if k.startswith(f"{part}/")}
+        if mine:
+            out[part] = summarise(mine, activity_C)
+    return out
+
+
+def _better(config: Config, row: dict[str, Any], best: dict[str, Any]) -> bool:
+    """The later of equals, as published code does; without a validation part the last round counts."""
+    if "valid" not in row:
+        return True
+    key = config.evaluate.selector
+    return bool(row["valid"][key] >= best["valid"][key])
+
+
+def _save(config: Config, fleet: SimulatedFleet, state: State, out: Path) -> None:
+    progress = {"round": state.round, "digest": config.digest(), "best": state.best, "written": state.written}
+    checkpoint.Checkpoint(state.server, fleet.state(), progress, state.users).save(out / "checkpoint.safetensors")
+
+
+def _load(config: Config, fleet: SimulatedFleet, out: Path) -> State:
+    saved = checkpoint.load(out / "checkpoint.safetensors", fleet.device)
+    if saved.progress["digest"] != config.digest():
+        raise CoveyError(f"the checkpoint in {out} belongs to another configuration; start again with covey run")
+    fleet.load(saved.fleet)
+    at = saved.progress
+    return State(saved.server, at["round"], at["best"], saved.users, at["written"])
+
+
+def _traffic(fleet: SimulatedFleet, total: int) -> dict[str, Any]:
+    meter = fleet.meter
+    return {"up_bytes": meter.up, "down_bytes": meter.down, "rounds": total, "dropped": meter.dropped}
+
+
+def _ledger(fleet: SimulatedFleet, prepared: Prepared) -> list[dict[str, object]]:
+    longest = int(prepared.split.train.lengths.max())
+    ledger = Ledger.of(fleet.program.discloses(), longest)
+    ledger.sends, ledger.bytes = fleet.meter.most_sends(), fleet.meter.bytes
+    return ledger.table()
+
+
+def _pooled(config: Config, prepared: Prepared) -> dict[str, Any]:
+    """Methods that see everybody's data: floors and ceilings."""
+    model, split, device = config.part("pooled"), prepared.split, device_of(config)
+    if isinstance(model, Popularity | Ease):
+        figures = evaluate_pooled(model.fit(split.train, split.n_items), split, config.evaluate, prepared.candidates)
+        epoch = 0
+    else:
+        chosen = fit_selected(
+            model,
+            split,
+            prepared.avoid,
+            split.n_items,
+            config.evaluate,
+            config.run.seed,
+            device,
+            prepared.candidates or None,
+        )
+        figures = evaluate_pooled(chosen.fitted, split, config.evaluate, prepared.candidates or None)
+        epoch = chosen.epoch
+    activity = split.train.lengths
+    done = {part: summarise({k: v.cpu() for k, v in f.items()}, activity) for part, f in figures.items()}
+    return {"rounds": epoch, "round": epoch, **done}
+
+
+def references(config: Config, prepared: Prepared) -> dict[str, Any]:
+    """The popularity floor, and the closed-form ceiling on pooled data where the catalogue allows it."""
+    split = prepared.split
+    models: dict[str, Popularity | Ease] = {"popularity": Popularity()}
+    if "ease" in config.run.ceilings and split.n_items <= EVERY_ITEM:
+        models["ease"] = Ease()
+    out = {}
+    for name, model in models.items():
+        fitted = model.fit(split.train, split.n_items)
+        figures = evaluate_pooled(fitted, split, config.evaluate, prepared.candidates, ("test",))
+        out[name] = summarise(figures["test"], split.train.lengths)
+    return {"floor": {"popularity": out["popularity"]}, "ceiling": {k: v for k, v in out.items() if k != "popularity"}}

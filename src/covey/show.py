@@ -1,0 +1,60 @@
+"""A result in a terminal of 80 columns: figures with floor and ceiling, traffic, what left the device."""
+
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def table(result: dict[str, Any], out: Path) -> str:
+    text = StringIO()
+    console = Console(file=text, width=80)
+    console.print(_figures(result))
+    if result.get("ledger"):
+        console.print(_ledger(result["ledger"]))
+        traffic = result["traffic"]
+        console.print(
+            f"up {size(traffic['up_bytes'])}, down {size(traffic['down_bytes'])}, dropped {traffic['dropped'] or 0}"
+        )
+    console.print(f"{result['seconds']:.1f} s, results in {out}")
+    return text.getvalue().rstrip()
+
+
+def _figures(result: dict[str, Any]) -> Table:
+    metrics = [k for k, v in result["test"].items() if isinstance(v, float) and "/" not in k]
+    data = result["dataset"]
+    title = f"{result['method'] or 'run'} on {data['name']} ({data['users']:,} users, {data['items']:,} items)"
+    out = Table(title=title + (f", {result['preset']}" if result["preset"] else ""))
+    out.add_column("test")
+    for metric in metrics:
+        out.add_column(metric, justify="right")
+    rows = [
+        ("popularity (floor)", result["floor"]["popularity"]),
+        (f"{result['method'] or 'this run'}, round {result.get('round', 0)} of {result['rounds']}", result["test"]),
+        *((f"{name}, pooled (ceiling)", figures) for name, figures in result["ceiling"].items()),
+    ]
+    for name, figures in rows:
+        out.add_row(name, *(f"{figures[m]:.4f}" for m in metrics))
+    return out
+
+
+def _ledger(rows: list[dict[str, Any]]) -> Table:
+    out = Table(title="what left the device")
+    for name in ("exchange", "field", "bytes", "times", "epsilon a user"):
+        out.add_column(name, justify="left" if name in ("exchange", "field") else "right")
+    for row in rows:
+        if row["step"] != "evaluate":
+            total = row["epsilon_user_total"]
+            total = "no guarantee" if total == "none" else f"{total:g}"
+            out.add_row(row["step"], row["field"], size(row["bytes"]), str(row["messages_per_user"]), total)
+    return out
+
+
+def size(n: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if n < 1000:
+            return f"{n:.3g} {unit}"
+        n /= 1000
+    return f"{n:.3g} TB"
