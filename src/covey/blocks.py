@@ -51,8 +51,15 @@ class Work:
             many = torch.arange(self.n_items, device=pick.device).repeat(len(pick))
             ids = Ragged(many, torch.arange(len(pick) + 1, device=pick.device) * self.n_items)
             return ids, many + pick.repeat_interleave(self.n_items) * self.n_items
-        index = self.local.items.like(torch.arange(len(self.local.items.values), device=pick.device)).take(pick)
+        index = self.local.items.where(pick)
         return index.like(self.local.items.values[index.values]), index.values
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of all clients together."""
+        if self.local is None:
+            return self.n_items * len(self.examples.items)
+        return len(self.local.items.values)
 
     def row_items(self) -> Ragged:
         """Catalogue ids of the rows of all clients, laid out flat."""
@@ -101,7 +108,7 @@ def whole_batch(work: Work, block: Block) -> Batch:
     """All examples of a block's clients in one step."""
     ids, _ = work.rows_of(block.pick)
     examples, pick = work.examples, block.pick
-    flat = examples.items.like(torch.arange(len(examples.label), device=pick.device)).take(pick)
+    flat = examples.items.where(pick)
     wide = lambda x: flat.like(x[flat.values]).padded(block.n_examples)
     index: Tensor | None
     if work.local is None:
@@ -121,3 +128,8 @@ def step_of(batch: Batch, order_CL: Tensor, size: int, step: int) -> Batch:
     assert batch.index_CL is not None
     at = lambda x: x.gather(1, place_CB)
     return Batch(batch.items_CR, batch.real_CR, at(batch.index_CL), at(batch.label_CL), at(batch.weight_CL))
+
+
+def rows_only(batch: Batch) -> Batch:
+    """The same examples where each brings its own item row, so that no table is looked up."""
+    return Batch(batch.items_CL(), batch.weight_CL > 0, None, batch.label_CL, batch.weight_CL)

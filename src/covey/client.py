@@ -100,9 +100,9 @@ class Program:
         return {**kept, **out.moved}, Total(ids_C, weight, update, touched=touched)
 
     def _view(self, kept: Drawer, data: LocalData, download: Download, rng: Rng) -> ClientView:
-        params: Fields = {k: kept[k] for k in self.model.kept if k in kept}
-        params |= {k: v[None] for k, v in download.public.shared.items() if isinstance(v, Tensor)}
+        params: Fields = {k: v[None] for k, v in download.public.shared.items() if isinstance(v, Tensor)}
         params |= {k: v for k, v in download.public.each.items() if isinstance(v, Tensor)}
+        params |= {k: kept[k] for k in self.model.kept if k in kept}  # its own, whatever else was sent
         return ClientView(params, data.training, Sent(), rng, self.model, self.objective, self.catalogue)
 
     def _trainer(self) -> Trainer:
@@ -119,15 +119,19 @@ class Program:
         for m, v in zip(self.mechanisms, client_views(self.mechanisms, view, download.extra), strict=True):
             upload = m.seal(v, upload)
         kept = self._keep(kept, out, work)
-        return kept | {f"received/{k}": view.params[k] for k in self.model.tuned if k in self.model.shared}, upload
+        return kept | {f"received/{k}": view.params[k] for k in self._tuned()}, upload
 
     def _weight(self, upload: Upload, view: ClientView) -> Tensor:
         return upload.weight_C if self.weighting == "equal" else view.data.items.lengths.to(upload.weight_C)
 
     def _keep(self, kept: Drawer, out: Trained, work: Work) -> Drawer:
         moved: Drawer = {k: out.moved[k] for k in self.model.kept}
-        tuned: Drawer = {f"tuned/{k}": upload_rows(work, v) for k, v in out.tuned.items()}
+        tuned: Drawer = {f"tuned/{k}": upload_rows(work, out.moved[k]) for k in self._tuned()}
         return {**kept, **moved, **tuned, **{f"opt/{k}": v for k, v in out.state.items()}}
+
+    def _tuned(self) -> tuple[str, ...]:
+        """Tables whose tuned copy a client ranks with: as received, plus its own update of some rows."""
+        return tuple(k for k in self.model.tuned if k in self.model.shared)
 
     def _deliver(self, kept: Drawer, download: Download, many: int) -> Drawer:
         """A model handed to these clients replaces what they kept."""

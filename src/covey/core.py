@@ -44,11 +44,16 @@ class Ragged:
             self.lengths
         )
 
-    def take(self, pick: Tensor) -> "Ragged":
+    def where(self, pick: Tensor) -> "Ragged":
+        """Where the values of some clients stand in the flat list."""
         lengths = self.lengths[pick]
         offsets = offsets_of(lengths)
         shift = (self.offsets[:-1][pick] - offsets[:-1]).repeat_interleave(lengths)
-        return Ragged(self.values[torch.arange(int(offsets[-1]), device=shift.device) + shift], offsets)
+        return Ragged(torch.arange(int(offsets[-1]), device=shift.device) + shift, offsets)
+
+    def take(self, pick: Tensor) -> "Ragged":
+        at = self.where(pick)
+        return at.like(self.values[at.values])
 
     def like(self, values: Tensor) -> "Ragged":
         return Ragged(values, self.offsets)
@@ -91,7 +96,7 @@ class Rows:
         return len(self.items)
 
     def take(self, pick: Tensor) -> "Rows":
-        index = self.items.like(torch.arange(len(self.values), device=self.values.device)).take(pick)
+        index = self.items.where(pick)
         return Rows(index.like(self.items.values[index.values]), self.values[index.values], self.height)
 
     def scaled(self, s_C: Tensor) -> "Rows":

@@ -1,45 +1,18 @@
 """Malicious clients: they run another program behind the same door, in every fleet."""
 
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from torch import Tensor
 
+from .attacks.base import Attack as Attack
+from .attacks.base import AttackView as AttackView
 from .blocks import Engine
 from .client import LocalData, Program
 from .core import Catalogue, Download, Drawer, Total, Upload
 from .evaluate.metrics import EvaluateConfig
 from .ledger import Disclosure
-from .mechanism import TrainingData
 from .models.base import Model
 from .rng import Rng
-
-
-@dataclass(frozen=True)
-class AttackView:
-    """What an attacker has: its own profile, the downloads such a client gets, the model's code."""
-
-    step: str
-    round: int
-    download: Download
-    data: TrainingData
-    ids_C: Tensor
-    rng: Rng
-    model: Model
-    catalogue: Catalogue
-    memory: Drawer  # what the attackers told each other in earlier rounds
-
-
-class Attack(Protocol):
-    """`knowledge` names what a paper assumes beyond that, for the report; empty: nothing."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def knowledge(self) -> str: ...
-
-    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
-        """The honest answer of such a client comes in, what is sent instead goes out."""
 
 
 @dataclass

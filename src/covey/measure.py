@@ -19,15 +19,20 @@ class HeldOut:
     valid: Ragged
     test: Ragged
     candidates: Fields = field(default_factory=dict)  # "valid", "test": [C, K] items of a sampled ranking
+    parts: tuple[str, ...] = ()  # those measured, also where some clients have nothing held out; (): those not empty
+
+    def __post_init__(self) -> None:
+        found = tuple(k for k in ("valid", "test") if len(getattr(self, k).values))
+        object.__setattr__(self, "parts", self.parts or found)
 
     def take(self, pick: Tensor) -> "HeldOut":
         picked = {k: v[pick] for k, v in self.candidates.items()}
-        return HeldOut(self.valid.take(pick), self.test.take(pick), picked)
+        return HeldOut(self.valid.take(pick), self.test.take(pick), picked, self.parts)
 
 
 @dataclass(frozen=True)
 class Ranker:
-    """Scores of a cohort: the public model, what each client keeps, and its tuned rows on top."""
+    """Scores of a cohort: tables as received, what each client keeps, its own update of some rows on top."""
 
     model: Model
     params: Fields  # whole tables, leading 1 where shared
@@ -48,7 +53,8 @@ class Ranker:
         if self.tuned is None or not len(self.tuned.values):
             return score_CI
         width = int(self.tuned.items.lengths.max())
-        v_CRD = self.tuned.items.like(self.tuned.values).padded(width)
+        own_CRD = self.tuned.items.like(self.tuned.values).padded(width)
+        v_CRD = rows(self.params["items"], self.tuned.items.padded(width)) + own_CRD
         mine_CR = self.model.score(self.params, u_CD, v_CRD)
         score_CI = score_CI.clone()
         score_CI[self.tuned.items.owner, self.tuned.items.values] = mine_CR[self.tuned.items.mask(width)]
@@ -66,7 +72,7 @@ def _overlay(v_CLD: Tensor, items_CL: Tensor, tuned: Rows) -> Tensor:
     keys = tuned.items.owner * tuned.height + tuned.items.values  # ascending: rows are sorted per client
     want = items_CL + torch.arange(len(items_CL), device=items_CL.device)[:, None] * tuned.height
     at = torch.searchsorted(keys, want).clamp(max=len(keys) - 1)
-    return torch.where((keys[at] == want)[..., None], tuned.values[at], v_CLD)
+    return torch.where((keys[at] == want)[..., None], v_CLD + tuned.values[at], v_CLD)
 
 
 @torch.no_grad()
@@ -75,7 +81,7 @@ def measure(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig
     out: Fields = {}
     known = train
     for part, relevant in (("valid", held.valid), ("test", held.test)):
-        if not len(relevant.values):
+        if part not in held.parts:
             continue
         u_CD = ranker.user(known)
         if config.candidates == "sampled":

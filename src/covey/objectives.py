@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .core import Fields, Ragged
+from .core import CoveyError, Fields, Ragged
 from .examples import Batch, Examples
 from .models.base import History, Model, rows
 from .rng import Rng
-from .sampling import negatives
+from .sampling import distinct_ranks, negatives
 
 Reduction = Literal["mean", "sum"]
 
@@ -68,9 +68,10 @@ class Bce:
         z_CL = model.score(params, u, v_CLD)
         y_CL, w_CL = batch.label_CL.to(z_CL), batch.weight_CL.to(z_CL)
         if self.saturating:
-            loss_C = F.binary_cross_entropy(z_CL.sigmoid(), y_CL, w_CL, reduction="none").sum(1)
+            loss_CL = F.binary_cross_entropy(z_CL.sigmoid(), y_CL, reduction="none")
         else:
-            loss_C = F.binary_cross_entropy_with_logits(z_CL, y_CL, w_CL, reduction="none").sum(1)
+            loss_CL = F.binary_cross_entropy_with_logits(z_CL, y_CL, reduction="none")
+        loss_C = (loss_CL * w_CL).sum(1)  # its own weight argument costs a check of shapes in Python
         return loss_C / w_CL.sum(1).clamp(min=1) if self.reduction == "mean" else loss_C
 
 
@@ -106,8 +107,8 @@ class NextItemSoftmax:
     """Softmax of each next item of a sequence against negatives, summed over positions (FedCL, Eq. 1).
 
     Negatives of a position: `local` of the client's `stored` fixed ones, the sequence's other items
-    where `in_batch`, and whatever mechanisms appended for all positions. Each local row is scored
-    once for every position; weights say how often it counts there.
+    where `in_batch`, and whatever mechanisms appended for all positions; one that comes from two
+    sources counts twice. Each local row is scored once for every position, with that count.
     """
 
     stored: int = 100
@@ -116,43 +117,44 @@ class NextItemSoftmax:
     last: int = 200  # newest items that are trained on
     pointwise: bool = False
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.local <= self.stored:
+            raise CoveyError(f"objective: local = {self.local} negatives are drawn from stored = {self.stored}")
+
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
         recent = _newest(items, self.last)
         ones = torch.ones(len(recent.values), device=recent.values.device)
         sequence = Examples(recent, ones, ones, recent.place)
+        if not self.local:
+            return sequence
         once = torch.ones_like(recent.lengths)
         stored_CS, exists_CS = negatives(avoid, n_items, once, min(self.stored, n_items), rng.home("stored negatives"))
-        pick = rng.fold("local").ragged_uniform(recent.lengths * self.local)
-        column = (pick.values * exists_CS.sum(1).clamp(min=1)[pick.owner]).long()
-        drawn = pick.like(stored_CS[pick.owner, column])
-        slot = pick.place // self.local
-        some = exists_CS.any(1)[pick.owner].float()
-        return Examples.of([sequence, Examples(drawn, torch.zeros_like(some), some, slot)])
+        size_T = exists_CS.sum(1).repeat_interleave(recent.lengths)
+        unit = rng.fold("local").ragged_uniform(recent.lengths * self.local)
+        column = distinct_ranks(unit.values.view(-1, self.local), size_T)  # some of the stored ones, for each position
+        weight = (torch.arange(self.local, device=size_T.device) < size_T[:, None]).flatten().to(ones)
+        drawn = unit.like(stored_CS[unit.owner, column.flatten()])
+        return Examples.of([sequence, Examples(drawn, torch.zeros_like(weight), weight, unit.place // self.local)])
 
     def prepare(self, batch: Batch) -> Fields:
         index, slot, label, weight = batch.index_CL, batch.slot_CL, batch.label_CL, batch.weight_CL
         assert index is not None and slot is not None
-        is_target = (label == 1) & (weight > 0)
-        length = int(is_target.sum(1).max())
-        sequence_CP = index[:, :length]  # a client's own items come first, in order
-        mask_CP = is_target[:, :length]
+        is_target = (label == 1) & (slot >= 0) & (weight > 0)
+        # As wide as a list of this padded size can be, so that the width depends on the client alone.
+        wide = max(index.shape[1] // (1 + self.local), int(is_target.sum(1).max()), 1)
+        sequence_CP = index[:, :wide]  # a client's own items come first, in order
+        mask_CP = is_target[:, :wide]
         C, R = batch.items_CR.shape
-        weight_CPR = torch.zeros(C, length, R, device=index.device)
         client = torch.arange(C, device=index.device)[:, None].expand_as(index)
         tied = (label == 0) & (slot >= 0) & (weight > 0)
+        weight_CPR = torch.zeros(C, wide, R, device=index.device)
         weight_CPR.index_put_((client[tied], slot[tied], index[tied]), weight[tied].float(), accumulate=True)
+        common = (label == 0) & (slot < 0) & (weight > 0)
+        common = common | is_target if self.in_batch else common
         common_CR = torch.zeros(C, R, device=index.device)
-        free = (label == 0) & (slot < 0) & (weight > 0)
-        common_CR.index_put_((client[free], index[free]), weight[free].float(), accumulate=True)
+        common_CR.index_put_((client[common], index[common]), weight[common].float(), accumulate=True)
         weight_CPR += common_CR[:, None]
-        if self.in_batch:
-            own_CR = torch.zeros(C, R, device=index.device)
-            own_CR.index_put_(
-                (client[is_target], index[is_target]), torch.ones((), device=index.device), accumulate=True
-            )
-            weight_CPR += own_CR[:, None]
-        weight_CPR.scatter_(2, sequence_CP[..., None], 0.0)  # an item is never its own negative
-        weight_CPR.scatter_(2, sequence_CP[..., None], 1.0)  # the denominator holds the target once
+        weight_CPR.scatter_(2, sequence_CP[..., None], 1.0)  # the target once, and never as its own negative
         return {"sequence": sequence_CP, "mask": mask_CP, "weight": weight_CPR}
 
     def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
@@ -173,3 +175,20 @@ def _newest(items: Ragged, last: int) -> Ragged:
     place_from_end = items.lengths.repeat_interleave(items.lengths) - items.place
     offsets = F.pad(keep.cumsum(0), (1, 0))
     return Ragged(items.values[place_from_end <= last], offsets)
+
+
+@dataclass(frozen=True)
+class NoObjective:
+    """For methods that only report: there is nothing to train."""
+
+    pointwise: bool = True
+
+    def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
+        none = torch.zeros(0, device=items.values.device)
+        return Examples(Ragged(items.values[:0], torch.zeros_like(items.offsets)), none, none)
+
+    def prepare(self, batch: Batch) -> Fields:
+        return {}
+
+    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+        return params["items"].new_zeros(len(batch.label_CL))

@@ -35,7 +35,7 @@ class Rng:
 
     @classmethod
     def of(cls, seed: int, round_number: int, ids_C: Tensor) -> "Rng":
-        home_C = mix(mix(torch.tensor(seed + 1, device=ids_C.device)) ^ mix(ids_C.long() + 1))
+        home_C = mix(mix(torch.tensor(seed + 1, device=ids_C.device)) + GOLDEN * (ids_C.long() + 1))
         return cls(mix(home_C ^ mix(torch.tensor(round_number + 1, device=ids_C.device) * GOLDEN)), home_C)
 
     @classmethod
@@ -53,6 +53,11 @@ class Rng:
 
     def take(self, pick: Tensor) -> "Rng":
         return Rng(self.key_C[pick], self.home_C[pick])
+
+    def streams(self, many: int) -> "Rng":
+        """As many streams out of this one: for clients that the server makes up."""
+        words = self.bits(many)[0]
+        return Rng(words, words)
 
     def to(self, device: torch.device | str) -> "Rng":
         return Rng(self.key_C.to(device), self.home_C.to(device))

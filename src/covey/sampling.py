@@ -21,15 +21,18 @@ def outside(avoid: Ragged, n_items: int, rank: Ragged) -> Tensor:
 
 
 def distinct_ranks(unit_TK: Tensor, size_T: Tensor) -> Tensor:
-    """K different numbers below size in each row, uniform over ordered choices; 0 where size is used up."""
-    picked: list[Tensor] = []
-    for k in range(unit_TK.shape[1]):
-        left_T = (size_T - k).clamp(min=1)
-        r_T = torch.minimum((unit_TK[:, k] * left_T).long(), left_T - 1)
-        for earlier_T in torch.stack(picked, 1).sort(1).values.unbind(1) if picked else ():
-            r_T = r_T + (r_T >= earlier_T)  # skip what was taken, lowest first
-        picked.append(torch.where(size_T > k, r_T, 0))
-    return torch.stack(picked, 1)
+    """K different numbers below size in each row, every set equally likely; 0 where size is used up.
+
+    Floyd's algorithm (Bentley and Floyd, 1987): a number drawn before gives way to the highest allowed.
+    """
+    rank_KT = torch.zeros_like(unit_TK.T, dtype=torch.long)
+    many_T = size_T.clamp(max=len(rank_KT))
+    for k, unit_T in enumerate(unit_TK.T):
+        top_T = (size_T - many_T + k).clamp(min=0)
+        draw_T = torch.minimum((unit_T * (top_T + 1)).long(), top_T)
+        taken_T = (rank_KT[:k] == draw_T).any(0)
+        rank_KT[k] = torch.where(taken_T, top_T, draw_T) * (k < many_T)
+    return rank_KT.T
 
 
 def negatives(avoid: Ragged, n_items: int, per_client: Tensor, count: int, rng: Rng) -> tuple[Tensor, Tensor]:

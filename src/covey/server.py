@@ -130,7 +130,7 @@ def run_round(server: Server, fleet: Fleet, method: Method, round: Round) -> tup
         upload = fleet.ask("train", round.number, round.ids_C, download, fold=method.folds)
         round = replace(round, ids_C=upload.ids_C)
         for m in method.mechanisms:
-            upload = m.filter(see(m), upload) if isinstance(upload, Upload) else upload
+            upload = m.filter(see(m), upload) if isinstance(upload, Upload) and len(upload) else upload
         if len(upload):
             server = _aggregate(server, fleet, method, round, upload)
     return each("finish"), round
@@ -141,6 +141,8 @@ def _aggregate(server: Server, fleet: Fleet, method: Method, round: Round, uploa
     server = _put(server, method.grouping.name, drawer)
     for group in groups:
         part = upload if group.rows is None or isinstance(upload, Total) else upload.take(group.rows)
+        if not _weighs(part):
+            continue
         update, model = method.combine.combine(part, group.names)
         for m in method.mechanisms:
             update = m.regularise(view(server, method, m.name, round), update)
@@ -154,9 +156,14 @@ def _aggregate(server: Server, fleet: Fleet, method: Method, round: Round, uploa
         if group.public:
             server = replace(server, public={**server.public, **params})
         else:
-            ids_C = round.ids_C if group.rows is None else round.ids_C[group.rows]
+            ids_C = round.ids_C if group.rows is None else upload.ids_C[group.rows]
             fleet.ask("deliver", round.number, ids_C, Download(Sent(dict(params))))
     return server
+
+
+def _weighs(upload: Upload | Total) -> bool:
+    """Whether anybody counts; weighted by examples, clients without any do not."""
+    return bool((upload.weight if isinstance(upload, Total) else upload.weight_C.sum()) > 0)
 
 
 def _reporters(server: Server, fleet: Fleet, method: Method, round: Round) -> tuple[Tensor, bool]:

@@ -93,12 +93,14 @@ def _head(name: bytes, kind: int, x: Tensor, lists: int, height: int = 0) -> byt
 
 
 def _data(x: Tensor) -> bytes:
+    if x.dtype == torch.int64 and x.numel() and max(int(x.max()), ~int(x.min())) > 0x7FFFFFFF:
+        raise ValueError("an integer over 32 bits does not fit into a message; send it in parts")
     return x.detach().cpu().contiguous().numpy().astype(WIRE[x.dtype][1]).tobytes()
 
 
 class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self.data, self.at = memoryview(data), 0
+    def __init__(self, data: bytes, limit: int) -> None:
+        self.data, self.limit, self.at = memoryview(data), limit, 0
 
     def take(self, n: int) -> memoryview:
         if n < 0 or self.at + n > len(self.data):
@@ -114,6 +116,8 @@ class _Reader:
         if code not in TORCH:
             raise Malformed(f"unknown dtype {code}")
         dtype, wire = TORCH[code]
+        if prod(max(size, 1) for size in shape) > self.limit:
+            raise Malformed("a row larger than any message")  # also where there are no rows
         raw = self.take(prod(shape) * np.dtype(wire).itemsize)
         return torch.from_numpy(np.frombuffer(raw, dtype=wire).reshape(shape).copy()).to(dtype)
 
@@ -122,7 +126,7 @@ def decode(data: bytes, limit: int = 1 << 30) -> tuple[Envelope, list[tuple[str,
     """The envelope and the fields, or `Malformed`."""
     if len(data) > limit:
         raise Malformed(f"message of {len(data)} bytes is over the limit of {limit}")
-    reader = _Reader(data)
+    reader = _Reader(data, limit)
     magic, version, step, run, round, client, count = HEADER.unpack(reader.take(HEADER.size))
     if magic != MAGIC or version != VERSION:
         raise Malformed("not a message of this version")
@@ -131,6 +135,8 @@ def decode(data: bytes, limit: int = 1 << 30) -> tuple[Envelope, list[tuple[str,
     fields = [_decode_field(reader) for _ in range(count)]
     if reader.at != len(data):
         raise Malformed("bytes left over")
+    if len({path for path, _ in fields}) != count:
+        raise Malformed("a field stands twice")
     return Envelope(STEPS[step], run, round, client), fields
 
 
@@ -153,6 +159,8 @@ def _decode_field(reader: _Reader) -> tuple[str, Field]:
     items = Ragged(reader.tensor(0, (shape[0],)), offsets_of(lengths))
     if bool(((items.values < 0) | (items.values >= height)).any()):
         raise Malformed("an item id outside the catalogue")
+    if len((items.owner * height + items.values).unique()) != len(items.values):
+        raise Malformed("an item stands twice")
     return path, Rows(items, reader.tensor(code, shape), height)
 
 
@@ -168,12 +176,16 @@ def decode_upload(data: bytes, limit: int = 1 << 30) -> tuple[Envelope, Upload]:
         kind, _, name = path.partition("/")
         if path == "weight":
             weight = value if isinstance(value, Tensor) and value.shape == (1,) else _refuse("weight")
-        elif not name or len(value) != 1:
+        elif not name or not _single(value):
             _refuse(path)
         else:
             drawers.setdefault(kind, {})[name] = value
     update, model = drawers.pop("update", {}), drawers.pop("model", {})
     return envelope, Upload(torch.tensor([envelope.client]), weight, update, model, drawers)
+
+
+def _single(value: Field) -> bool:
+    return len(value) == 1 if not isinstance(value, Tensor) else value.shape[:1] == (1,)
 
 
 def _refuse(path: str) -> Tensor:
@@ -196,7 +208,7 @@ def decode_download(data: bytes, limit: int = 1 << 30) -> tuple[Envelope, Downlo
     for path, value in fields:
         kind, _, rest = path.partition("/")
         part, _, name = rest.partition("/")
-        if kind not in ("shared", "each") or not name:
+        if kind not in ("shared", "each") or not name or (kind == "each" and not _single(value)):
             raise Malformed(f"{path} is no field of a download")
         sent = sents.setdefault(part, Sent({}, {}))
         (sent.shared if kind == "shared" else sent.each)[name] = value

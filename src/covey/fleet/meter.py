@@ -30,7 +30,11 @@ class Meter:
     def received(self, step: str, upload: Upload) -> None:
         self.envelope(len(upload))
         for name, value in upload_fields(upload):
-            self.count(step, name, field_bytes(name, value), upload.ids_C)
+            who = upload.ids_C
+            if name == "weight":  # a client whose weight is 1 does not send it
+                some = (upload.weight_C != 1).nonzero()[:, 0]
+                value, who = upload.weight_C[some], who[some]
+            self.count(step, name, field_bytes(name, value), who)
 
     def note(self, step: str, upload: Upload) -> None:
         """Fields of a message whose bytes were counted when it came in."""

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ..core import Field, Ragged, Rows, Upload
+from ..core import Field, Rows, Upload
 
 
 def finite_rows(upload: Upload) -> Tensor:
@@ -17,15 +17,12 @@ def finite_rows(upload: Upload) -> Tensor:
 
 
 def _finite(value: Field) -> Tensor:
+    whole = value if isinstance(value, Tensor) else value.values
+    if not whole.is_floating_point() or bool(whole.sum().isfinite()):  # one pass; an overflow only costs a closer look
+        return torch.ones(len(value), dtype=torch.bool, device=whole.device)
     if isinstance(value, Tensor):
         return value.isfinite().flatten(1).all(1) if value.dim() > 1 else value.isfinite()
     lists, flat = (value.items, value.values) if isinstance(value, Rows) else (value, value.values)
-    if bool(flat.isfinite().all()):
-        return torch.ones(len(lists), dtype=torch.bool, device=flat.device)
     bad_T = ~(flat.isfinite().flatten(1).all(1) if flat.dim() > 1 else flat.isfinite())
     bad = torch.zeros(len(lists), dtype=torch.int64, device=flat.device).index_add_(0, lists.owner, bad_T.long())
     return bad == 0
-
-
-def lists_of(value: Ragged | Rows) -> Ragged:
-    return value.items if isinstance(value, Rows) else value

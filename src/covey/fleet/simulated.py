@@ -111,9 +111,15 @@ class SimulatedFleet:
         n_items = self.program.catalogue.n_items
         lengths = self.data.training.items.lengths[ids_C]
         whole = not set(self.program.model.tables).isdisjoint(self.program.model.kept)
-        if (step == "evaluate" and self.program.evaluate.candidates == "full") or whole:
+        if whole:
             return torch.full_like(lengths, 64 * n_items)
+        if step == "evaluate" and self.program.evaluate.candidates == "full":
+            return torch.full_like(lengths, self._wide() * n_items)
         return (lengths * 320).clamp(min=4096, max=64 * n_items + 4096)
+
+    def _wide(self) -> int:
+        """Numbers per scored item while a client ranks the catalogue."""
+        return 4 + sum(getattr(self.program.model, "hidden", ()))
 
     def _meter_total(self, step: str, total: Total) -> None:
         """Each client would have sent its own rows; only their sum was computed here."""

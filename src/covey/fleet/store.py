@@ -5,51 +5,56 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ..core import Drawer, Fields, Ragged, Rows, offsets_of
+from ..core import Drawer, Fields, Ragged, Rows, cat
 
 
 @dataclass
 class RowStore:
-    """The latest `Rows` of each client in one flat buffer; old ones are squeezed out when they pile up."""
+    """The latest `Rows` of each client, in the blocks they came in; a block goes when nobody's is in it."""
 
     height: int
-    start_N: Tensor
-    length_N: Tensor
-    items: Tensor
-    values: Tensor
-    used: int = 0
+    block_N: Tensor  # -1: nothing yet
+    place_N: Tensor  # row of the client in its block
+    nothing: Tensor  # [0, D]
+    blocks: dict[int, Rows] = field(default_factory=dict)
+    users: dict[int, int] = field(default_factory=dict)  # clients whose latest is in the block
+    count: int = 0
 
     @classmethod
     def empty(cls, n: int, like: Rows) -> "RowStore":
-        zeros = torch.zeros(n, dtype=torch.int64, device=like.values.device)
-        return cls(like.height, zeros, zeros.clone(), like.items.values[:0], like.values[:0])
-
-    def take(self, ids_C: Tensor) -> Rows:
-        lengths, offsets = self.length_N[ids_C], offsets_of(self.length_N[ids_C])
-        shift = (self.start_N[ids_C] - offsets[:-1]).repeat_interleave(lengths)
-        flat = torch.arange(int(offsets[-1]), device=shift.device) + shift
-        return Rows(Ragged(self.items[flat], offsets), self.values[flat], self.height)
+        none = torch.full((n,), -1, dtype=torch.int64, device=like.values.device)
+        return cls(like.height, none, none.clone(), like.values[:0])
 
     def put(self, ids_C: Tensor, rows: Rows) -> None:
-        need = self.used + len(rows.values)
-        if need > len(self.values):
-            self._grow(max(need, 2 * int(self.length_N.sum()) + len(rows.values)))
-        at = self.used
-        self.items[at : at + len(rows.values)] = rows.items.values
-        self.values[at : at + len(rows.values)] = rows.values
-        self.start_N[ids_C] = at + rows.items.offsets[:-1]
-        self.length_N[ids_C] = rows.items.lengths
-        self.used = at + len(rows.values)
+        old, many = self.block_N[ids_C].unique(return_counts=True)
+        for block, gone in zip(old.tolist(), many.tolist(), strict=True):
+            if block >= 0:
+                self.users[block] -= gone
+                if not self.users[block]:
+                    del self.users[block], self.blocks[block]
+        self.blocks[self.count], self.users[self.count] = rows, len(ids_C)
+        self.block_N[ids_C] = self.count
+        self.place_N[ids_C] = torch.arange(len(ids_C), device=ids_C.device)
+        self.count += 1
 
-    def _grow(self, size: int) -> None:
-        everybody = torch.arange(len(self.start_N), device=self.start_N.device)
-        live = self.take(everybody)
-        count = len(live.values)
-        size = max(size - self.used + count, count)
-        self.items = torch.empty(size, dtype=live.items.values.dtype, device=live.values.device)
-        self.values = torch.empty(size, *live.values.shape[1:], dtype=live.values.dtype, device=live.values.device)
-        self.items[:count], self.values[:count] = live.items.values, live.values
-        self.start_N, self.used = live.items.offsets[:-1].clone(), count
+    def take(self, ids_C: Tensor) -> Rows:
+        block_C, place_C = self.block_N[ids_C], self.place_N[ids_C]
+        kinds = block_C.unique().tolist()
+        if len(kinds) == 1 and kinds[0] >= 0 and len(self.blocks[kinds[0]]) == len(ids_C):
+            block = self.blocks[kinds[0]]
+            if bool((place_C.diff() == 1).all()):
+                return block  # asked for just as it came
+        parts, order = [], []
+        for kind in kinds:
+            mine = (block_C == kind).nonzero()[:, 0]
+            parts.append(self.blocks[kind].take(place_C[mine]) if kind >= 0 else self._none(len(mine)))
+            order.append(mine)
+        joined: Rows = cat(parts) if parts else self._none(0)
+        return joined.take(torch.cat(order).argsort()) if len(parts) > 1 else joined
+
+    def _none(self, many: int) -> Rows:
+        offsets = torch.zeros(many + 1, dtype=torch.int64, device=self.nothing.device)
+        return Rows(Ragged(offsets[:0], offsets), self.nothing, self.height)
 
 
 @dataclass
@@ -117,7 +122,7 @@ class Store:
         """Flat tensors for a checkpoint."""
         out = {f"dense/{k}": v for k, v in self.dense.items()}
         for name, store in self.rows.items():
-            live = store.take(torch.arange(self.n, device=store.values.device))
+            live = store.take(torch.arange(self.n, device=store.block_N.device))
             out |= {
                 f"rows/{name}/items": live.items.values,
                 f"rows/{name}/offsets": live.items.offsets,

@@ -48,6 +48,8 @@ class Node:
         envelope, download = decode_download(request)
         if envelope.run != self.run or envelope.client != self.client:
             raise Malformed("not addressed to this client")
+        if envelope.round < self.round:
+            raise Malformed("of a round that is over")
         if envelope.round > self.round:
             self.round, self.before, self.answered = envelope.round, dict(self.kept), {}
         rng = Rng.of(self.seed, envelope.round, self._id())
@@ -82,6 +84,7 @@ class WireFleet:
         self.n_honest = self.malicious.first if self.malicious else n
         self.n_present = self.n_present or self.n_honest
         self.meter = Meter(n)
+        self.declared = {(d.step, d.name) for d in self.program.discloses()}
         self.nodes = {c: Node(self._program(c), c, self._data(c), self.run, self.seed) for c in range(n)}
 
     def _program(self, client: int) -> Program | Malicious:
@@ -101,7 +104,7 @@ class WireFleet:
             request = encode_download(envelope, download.take(torch.tensor([row])))
             self.meter.down += len(request)
             for reply in self._send(client, request):
-                self._receive(envelope, reply, uploads)
+                self._receive(envelope, reply, download, uploads)
         good = self._alike(uploads)
         if not good:
             empty = Upload(ids_C[:0], torch.zeros(0))
@@ -112,7 +115,7 @@ class WireFleet:
     def _send(self, client: int, request: bytes) -> Iterable[bytes]:
         return self.transport(client, request) if self.transport else [self.nodes[client].handle(request)]
 
-    def _receive(self, asked: Envelope, reply: bytes, uploads: dict[int, Upload]) -> None:
+    def _receive(self, asked: Envelope, reply: bytes, download: Download, uploads: dict[int, Upload]) -> None:
         """Takes one message, or drops it and says why."""
         self.meter.up += len(reply)
         if len(reply) > self.limit:
@@ -125,9 +128,13 @@ class WireFleet:
             return self.meter.drop("misaddressed")
         if envelope.client in uploads:
             return self.meter.drop("replayed")
+        if any((asked.step, path) not in self.declared for path, _ in upload_fields(upload)):
+            return self.meter.drop("undeclared")
+        self.meter.note(asked.step, upload)
+        if not all(_moves(v, download.public.shared.get(k)) for k, v in upload.update.items()):
+            return self.meter.drop("odd shape")
         if not bool(finite_rows(upload).all()):
             return self.meter.drop("not finite")
-        self.meter.note(asked.step, upload)
         uploads[envelope.client] = upload
 
     def _alike(self, uploads: dict[int, Upload]) -> list[Upload]:
@@ -154,9 +161,15 @@ def _form(upload: Upload) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
 
 
 def _shape(value: Field) -> tuple[str, tuple[int, ...]]:
+    """Kind and type, and the size of what one client sends where all send the same."""
     if isinstance(value, Tensor):
-        return "tensor", tuple(value.shape[1:])
+        return f"tensor {value.dtype}", tuple(value.shape[1:])
     if isinstance(value, Ragged):
-        return "ragged", tuple(value.values.shape[1:])
+        return f"ragged {value.values.dtype}", tuple(value.values.shape[1:])
     assert isinstance(value, Rows)
-    return "rows", (value.height, *value.values.shape[1:])
+    return f"rows {value.values.dtype}", (value.height, *value.values.shape[1:])
+
+
+def _moves(update: Field, sent: Field | None) -> bool:
+    """Whether an update can be added to what was sent."""
+    return isinstance(sent, Tensor) and not isinstance(update, Ragged) and _shape(update)[1] == tuple(sent.shape)

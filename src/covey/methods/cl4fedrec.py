@@ -4,10 +4,11 @@ Clients contrast two noisy views of their user vector with synthetic users, and 
 of their items with each other; the server keeps hot items apart from normal ones. The server is
 assumed to know how popular the items are.
 
-S = synthetic users, N = items of each, H = hot items, P = sampled normal items.
+S = synthetic users, N = items of each, K = rows of a tile, H = hot items, P = sampled normal items.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +24,7 @@ from ..solvers import Local
 
 ADAM_EPS = 1e-8
 EXCLUDED = -1e9  # finite, so that a client without any row has a loss of 0 and no NaN
+TILE = 65_536  # similarities of a client that are held at once
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Contrast(Mechanism):
     # server: synthetic users
     def init(self, view: ServerView, enrolment: Upload | None) -> Drawer:  # Eq. 4
         items_SN = _draw(popularity(view.catalogue), self.users, self.history, view.dice.fold("histories"))
-        born = view.model.private(_streams(view.dice.fold("birth"), self.users), view.dice.fold("start"))
+        born = view.model.private(view.dice.fold("birth").streams(self.users), view.dice.fold("start"))
         s_SD = born["user"].to(view.public["items"])
         return {"items": items_SN, "user": self._refit(view, s_SD, items_SN)}
 
@@ -56,7 +58,7 @@ class Contrast(Mechanism):
         """The synthetic users as a cohort of clients whose public parameters stand still."""
         offsets = torch.arange(len(s_SD) + 1, device=items_SN.device) * items_SN.shape[1]
         lists = Ragged(items_SN.flatten(), offsets)
-        rng = _streams(view.dice.fold("negatives"), len(s_SD))
+        rng = view.dice.fold("negatives").streams(len(s_SD))
         made = view.objective.examples(lists, lists, view.catalogue.n_items, rng)
         wide = lambda x: made.items.like(x).padded().to(s_SD.device)
         items_SL, weight_SL = wide(made.items.values), wide(made.weight)
@@ -104,7 +106,7 @@ class Contrast(Mechanism):
         return torch.stack(parts).sum(0) if parts else None
 
     def floats(self, n_rows: int) -> int:
-        return 4 * n_rows * n_rows if self.item_weight else 0  # similarities, their log-softmax, both gradients
+        return _tile_rows(n_rows) * n_rows if self.item_weight else 0
 
 
 @dataclass(frozen=True)
@@ -142,10 +144,43 @@ def user_loss(u_CD: Tensor, one_CD: Tensor, two_CD: Tensor, synthetic_SD: Tensor
 
 def item_loss(one_CRD: Tensor, two_CRD: Tensor, rows_CR: Tensor, tau: float) -> Tensor:  # Eq. 10
     """[C], the mean over the rows that are trained on."""
-    bar_C1R = torch.zeros_like(one_CRD[:, None, :, 0]).masked_fill(~rows_CR[:, None], EXCLUDED)
-    cosine_CRR = torch.baddbmm(bar_C1R, F.normalize(one_CRD, dim=2) / tau, F.normalize(two_CRD, dim=2).mT)
-    log_CR = cosine_CRR.log_softmax(2).diagonal(dim1=1, dim2=2)
-    return -log_CR.where(rows_CR, 0).sum(1) / rows_CR.sum(1).clamp(min=1)
+    weight_CR = rows_CR.to(one_CRD) / rows_CR.sum(1, keepdim=True).clamp(min=1)
+    bar_CR = torch.full_like(weight_CR, -1 / tau).masked_fill(~rows_CR, EXCLUDED)  # a cosine is at most 1
+    one_CRD, two_CRD = F.normalize(one_CRD, dim=2) / tau, F.normalize(two_CRD, dim=2)
+    total_C: Tensor = _LogSums.apply(one_CRD, two_CRD, weight_CR, bar_CR)
+    return total_C + weight_CR.sum(1) / tau - ((one_CRD * two_CRD).sum(2) * weight_CR).sum(1)
+
+
+class _LogSums(torch.autograd.Function):
+    """Weighted sum over k of log sum_j exp(a_k . b_j + bar_j), with its gradient, a tile of rows at a time.
+
+    The [R, R] matrix never exists: a client with 3,000 items would need four of 36 MB.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, a_CRD: Tensor, b_CRD: Tensor, weight_CR: Tensor, bar_CR: Tensor) -> Tensor:
+        total_C, to_a, to_b = a_CRD.new_zeros(len(a_CRD)), torch.empty_like(a_CRD), torch.zeros_like(b_CRD)
+        many = _tile_rows(a_CRD.shape[1])
+        for at in range(0, a_CRD.shape[1], many):
+            a_CKD, weight_CK1 = a_CRD[:, at : at + many], weight_CR[:, at : at + many, None]
+            exp_CKR = torch.baddbmm(bar_CR[:, None], a_CKD, b_CRD.mT).exp_()
+            sum_CK1 = exp_CKR.sum(2, keepdim=True).clamp(min=torch.finfo(a_CRD.dtype).tiny)
+            total_C += (sum_CK1.log() * weight_CK1).sum((1, 2))
+            share_CK1 = weight_CK1 / sum_CK1
+            to_a[:, at : at + many] = share_CK1 * (exp_CKR @ b_CRD)
+            to_b.baddbmm_(exp_CKR.mT, share_CK1 * a_CKD)
+        ctx.save_for_backward(to_a, to_b)
+        return total_C
+
+    @staticmethod
+    def backward(ctx: Any, grad_C: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        to_a, to_b = ctx.saved_tensors
+        return grad_C[:, None, None] * to_a, grad_C[:, None, None] * to_b, None, None
+
+
+def _tile_rows(n_rows: int) -> int:
+    """Depends on the client alone, so that sums keep their order whoever shares the block."""
+    return max(8, TILE // n_rows)
 
 
 def repulsion(hot_HD: Tensor, normal_PD: Tensor, tau: float) -> Tensor:  # Eq. 14
@@ -165,12 +200,6 @@ def _draw(popularity_I: Tensor, users: int, count: int, dice: Rng) -> Tensor:
     noise_SI = -(-torch.log1p(-dice.uniform(users, len(popularity_I))[0])).log()
     keys_SI = popularity_I.double().log().to(noise_SI.device) + noise_SI
     return keys_SI.topk(count).indices.sort().values
-
-
-def _streams(dice: Rng, many: int) -> Rng:
-    """As many streams of the server's own."""
-    words = dice.bits(many)[0]
-    return Rng(words, words)
 
 
 def _trained_rows(batch: Batch) -> Tensor:

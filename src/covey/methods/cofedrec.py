@@ -120,7 +120,8 @@ class SupCon(torch.autograd.Function):
         member_KI = member_KI.to(unit_CID)
         n_I = member_KI.sum(1) @ member_KI - 1
         w_I = 1 / (n_I + TINY)
-        others_CID = member_KI.mT @ (member_KI @ unit_CID) - unit_CID
+        member_CKI = member_KI.expand(len(table_CID), -1, -1)  # one product per client, so with the same bits
+        others_CID = member_CKI.mT @ (member_CKI @ unit_CID) - unit_CID
         push_CID, log_CI = _repulsion(unit_CID, n_I * w_I, tau)
         pull_CI = (unit_CID * others_CID).sum(-1)
         q_CI = w_I * ((pull_CI - n_I) / tau - n_I * log_CI)

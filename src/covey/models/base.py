@@ -93,4 +93,4 @@ def dot(u: Tensor, v_CLD: Tensor) -> Tensor:
         return u @ v_CLD.mT
     if v_CLD.shape[0] == 1:
         return u @ v_CLD[0].mT
-    return (v_CLD @ u[..., None]).squeeze(-1)
+    return (v_CLD * u[:, None]).sum(-1)  # a batched matrix-vector product is three times slower on a CPU

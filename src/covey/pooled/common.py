@@ -17,6 +17,7 @@ from covey.evaluate import (
     EvaluateConfig,
     Top,
     distinct,
+    keep_heap,
     measure,
     merged,
     nothing,
@@ -31,7 +32,7 @@ from covey.rng import Rng
 from covey.sampling import outside
 
 PARTS = ("valid", "test")
-CPU_CHUNK = 1 << 19  # scores at a time: 8 MB, so that ranking finds them in the cache
+CPU_CHUNK = 3 << 18  # scores at a time: 3 MB, so that ranking finds them in the cache
 CUDA_CHUNK = 1 << 26
 
 
@@ -131,11 +132,11 @@ def train_pairs(
     params = [p.requires_grad_() for p in model.params()]
     optimiser = torch.optim.Adam(params, lr=options.lr, weight_decay=options.decay, fused=True)
     for epoch in range(1, options.epochs + 1):
-        users_T, items_T, label_T = pairs(train, avoid, n_items, options.negatives, seed, epoch)
-        for rows_T in shuffled(len(label_T), seed, epoch).to(device).split(options.batch):
+        sample = pairs(train, avoid, n_items, options.negatives, seed, epoch)
+        order_T = shuffled(len(sample[0]), seed, epoch).to(device)
+        for users_T, items_T, label_T in zip(*(x[order_T].split(options.batch) for x in sample)):
             optimiser.zero_grad()
-            logit_T = model.logit(users_T[rows_T], items_T[rows_T])
-            F.binary_cross_entropy_with_logits(logit_T, label_T[rows_T]).backward()
+            F.binary_cross_entropy_with_logits(model.logit(users_T, items_T), label_T).backward()
             optimiser.step()
         if on_epoch is not None and on_epoch(epoch, model.frozen()):
             break
@@ -213,6 +214,7 @@ def examine(
     fitted: Fitted, papers: Mapping[str, Exam], config: EvaluateConfig, chunk: int | None = None
 ) -> dict[str, dict[str, Tensor]]:
     """`evaluate_pooled` on exams made ready before."""
+    keep_heap()
     device, n_items = fitted.items().device, len(fitted.items())
     chunk = chunk or max(1, (CPU_CHUNK if device.type == "cpu" else CUDA_CHUNK) // n_items)
     users = torch.arange(max(len(e.held) for e in papers.values()), device=device).split(chunk)

@@ -7,6 +7,7 @@ Shape suffixes: C = users of a chunk, N = all users, I = items, D = width, L = i
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from covey.core import Ragged
@@ -27,7 +28,7 @@ class FittedMF:
 
     def logit(self, users_T: Tensor, items_T: Tensor) -> Tensor:
         """Score of each pair, [T]."""
-        return (self.user_ND[users_T] * self.item_ID[items_T]).sum(-1)
+        return (F.embedding(users_T, self.user_ND) * F.embedding(items_T, self.item_ID)).sum(-1)
 
     def frozen(self) -> "FittedMF":
         """A copy that further training leaves alone."""

@@ -34,7 +34,7 @@ class FittedNCF:
 
     def logit(self, users_T: Tensor, items_T: Tensor) -> Tensor:
         """Score of each pair, [T]; users and items may have any shape, the same for both."""
-        z = torch.cat([self.user_ND[users_T], self.item_ID[items_T]], -1)
+        z = torch.cat([F.embedding(users_T, self.user_ND), F.embedding(items_T, self.item_ID)], -1)
         return self._rest(F.linear(z, *self.layers[0]))
 
     def _rest(self, z: Tensor) -> Tensor:

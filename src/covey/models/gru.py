@@ -1,0 +1,84 @@
+"""A GRU over the user's items, the next one scored by an inner product (GRU4Rec, Hidasi et al., 2016).
+
+One item table is both input and output, so the state is as wide as an item vector. Nothing is
+private: a user vector is computed from the list. This is the next-item form with full
+backpropagation through time, not the session-parallel original. H = 3 gates times D.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..core import Fields
+from ..rng import Rng
+from .base import History, dot, linear, rows, uniform_fan_in
+
+
+@dataclass(frozen=True)
+class GRU:
+    dim: int = 64
+    last: int = 200  # newest items that a user vector is computed from
+    scale: float = 0.1  # standard deviation of the item table's start
+    shared: tuple[str, ...] = ("items", "w_in", "w_state", "b_in", "b_state")
+    kept: tuple[str, ...] = ()
+    tuned: tuple[str, ...] = ()
+    uploaded: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ("items",)
+
+    def public(self, n_items: int, rng: Rng) -> Fields:
+        width = 3 * self.dim
+        shapes = {"w_in": (self.dim, width), "w_state": (self.dim, width), "b_in": (width,), "b_state": (width,)}
+        gates = {name: uniform_fan_in(rng.fold(name), self.dim, *shape) for name, shape in shapes.items()}
+        return {"items": self.scale * rng.fold("items").normal(n_items, self.dim)[0], **gates}
+
+    def private(self, rng: Rng, start: Rng) -> Fields:
+        return {}
+
+    def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
+        """Lists are padded on the right, so what stands behind a list never reaches its states."""
+        if not training:
+            history = _newest(history, self.last)
+        x_CPD = rows(params["items"], history.index_CP)
+        after_CPD = _fused(params, x_CPD) if params["w_state"].shape[0] == 1 else _stepwise(params, x_CPD)
+        h_CPD = F.pad(after_CPD, (0, 0, 1, 0))  # from the state before the first item, which is zero
+        if training:
+            return h_CPD[:, :-1]
+        length_C = history.mask_CP.sum(1)
+        return h_CPD[torch.arange(len(length_C), device=length_C.device), length_C]
+
+    def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
+        return dot(u, v_CLD)
+
+
+def _newest(history: History, last: int) -> History:
+    if history.index_CP.shape[1] <= last:
+        return history
+    start_C1 = (history.mask_CP.sum(1, keepdim=True) - last).clamp(min=0)
+    place_CP = start_C1 + torch.arange(last, device=start_C1.device)
+    return History(history.index_CP.gather(1, place_CP), history.mask_CP.gather(1, place_CP))
+
+
+def _fused(params: Fields, x_CPD: Tensor) -> Tensor:
+    """States after each position where all clients have the same weights: torch's kernel, cuDNN on CUDA."""
+    weights = [params["w_in"][0].mT, params["w_state"][0].mT, params["b_in"][0], params["b_state"][0]]
+    flat = torch.cat([w.flatten() for w in weights]).split([w.numel() for w in weights])  # cuDNN wants one stretch
+    weights = [part.view(w.shape) for part, w in zip(flat, weights, strict=True)]
+    start = x_CPD.new_zeros(1, len(x_CPD), x_CPD.shape[2])
+    h_CPD, _ = torch.gru(x_CPD, start, weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)
+    return h_CPD
+
+
+def _stepwise(params: Fields, x_CPD: Tensor) -> Tensor:
+    """The same where each client has its own weights."""
+    h_CD = torch.zeros_like(x_CPD[:, 0])
+    D = h_CD.shape[1]
+    states = []
+    for in_CH in linear(x_CPD, params["w_in"], params["b_in"]).unbind(1):
+        own_CH = linear(h_CD[:, None], params["w_state"], params["b_state"])[:, 0]
+        reset_CD, keep_CD = (in_CH[:, : 2 * D] + own_CH[:, : 2 * D]).sigmoid().chunk(2, 1)
+        new_CD = (in_CH[:, 2 * D :] + reset_CD * own_CH[:, 2 * D :]).tanh()
+        h_CD = torch.lerp(new_CD, h_CD, keep_CD)
+        states.append(h_CD)
+    return torch.stack(states, 1)

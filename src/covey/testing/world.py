@@ -1,0 +1,200 @@
+"""A small world with awkward clients in it, and one run in it that can be watched, stopped and compared."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..blocks import Engine
+from ..client import LocalData, Program
+from ..core import Catalogue, Download, Drawer, Ragged, Round, Rows, Sent, Total, Upload
+from ..data.split import SplitConfig, pool
+from ..data.split import split as split_rows
+from ..data.synthetic import Synthetic, generate
+from ..evaluate.metrics import EvaluateConfig
+from ..fleet.codec import SIZE_OF_HEADER
+from ..fleet.simulated import SimulatedFleet
+from ..fleet.wire import WireFleet
+from ..malice import Attack, Crew, Malicious
+from ..measure import HeldOut
+from ..mechanism import TrainingData
+from ..rng import Rng
+from ..server import Fleet, Method, Server, admit, enrol, run_round, start
+from .compare import cast
+
+Lost = Callable[[str, int, Tensor], Tensor]  # step, round, ids [C] -> who does not hear of it, [C]
+
+
+@dataclass(frozen=True)
+class World:
+    """Client 0 has no item at all, client 1 every item; attackers stand at the end with empty lists."""
+
+    data: LocalData
+    catalogue: Catalogue
+    n_honest: int
+
+    @classmethod
+    def of(cls, users: int, items: int, attackers: int = 0) -> "World":
+        options = Synthetic(users=users - 2, items=items, mean_items=max(2.0, items / 5), groups=4)
+        rows = split_rows(generate(options), SplitConfig(kind="loo", order="time"))
+        odd, none = Ragged.of([[], list(range(items))]), Ragged.of([[], []])
+        crew = Ragged.of([[]] * attackers)
+        grown = lambda first, lists: Ragged.cat([first, lists, crew])
+        training = TrainingData(grown(odd, rows.train), grown(odd, pool(rows, "train")))
+        held = HeldOut(grown(none, rows.valid), grown(none, rows.test))
+        popularity_I = torch.bincount(rows.train.values, minlength=items).float()
+        return cls(LocalData(training, held), Catalogue(items, (), popularity_I), users)
+
+
+@dataclass
+class Losing:
+    """A fleet some of whose clients never hear a request; keeps a record of who did."""
+
+    fleet: SimulatedFleet | WireFleet
+    lost: Lost
+    secure: bool = False
+    asked: dict[tuple[int, str], set[int]] = field(default_factory=dict)
+
+    @property
+    def ids_N(self) -> Tensor:
+        return self.fleet.ids_N
+
+    def ask(self, step: str, round: int, ids_C: Tensor, download: Download, fold: bool = False) -> Upload | Total:
+        stay = (~self.lost(step, round, ids_C)).nonzero()[:, 0]
+        self.asked.setdefault((round, step), set()).update(ids_C[stay].tolist())
+        return self.fleet.ask(step, round, ids_C[stay], download.take(stay), fold)
+
+
+def nobody(step: str, round: int, ids_C: Tensor) -> Tensor:
+    return torch.zeros_like(ids_C, dtype=torch.bool)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a run is run; none of this may change what comes out of it, but `rounds`, `late` and `lost`."""
+
+    rounds: int = 5
+    cohort: int = 8
+    wire: bool = False
+    chunk: int = 0
+    dtype: torch.dtype = torch.float32
+    late: int = 0  # clients that join after half of the rounds
+    lost: Lost = nobody
+    seed: int = 7
+    metrics: tuple[str, ...] = ("recall@5", "ndcg@5")
+
+
+def program_of(method: Method, setting: Setting) -> Program:
+    return Program(
+        method.model,
+        method.objective,
+        method.catalogue,
+        method.solver,
+        method.mechanisms,
+        method.weighting,
+        EvaluateConfig(metrics=setting.metrics),
+        Engine(chunk=setting.chunk),
+        setting.seed,
+    )
+
+
+@dataclass
+class Play:
+    """One run: a method, a fleet, and where they are."""
+
+    method: Method
+    world: World
+    setting: Setting
+    attack: Attack | None = None
+    wrap: Callable[[Program], Program] = lambda program: program
+    round: int = 0
+    server: Server = field(init=False)
+    fleet: SimulatedFleet | WireFleet = field(init=False)
+    heard: Losing = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.method = replace(self.method, seed=self.setting.seed)
+        program = self.wrap(program_of(self.method, self.setting))
+        first = self.world.n_honest
+        crew = Malicious(program, self.attack, first, crew=Crew()) if self.attack else None
+        make = WireFleet if self.setting.wire else SimulatedFleet
+        present = first - self.setting.late
+        self.fleet = make(program, self.world.data, self.setting.seed, n_present=present, malicious=crew)
+        self.heard = Losing(self.fleet, self.setting.lost)
+        _cast_fleet(self.fleet, self.setting.dtype)
+        self.server = _cast_server(start(self.method), self.setting.dtype)
+
+    def begin(self) -> "Play":
+        self.server = _cast_server(enrol(self.server, self.heard, self.method), self.setting.dtype)
+        return self
+
+    def go(self, rounds: int | None = None) -> "Play":
+        last = self.setting.rounds if rounds is None else self.round + rounds
+        for number in range(self.round + 1, last + 1):
+            if self.setting.late and number == self.setting.rounds // 2 + 1:
+                self._admit(number)
+            self.server, _ = run_round(self.server, self.heard, self.method, self.cohort(number))
+            self.round = number
+        return self
+
+    def _admit(self, number: int) -> None:
+        new_C = torch.arange(self.fleet.n_present, self.world.n_honest)
+        self.fleet.n_present = self.world.n_honest
+        self.server = admit(self.server, self.heard, self.method, number, new_C)
+
+    def cohort(self, number: int) -> Round:
+        """Batches of a shuffled pass over everybody; the last one of a pass is small."""
+        ids_N, size = self.fleet.ids_N, self.setting.cohort
+        batches = -(-len(ids_N) // size)
+        turn, place = divmod(number - 1, batches)
+        order = Rng.server(self.setting.seed, turn, "cohort").permutation(len(ids_N))[0]
+        ids_C = ids_N[order[place * size : (place + 1) * size]]
+        return Round(number, ids_C, place == 0, place == batches - 1)
+
+    def evaluate(self) -> Drawer:
+        ids_C = torch.arange(self.fleet.n_present)
+        answers = self.fleet.ask("evaluate", self.round, ids_C, Download(Sent(dict(self.server.public))))
+        if not isinstance(answers, Upload) or len(answers) != len(ids_C):
+            raise AssertionError(f"{len(ids_C) - len(answers)} clients did not evaluate themselves")
+        return answers.extra["evaluate"]
+
+    def outcome(self) -> dict[str, Any]:
+        """All that a run leaves: what the server has, what clients keep, how well they are served, the traffic."""
+        metrics, meter = self.evaluate(), self.fleet.meter
+        return {
+            "public": self.server.public,
+            "memory": self.server.memory,
+            "kept": {c: self.kept(c) for c in range(len(self.world.data.training.items))},
+            "metrics": metrics,
+            "traffic": {"up": meter.up, "down": meter.down, "bytes": meter.bytes, "dropped": meter.dropped},
+        }
+
+    def kept(self, client: int) -> dict[str, Any]:
+        """A client's private state; fields that are empty or zero are left out, as a store may hold them or not."""
+        if isinstance(self.fleet, WireFleet):
+            drawer = self.fleet.nodes[client].kept
+        else:
+            drawer = self.fleet.store.take(torch.tensor([client]))
+        flat: dict[str, Tensor] = {}
+        for name, value in drawer.items():
+            rows = isinstance(value, Rows)
+            flat |= {f"{name}/items": value.items.values, f"{name}/rows": value.values} if rows else {name: value}
+        return {name: value for name, value in flat.items() if bool((value != 0).any())}
+
+    def messages(self) -> int:
+        """How many answers were counted, from what the envelopes took."""
+        return (self.fleet.meter.up - sum(self.fleet.meter.bytes.values())) // SIZE_OF_HEADER
+
+
+def _cast_server(server: Server, dtype: torch.dtype) -> Server:
+    return Server(cast(server.public, dtype), cast(server.memory, dtype))
+
+
+def _cast_fleet(fleet: Fleet, dtype: torch.dtype) -> None:
+    if isinstance(fleet, SimulatedFleet):
+        fleet.store.dense = cast(fleet.store.dense, dtype)
+    elif isinstance(fleet, WireFleet):
+        for node in fleet.nodes.values():
+            node.kept, node.before = cast(node.kept, dtype), cast(node.before, dtype)

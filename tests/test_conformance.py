@@ -1,0 +1,54 @@
+"""Every method that comes with covey, through the suite that every method inherits."""
+
+from covey.aggregate.combine import ItemMean, Mean
+from covey.aggregate.grouping import Nobody
+from covey.aggregate.step import Adam
+from covey.core import Catalogue
+from covey.models.mf import MF
+from covey.models.ncf import NCF
+from covey.models.pfedrec import LinearScore
+from covey.objectives import Bce
+from covey.server import Method
+from covey.solvers import Local
+from covey.testing import Conformance
+
+
+class TestFedMF(Conformance):
+    def method(self, catalogue: Catalogue) -> Method:
+        return Method(MF(4), Bce(), catalogue, Local("sgd", 0.5, epochs=2), combine=ItemMean())
+
+
+class TestFedMFMean(Conformance):
+    def method(self, catalogue: Catalogue) -> Method:
+        solver = Local("sgd", 0.5, epochs=1, batch=16)
+        return Method(MF(4), Bce(), catalogue, solver, combine=Mean(), weighting="examples")
+
+
+class TestFedNCF(Conformance):
+    def method(self, catalogue: Catalogue) -> Method:
+        return Method(NCF(4, (4, 3)), Bce(), catalogue, Local("adam", 0.01, epochs=2))
+
+
+class TestFedNCFMiniBatch(Conformance):
+    def method(self, catalogue: Catalogue) -> Method:
+        return Method(NCF(4, (4, 3)), Bce(), catalogue, Local("adam", 0.01, epochs=2, batch=16, state="kept"))
+
+
+class TestPFedRec(Conformance):
+    def method(self, catalogue: Catalogue) -> Method:
+        phases = (("score", "bias"), ("items",))
+        solver = Local("sgd", 0.1, 1, 16, phases, rates={"items": 0.2}, per_item=("items",))
+        return Method(LinearScore(4), Bce(saturating=True), catalogue, solver, combine=Mean())
+
+
+class TestLocal(Conformance):
+    def method(self, catalogue: Catalogue) -> Method:
+        model = LinearScore(4, keep_items=True, upload_items=False)
+        return Method(model, Bce(), catalogue, Local("sgd", 0.1, epochs=2), grouping=Nobody())
+
+
+class TestFedSGD(Conformance):
+    """One gradient per client, its sum to the server's Adam."""
+
+    def method(self, catalogue: Catalogue) -> Method:
+        return Method(MF(4), Bce(reduction="sum"), catalogue, Local("sgd", 1.0, epochs=1), server_step=Adam(0.01))
