@@ -284,5 +284,5 @@ def fit_selected(
         return 0 < patience * config.every <= epoch - best[0][1]
 
     last = model.fit(split.train, avoid, n_items, seed, device, on_epoch)
-    fitted, epoch = best[0] if best else (last, 0)
+XX
     return Selected(fitted, epoch, history)

@@ -1,0 +1,154 @@
+"""A table from one command: several runs of several seeds, their results kept, the docs rendered from them.
+
+A study is a TOML file: `title`, `metrics`, and one `[[row]]` per line of the table with `label`,
+`method`, optional `preset`, `seeds` and `set` (a list of a.b=c).
+"""
+
+import argparse
+import json
+import platform
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from . import atomic
+from .config import Config, Tree, assign, merge, read
+from .core import CoveyError
+from .run import run
+
+
+def machine() -> str:
+    if torch.cuda.is_available():
+        return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+    return f"{platform.machine()} CPU, torch {torch.__version__}"
+
+
+def commit() -> str:
+    try:
+        return subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def tree_of(row: Tree, shared: Tree, seed: int) -> Tree:
+    tree = merge(read("methods", row["method"]) | {"method": row["method"]}, {})
+    preset = row.get("preset", shared.get("preset", ""))
+    if preset:
+        tree = merge(tree, read("presets", preset)) | {"preset": preset}
+    return assign(tree, [*shared.get("set", []), *row.get("set", []), f"run.seed={seed}"])
+
+
+def study(name: str, work: Path, more: Sequence[str] = ()) -> Tree:
+    """Runs what has not been run yet and returns the table."""
+    plan = read("studies", name)
+    rows = []
+    for row in plan["row"]:
+        found = []
+        for seed in range(row.get("seeds", plan.get("seeds", 1))):
+            config = Config.of(assign(tree_of(row, plan, seed), more))
+            found.append(_cached(config, work))
+            note = {m: round(found[-1]["test"][m], 4) for m in plan["metrics"]}
+            print(f"{row['label']} seed {seed}: {note}, {found[-1]['seconds']} s", file=sys.stderr, flush=True)
+        rows.append(_summary(row, plan["metrics"], found))
+    command = f"python -m covey.studies {name}"
+    about = {"study": name, "title": plan["title"], "metrics": plan["metrics"], "command": command}
+    return {**about, "commit": commit(), "machine": machine(), "rows": rows}
+
+
+def _cached(config: Config, work: Path) -> Tree:
+    """A finished run of the same configuration is not repeated; a broken-off one goes on."""
+    out = work / config.digest()
+    if (out / "result.json").exists():
+        return dict(json.loads((out / "result.json").read_text()))
+    resume = (out / "checkpoint.safetensors").exists()
+    if not resume:
+        (out / "config.toml").unlink(missing_ok=True)
+    result = run(config, out, resume=resume)
+    (out / "checkpoint.safetensors").unlink(missing_ok=True)  # large, and the run is done
+    return result
+
+
+def _summary(row: Tree, metrics: Sequence[str], found: list[Tree]) -> Tree:
+    figures = {m: [r["test"][m] for r in found] for m in metrics}
+    first = found[0]
+    return {
+        "label": row["label"],
+        "method": first["method"],
+        "preset": first["preset"],
+        "seeds": len(found),
+        "figures": figures,
+        "mean": {m: statistics.fmean(v) for m, v in figures.items()},
+        "spread": {m: statistics.stdev(v) if len(v) > 1 else 0.0 for m, v in figures.items()},
+        "rounds": [r.get("round", 0) for r in found],
+        "up_bytes": first.get("traffic", {}).get("up_bytes", 0),
+        "seconds": statistics.fmean(r["seconds"] for r in found),
+        "config": first["config"],
+    }
+
+
+def render(table: Tree) -> str:
+    """Markdown of a stored table."""
+    head = ["", *table["metrics"], "seeds", "rounds"]
+    lines = [f"{table['title']}. `{table['command']}`, commit {table['commit']}, {table['machine']}.", ""]
+    lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for row in table["rows"]:
+        cells = [_cell(row, m) for m in table["metrics"]]
+        rounds = sorted(set(row["rounds"]))
+        span = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
+        lines.append("| " + " | ".join([row["label"], *cells, str(row["seeds"]), span]) + " |")
+    return "\n".join(lines)
+
+
+def _cell(row: Tree, metric: str) -> str:
+    spread = f" ± {row['spread'][metric]:.4f}" if row["seeds"] > 1 else ""
+    return f"{row['mean'][metric]:.4f}{spread}"
+
+
+def render_docs(docs: Path, results: Path) -> list[Path]:
+    """Puts every stored table between its marks in the docs; returns the pages that changed."""
+    changed = []
+    for page in sorted(docs.rglob("*.md")):
+        old = page.read_text()
+        new = re.sub(
+            r"(<!-- study:([\w-]+) -->\n).*?(<!-- end -->)",
+            lambda m: f"{m[1]}{render(json.loads((results / f'{m[2]}.json').read_text()))}\n{m[3]}",
+            old,
+            flags=re.DOTALL,
+        )
+        if new != old:
+            atomic.write_text(page, new)
+            changed.append(page)
+    return changed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m covey.studies", description="Tables of several runs and seeds.")
+    parser.add_argument("names", nargs="*", help="studies to run; none: only render the docs")
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--work", type=Path, default=Path("runs/studies"), help="where the runs are kept")
+    parser.add_argument("--docs", type=Path, default=Path("docs"))
+    parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="of every run: engine.device=cuda")
+    options = parser.parse_args(arguments)
+    try:
+        for name in options.names:
+            table = study(name, options.work, options.set)
+            options.results.mkdir(parents=True, exist_ok=True)
+            atomic.write_text(options.results / f"{name}.json", json.dumps(table, indent=1) + "\n")
+            print(render(table))
+        if options.docs.exists():
+            render_docs(options.docs, options.results)
+    except CoveyError as error:
+        print(f"covey: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
