@@ -14,16 +14,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from common import Engine, Times, ceilings, commit, config_of, interleaved, machine, say, source_of, write
-from plain import Lists, Loop, NcfNet, SampledRanking, ScoreNet, TouchedLoop, rank_everything
 from torch import Tensor
 
+from common import Engine, Times, ceilings, commit, config_of, interleaved, machine, say, source_of, write
 from covey.core import Fields
 from covey.evaluate.metrics import with_held
 from covey.examples import Batch
 from covey.models.base import Model
 from covey.objectives import Bce
 from covey.rng import Rng
+from plain import Lists, Loop, NcfNet, SampledRanking, ScoreNet, TouchedLoop, rank_everything
 
 KFLOP_PER_ROW = 9.7  # FedNCF, per distinct row and epoch: forward 3.1, backward 6.2, Adam 0.4
 SAME = 0.05  # how far two sides may be apart in work done
@@ -137,21 +137,19 @@ def pfedrec(options: Options) -> Row:
     engine = Engine.of(config)
     ids_C, held = engine.stratified(0), engine.fleet.data.held
     assert held is not None
-    others = loops(engine, ScoreNet, fused=False)
-    notes = same_work(engine, others[TOUCHED], ids_C)
+    loop = loops(engine, ScoreNet, fused=False)[PLAIN]
+    notes = same_work(engine, loop, ids_C)
     lists = [with_held(part, held.candidates[k]) for k, part in (("valid", held.valid), ("test", held.test))]
-    rankings = {name: SampledRanking(loop, lists) for name, loop in others.items()}
+    ranking = SampledRanking(loop, lists)
     figures: Fields = {}
 
     def ours() -> None:
         engine.round(ids_C)
         figures.update(engine.evaluate(ids_C))
 
-    sides: dict[str, Callable[[], object]] = {"covey": ours}
-    sides[PLAIN] = lambda: others[PLAIN].round(ids_C.tolist(), rankings[PLAIN])
-    times = interleaved(sides, options.repeats)
+    times = interleaved({"covey": ours, PLAIN: lambda: loop.round(ids_C.tolist(), ranking)}, options.repeats)
     notes["hit@10 of covey"] = float(figures["test/hit@10"].nanmean())
-    last = rankings[PLAIN].hit[-len(ids_C) :]
+    last = ranking.hit[-len(ids_C) :]
     notes["hit@10 of the loop"] = sum(last) / len(last)
     return Row(len(ids_C), times, config.tree, config.data.name, notes)
 

@@ -7,6 +7,7 @@ in covey: L = examples of a client, I = items, D = embedding.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ class NcfNet(nn.Module):
         self.items = nn.Embedding(n_items, dim)
         widths = (2 * dim, *hidden, 1)
         layers: list[nn.Module] = []
-        for a, b in zip(widths, widths[1:]):
+        for a, b in pairwise(widths):
             layers += [nn.Linear(a, b), nn.ReLU()]
         self.mlp = nn.Sequential(*layers[:-1])
 

@@ -77,7 +77,7 @@ class Block:
     steps: int  # per epoch
 
 
-def plan(work: Work, budget_rows: int, extra_rows: Callable[[int], int]) -> Iterator[Block]:
+def plan(work: Work, budget_rows: int, extra_rows: Callable[[int], int], coarse: bool = False) -> Iterator[Block]:
     """Blocks of clients with equal padded sizes, in a fixed order."""
     n_C = work.examples.items.lengths
     if work.batch:
@@ -86,8 +86,8 @@ def plan(work: Work, budget_rows: int, extra_rows: Callable[[int], int]) -> Iter
         rows_C = length_C.clamp(max=-(-work.n_items // 64) * 64)
     else:
         steps_C = torch.ones_like(n_C)
-        length_C = pad_lengths(n_C)
-        rows_C = length_C if work.local is None else pad_lengths(work.local.items.lengths)
+        length_C = pad_lengths(n_C, coarse)
+        rows_C = length_C if work.local is None else pad_lengths(work.local.items.lengths, coarse)
     if work.local is None:
         rows_C = torch.full_like(n_C, work.n_items)
     sizes = torch.stack([rows_C, length_C, steps_C], 1)

@@ -93,15 +93,16 @@ class Batch:
         return self.items_CR if self.index_CL is None else self.items_CR.gather(1, self.index_CL)
 
 
-def pad_length(n: int) -> int:
-    """A padded length that depends on the client alone: 8, 16, 24, 32, 48, 64, 96, 128, then by 64."""
-    for size in (8, 16, 24, 32, 48, 64, 96, 128):
-        if n <= size:
-            return size
-    return -(-n // 64) * 64
+FINE = (8, 16, 24, 32, 48, 64, 96, 128)
+COARSE = (32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072)
 
 
-def pad_lengths(n_C: Tensor) -> Tensor:
-    small = torch.tensor([8, 16, 24, 32, 48, 64, 96, 128], device=n_C.device)
-    place = torch.searchsorted(small, n_C.contiguous())
-    return torch.where(n_C <= 128, small[place.clamp(max=7)], (n_C + 63) // 64 * 64)
+def pad_lengths(n_C: Tensor, coarse: bool = False) -> Tensor:
+    """Padded lengths that depend on the client alone: near n on a CPU, few different ones on a GPU.
+
+    A CPU pays for every row, a GPU for every launch.
+    """
+    steps = torch.tensor(COARSE if coarse else FINE, device=n_C.device)
+    place = torch.searchsorted(steps, n_C.contiguous()).clamp(max=len(steps) - 1)
+    beyond = 1024 if coarse else 64
+    return torch.where(n_C <= steps[-1], steps[place], (n_C + beyond - 1) // beyond * beyond)

@@ -15,7 +15,7 @@ from .core import Catalogue, Drawer, Fields, Ragged, Round, Sent, Total, Upload
 from .examples import Batch, Examples
 from .ledger import Disclosure
 from .models.base import History, Model, rows
-from .objectives import Objective
+from .objectives import NO_HISTORY, Objective
 from .rng import Rng
 
 
@@ -52,7 +52,8 @@ class ClientView:
     def user(self) -> Tensor:
         """The users' vectors: in training those of the current step, else from the whole list."""
         if self.batch is not None:
-            return self.model.user(self.params, History(self.batch.items_CR, self.batch.real_CR), self.rng, False)
+            known = History(self.ready["sequence"], self.ready["mask"]) if "sequence" in self.ready else NO_HISTORY
+            return self.model.user(self.params, known, self.rng, False)
         return self.model.user(self.params, History.of(self.data.items), self.rng, False)
 
     def recommend(self, params: Fields | None = None, u: Tensor | None = None) -> Tensor:

@@ -98,6 +98,7 @@ class Bpr:
         wide = z_CL.shape[1] // step * step  # examples come as one positive and its negatives
         z_CPS = z_CL[:, :wide].unflatten(1, (-1, step))
         w_CPK = batch.weight_CL[:, :wide].unflatten(1, (-1, step))[..., 1:].to(z_CL)
+        w_CPK = w_CPK * batch.label_CL[:, :wide:step, None].to(z_CL)  # what a mechanism appended is no pair
         loss_CPK = -F.logsigmoid(z_CPS[..., :1] - z_CPS[..., 1:])
         return (loss_CPK * w_CPK).sum((1, 2)) / w_CPK.sum((1, 2)).clamp(min=1)
 

@@ -12,6 +12,8 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -45,18 +47,24 @@ def tree_of(row: Tree, shared: Tree, seed: int) -> Tree:
     return assign(tree, [*shared.get("set", []), *row.get("set", []), f"run.seed={seed}"])
 
 
-def study(name: str, work: Path, more: Sequence[str] = ()) -> Tree:
-    """Runs what has not been run yet and returns the table."""
+def study(name: str, work: Path, more: Sequence[str] = (), jobs: int = 1) -> Tree:
+    """Runs what has not been run yet, several at a time, and returns the table."""
     plan = read("studies", name)
-    rows = []
-    for row in plan["row"]:
-        found = []
-        for seed in range(row.get("seeds", plan.get("seeds", 1))):
-            config = Config.of(assign(tree_of(row, plan, seed), more))
-            found.append(_cached(config, work))
-            note = {m: round(found[-1]["test"][m], 4) for m in plan["metrics"]}
-            print(f"{row['label']} seed {seed}: {note}, {found[-1]['seconds']} s", file=sys.stderr, flush=True)
-        rows.append(_summary(row, plan["metrics"], found))
+    seeds = lambda row: range(row.get("seeds", plan.get("seeds", 1)))
+    wanted = [(row, Config.of(assign(tree_of(row, plan, seed), more))) for row in plan["row"] for seed in seeds(row)]
+    results = {}
+    one_thread = {"mp_context": get_context("spawn"), "initializer": torch.set_num_threads, "initargs": (1,)}
+    with ProcessPoolExecutor(jobs, **one_thread) as pool:  # type: ignore[arg-type]
+        running = {pool.submit(_cached, config, work): (row, config) for row, config in wanted}
+        for done in as_completed(running):
+            row, config = running[done]
+            result = results[config.digest()] = done.result()
+            note = {m: round(result["test"][m], 4) for m in plan["metrics"]}
+            print(f"{row['label']} seed {config.run.seed}: {note}, {result['seconds']} s", file=sys.stderr, flush=True)
+    rows = [
+        _summary(row, plan["metrics"], [results[config.digest()] for r, config in wanted if r is row])
+        for row in plan["row"]
+    ]
     command = f"python -m covey.studies {name}"
     about = {"study": name, "title": plan["title"], "metrics": plan["metrics"], "command": command}
     return {**about, "commit": commit(), "machine": machine(), "rows": rows}
@@ -135,10 +143,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--work", type=Path, default=Path("runs/studies"), help="where the runs are kept")
     parser.add_argument("--docs", type=Path, default=Path("docs"))
     parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="of every run: engine.device=cuda")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, each with one thread")
     options = parser.parse_args(arguments)
     try:
         for name in options.names:
-            table = study(name, options.work, options.set)
+            table = study(name, options.work, options.set, options.jobs)
             options.results.mkdir(parents=True, exist_ok=True)
             atomic.write_text(options.results / f"{name}.json", json.dumps(table, indent=1) + "\n")
             print(render(table))

@@ -41,7 +41,7 @@ class Trainer:
 
     def blocks(self, work: Work) -> list[Block]:
         extra = lambda n_rows: sum(m.floats(n_rows) for m in self.mechanisms) // 256  # a row costs about 256 numbers
-        return list(plan(work, self.engine.rows_per_block(), extra))
+        return list(plan(work, self.engine.rows_per_block(), extra, coarse=self.engine.device != "cpu"))
 
     def train(self, view: ClientView, kept: Drawer, extra: dict[str, Sent]) -> tuple[Work, Trained]:
         work, out = self.work(view, extra), Trained()

@@ -8,13 +8,12 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[2] / "bench"))
 
-from bench_engine import PLAIN, TOUCHED, loops  # noqa: E402
-from common import Engine, config_of  # noqa: E402
-from plain import Lists, Loop, NcfNet, SampledRanking, ScoreNet, rank_everything  # noqa: E402
-
-from covey.core import Ragged  # noqa: E402
-from covey.evaluate.metrics import with_held  # noqa: E402
-from covey.rng import Rng  # noqa: E402
+from bench_engine import PLAIN, TOUCHED, loops
+from common import Engine, config_of
+from covey.core import Ragged
+from covey.evaluate.metrics import with_held
+from covey.rng import Rng
+from plain import Lists, Loop, NcfNet, SampledRanking, ScoreNet, rank_everything
 
 TINY = ("data.users=30", "data.items=300", "data.mean_items=12")
 
@@ -45,9 +44,8 @@ def test_the_loop_and_the_engine_agree(method: str, preset: str, net: type[NcfNe
     shared = net.shared_of(engine.server.public)
     for name, value in loop.shared.items():
         torch.testing.assert_close(value, shared[name], rtol=0, atol=1e-9)
-    dense = engine.fleet.store.dense
-    for mine, theirs in zip(loop.private.values(), [dense["user"]] if net is NcfNet else [dense["score"], dense["bias"]]):
-        torch.testing.assert_close(mine.flatten(1), theirs, rtol=0, atol=1e-9)
+    for mine, name in zip(loop.private.values(), ("user",) if net is NcfNet else ("score", "bias")):
+        torch.testing.assert_close(mine.flatten(1), engine.fleet.store.dense[name], rtol=0, atol=1e-9)
 
 
 def test_rankings_agree() -> None:

@@ -1,6 +1,7 @@
 """Ranks against a naive sort, with ties, NaN, infinities and hidden items."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ INF, NAN = math.inf, math.nan
 
 def lists(ragged: Ragged) -> list[list[int]]:
     ends = ragged.offsets.tolist()
-    return [ragged.values[a:b].tolist() for a, b in zip(ends[:-1], ends[1:])]
+    return [ragged.values[a:b].tolist() for a, b in pairwise(ends)]
 
 
 def naive(scores: list[float], relevant: list[int], hidden: list[int], depth: int) -> list[int]:

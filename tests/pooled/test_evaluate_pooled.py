@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from covey.core import CoveyError, Ragged
-from covey.evaluate import EvaluateConfig, evaluate_scores, merged
+from covey.evaluate import EvaluateConfig, evaluate_scores, merged, nothing
 from covey.pooled import PooledMF, Popularity, evaluate_pooled, fit_selected
 from covey.pooled.common import Fitted, OnEpoch, SplitLike
 from covey.pooled.mf import FittedMF
@@ -125,7 +125,10 @@ def test_selection_on_validation(good: set[int], every: int, patience: int, epoc
     assert bool(first > 0) == (epoch in good)
 
 
-def test_no_epoch_evaluated_is_the_last_one() -> None:
-    split = split_with_last_item_valid()
-    found = fit_selected(PooledMF(dim=2, epochs=2), split, split.train, ITEMS, EvaluateConfig(every=5), seed=0)
-    assert (found.epoch, found.history) == (2, {})
+def test_nothing_to_select_from() -> None:
+    split, config = split_with_last_item_valid(), EvaluateConfig(every=5)
+    with pytest.raises(CoveyError, match="no epoch was evaluated"):
+        fit_selected(PooledMF(dim=2, epochs=2), split, split.train, ITEMS, config, seed=0)
+    empty = SimpleNamespace(train=split.train, valid=nothing(1), test=split.test)
+    with pytest.raises(CoveyError, match="nothing is held out for validation"):
+        fit_selected(PooledMF(dim=2, epochs=2), empty, split.train, ITEMS, EvaluateConfig(), seed=0)

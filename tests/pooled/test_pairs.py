@@ -1,5 +1,7 @@
 """MF and NCF: the pairs they are trained on, and whether they learn."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,8 +11,8 @@ from covey.pooled.common import Fitted, pairs, shuffled
 
 ITEMS = 12
 MODELS = [
-    PooledMF(dim=8, lr=0.03, epochs=15, batch=64),
-    PooledNCF(dim=8, hidden=(8, 4), lr=0.03, epochs=15, batch=64),
+    PooledMF(dim=8, lr=0.03, epochs=20, batch=64),
+    PooledNCF(dim=8, hidden=(8, 4), lr=0.03, epochs=20, batch=64),
 ]
 
 
@@ -52,14 +54,12 @@ def test_shuffled() -> None:
 
 @pytest.mark.parametrize("model", MODELS, ids=["mf", "ncf"])
 def test_learns_a_checkerboard(model: PooledMF | PooledNCF) -> None:
-    train = checkerboard()
-    fitted = model.fit(train, train, ITEMS, seed=0)
+    kind = Ragged.of([list(range(u % 2, ITEMS, 2)) for u in range(24)])
+    fitted = replace(model, epochs=60).fit(checkerboard(), kind, ITEMS, seed=0)
     score_NI = fitted.score(torch.arange(24))
     same_NI = (torch.arange(24)[:, None] - torch.arange(ITEMS)) % 2 == 0
-    assert score_NI[same_NI].view(24, 6).amin(1).mean() > score_NI[~same_NI].view(24, 6).amax(1).mean()
-    unseen_N = score_NI[torch.arange(24), torch.arange(24) // 2 % 6 * 2 + torch.arange(24) % 2]
-    others_N = score_NI[~same_NI].view(24, 6).mean(1)
-    assert (unseen_N > others_N).float().mean() > 0.9
+    worst_N, best_N = score_NI[same_NI].view(24, 6).amin(1), score_NI[~same_NI].view(24, 6).amax(1)
+    assert (worst_N > best_N + 1).all()  # also the item that a user lacks
 
 
 @pytest.mark.parametrize("model", MODELS, ids=["mf", "ncf"])

@@ -194,7 +194,7 @@ def summarise(per_client: Mapping[str, Tensor], activity_C: Tensor | None = None
         some_C = ~value_C.isnan()
         out[metric] = float(value_C[some_C].mean())
         if activity_C is not None:
-            group_C = _group(activity_C[some_C], groups)
+            group_C = _group(activity_C.to(value_C.device)[some_C], groups)
             out.update(_by_group(metric, value_C[some_C], group_C, groups))
     return out
 

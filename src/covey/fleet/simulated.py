@@ -114,7 +114,7 @@ class SimulatedFleet:
         if whole:
             return torch.full_like(lengths, 64 * n_items)
         if step == "evaluate" and self.program.evaluate.candidates == "full":
-            return torch.full_like(lengths, self._wide() * n_items)
+            return self._wide() * n_items + lengths * 320  # scores, and a user vector computed from the list
         return (lengths * 320).clamp(min=4096, max=64 * n_items + 4096)
 
     def _wide(self) -> int:

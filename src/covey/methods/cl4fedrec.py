@@ -138,7 +138,9 @@ class PopularityRegulariser(Mechanism):
 def user_loss(u_CD: Tensor, one_CD: Tensor, two_CD: Tensor, synthetic_SD: Tensor, tau: float) -> Tensor:  # Eq. 7
     """[C]; `one` and `two` are the noises, and the negatives are compared with the user without noise."""
     same_C = F.cosine_similarity(u_CD + one_CD, u_CD + two_CD) / tau
-    other_CS = F.normalize(u_CD, dim=1) @ F.normalize(synthetic_SD, dim=1).mT / tau
+    # One product for each client: the rounding of a single [C, S] product would depend on C.
+    unit_CDS = F.normalize(synthetic_SD, dim=1).mT.expand(len(u_CD), -1, -1)
+    other_CS = torch.bmm(F.normalize(u_CD, dim=1)[:, None] / tau, unit_CDS)[:, 0]
     return torch.cat([same_C[:, None], other_CS], 1).logsumexp(1) - same_C
 
 

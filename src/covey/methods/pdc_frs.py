@@ -192,7 +192,8 @@ def perturbed(items_T: Tensor, unit_T: Tensor, like: Likeness, epsilon: float) -
 
 def user_loss(u_CD: Tensor, users_MD: Tensor, me_C: Tensor, tau: float) -> Tensor:  # Eq. 9
     """[C], against the unit vectors of all users; 0 for a client that has none (-1)."""
-    cosine_CM = F.normalize(u_CD, dim=1) @ users_MD.to(u_CD).mT
+    # One product for each client: the rounding of a single [C, M] product would depend on C.
+    cosine_CM = torch.bmm(F.normalize(u_CD, dim=1)[:, None], users_MD.to(u_CD).mT.expand(len(u_CD), -1, -1))[:, 0]
     return F.cross_entropy(cosine_CM / tau, me_C, reduction="none", ignore_index=-1)
 
 

@@ -32,10 +32,10 @@ class SubspaceIteration(Mechanism):
     def hear(self, view: ServerView, reports: Upload | Total) -> tuple[Drawer, Fields]:
         assert isinstance(reports, Total)
         sum_IE = reports.extra[self.name]["rows"]
-        degree_I = sum_IE[:, -1].clamp(min=1)  # an item that nobody has keeps a row of zeros
-        root_I1 = degree_I.sqrt()[:, None]
-        basis_ID = torch.linalg.qr(sum_IE[:, :-1] / root_I1).Q
-        return view.memory, {"items": basis_ID * root_I1, "degree": degree_I}
+        degree_I = sum_IE[:, -1].clamp(min=1)
+        basis_ID = torch.linalg.qr(sum_IE[:, :-1] / degree_I.sqrt()[:, None]).Q
+        root_I = sum_IE[:, -1].sqrt()  # 0 for an item that nobody has
+        return view.memory, {"items": basis_ID * root_I[:, None], "degree": degree_I}
 
     def discloses(self) -> tuple[Disclosure, ...]:
         what = "the user's vector in the rows of the user's items; in clear it names them, in a secure sum it does not"

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..core import CoveyError, Fields
 
+FUSED = 16  # a client's numbers fill whole vector registers, so the fused kernel rounds alike in any company
 Forward = Callable[[Fields, int], Tensor]  # leaves, step -> loss [C]
 Window = Callable[[int], Tensor]  # step -> flat rows [C, B] of the leaves' tables that the step touches
 
@@ -77,34 +78,70 @@ class Local:
                     seen[name].requires_grad_()
                 loss_C = forward(seen, step)
                 grads = torch.autograd.grad(loss_C.sum(), [seen[n] for n in moving], allow_unused=True)
+                for name in moving:
+                    seen[name].requires_grad_(False)
+                found = {k: g for k, g in zip(moving, grads, strict=True) if g is not None}
                 with torch.no_grad():
-                    for name, grad in zip(moving, grads, strict=True):
-                        seen[name].requires_grad_(False)
-                        if grad is not None:
-                            self._move(name, leaves[name], grad, step, n_items, state, rows if name in tables else None)
-                        if name in tables and rows is not None and phase is not phases[-1]:
-                            seen[name] = _rows(leaves[name], rows)
+                    self._move(leaves, found, step, n_items, state, tables, rows)
+                    if rows is not None and phase is not phases[-1]:
+                        seen |= {k: _rows(leaves[k], rows) for k in moving if k in tables}
         return state
 
     def _move(
-        self, name: str, leaf: Tensor, grad: Tensor, step: int, n_items: int, state: Fields, rows: Tensor | None
+        self,
+        leaves: Fields,
+        grads: Fields,
+        step: int,
+        n_items: int,
+        state: Fields,
+        tables: tuple[str, ...],
+        rows: Tensor | None,
     ) -> None:
-        lr = self.rate(name, n_items)
         if self.optimizer == "sgd":
-            if rows is None:
-                leaf.add_(grad, alpha=-lr)
-            else:
-                leaf.flatten(0, 1).index_add_(0, rows.flatten(), grad.flatten(0, 1).mul_(-lr))  # alpha has no fast path
+            for name, grad in grads.items():
+                lr = self.rate(name, n_items)
+                if name in tables and rows is not None:
+                    flat = grad.flatten(0, 1).mul_(-lr)  # index_add's own factor has no fast path
+                    leaves[name].flatten(0, 1).index_add_(0, rows.flatten(), flat)
+                else:
+                    leaves[name].add_(grad, alpha=-lr)
             return
         if rows is not None:  # Adam moves every row it has ever touched, so it needs the whole table's gradient
-            grad = torch.zeros_like(leaf).flatten(0, 1).index_add_(0, rows.flatten(), grad.flatten(0, 1)).view_as(leaf)
-        m, v = state.get(f"{name}/m"), state.get(f"{name}/v")
-        if m is None or v is None:
-            m, v = torch.zeros_like(leaf), torch.zeros_like(leaf)
-            state[f"{name}/m"], state[f"{name}/v"] = m, v
+            grads = {k: _whole(g, rows, leaves[k]) if k in tables else g for k, g in grads.items()}
+        for rate in {self.rate(name, n_items) for name in grads}:
+            self._adam(leaves, {k: g for k, g in grads.items() if self.rate(k, n_items) == rate}, rate, step, state)
+
+    def _adam(self, leaves: Fields, grads: Fields, lr: float, step: int, state: Fields) -> None:
+        for name in grads:
+            if f"{name}/m" not in state:
+                state[f"{name}/m"], state[f"{name}/v"] = torch.zeros_like(leaves[name]), torch.zeros_like(leaves[name])
+        alike = [k for k in grads if f"{k}/t" not in state and leaves[k][0].numel() % FUSED == 0]
+        if alike:
+            one = leaves[alike[0]]
+            count = torch.full((), step + 1.0, device=one.device)
+            torch._fused_adam_(
+                [leaves[k] for k in alike],
+                [grads[k].contiguous() for k in alike],
+                [state[f"{k}/m"] for k in alike],
+                [state[f"{k}/v"] for k in alike],
+                [],
+                [count] * len(alike),
+                lr=lr,
+                beta1=self.beta1,
+                beta2=self.beta2,
+                weight_decay=0.0,
+                eps=self.eps,
+                amsgrad=False,
+                maximize=False,
+            )
+        for name in grads:
+            if name not in alike:
+                self._adam_plainly(name, leaves[name], grads[name], lr, step, state)
+
+    def _adam_plainly(self, name: str, leaf: Tensor, grad: Tensor, lr: float, step: int, state: Fields) -> None:
+        m, v, t_C = state[f"{name}/m"], state[f"{name}/v"], state.get(f"{name}/t")
         m.lerp_(grad, 1 - self.beta1)
         v.mul_(self.beta2).addcmul_(grad, grad, value=1 - self.beta2)
-        t_C = state.get(f"{name}/t")
         if t_C is None:
             c1, c2 = 1 - self.beta1 ** (step + 1), 1 - self.beta2 ** (step + 1)
             leaf.addcdiv_(m, v.sqrt().div_(math.sqrt(c2)).add_(self.eps), value=-lr / c1)
@@ -118,3 +155,9 @@ class Local:
 def _rows(table_CRD: Tensor, rows_CB: Tensor) -> Tensor:
     flat = table_CRD.flatten(0, 1).index_select(0, rows_CB.flatten())  # several times faster than indexing
     return flat.view(*rows_CB.shape, *table_CRD.shape[2:])
+
+
+def _whole(grad_CBD: Tensor, rows_CB: Tensor, like_CRD: Tensor) -> Tensor:
+    """The gradient of a whole table from those of the rows that were looked at."""
+    flat = torch.zeros_like(like_CRD).flatten(0, 1)
+    return flat.index_add_(0, rows_CB.flatten(), grad_CBD.flatten(0, 1)).view_as(like_CRD)

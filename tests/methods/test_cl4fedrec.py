@@ -1,0 +1,217 @@
+"""CL4FedRec: its equations by hand, and the suite that every method inherits."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from covey.core import Catalogue, CoveyError, Ragged, Round, Sent
+from covey.examples import Batch
+from covey.mechanism import ClientView, ServerView, TrainingData
+from covey.methods import cl4fedrec
+from covey.methods.cl4fedrec import Contrast, PopularityRegulariser, item_loss, repulsion, user_loss
+from covey.models.mf import MF
+from covey.models.ncf import NCF
+from covey.objectives import Bce
+from covey.rng import Rng
+from covey.server import Method
+from covey.solvers import Local
+from covey.testing import Conformance
+
+F64 = torch.float64
+
+
+class TestCL4FedRec(Conformance):
+    contrast = Contrast(users=5, history=6, view_lr=0.01)
+    regulariser = PopularityRegulariser(hot=6, sample=10, lr=0.01)
+
+    def method(self, catalogue: Catalogue) -> Method:
+        solver = Local("adam", 0.01, epochs=2)
+        return Method(NCF(4, (4, 3), scale=0.1), Bce(), catalogue, solver, (self.contrast, self.regulariser))
+
+    def neutral(self, catalogue: Catalogue) -> tuple[Method, Method]:
+        full = self.method(catalogue)
+        off = (replace(self.contrast, user_weight=0.0, item_weight=0.0), replace(self.regulariser, steps=0))
+        return replace(full, mechanisms=off), replace(full, mechanisms=())
+
+
+class TestCL4FedRecInMiniBatches(TestCL4FedRec):
+    def method(self, catalogue: Catalogue) -> Method:
+        return replace(super().method(catalogue), solver=Local("adam", 0.01, epochs=2, batch=16))
+
+
+def server_view(model: NCF | MF, n_items: int, **options: object) -> ServerView:
+    public = model.public(n_items, Rng.server(0, 0, "public"))
+    catalogue = Catalogue(n_items, popularity_I=torch.arange(n_items).float())
+    rng = Rng.of(0, 1, torch.zeros(0, dtype=torch.long))
+    around = Round(1, torch.zeros(0, dtype=torch.long))
+    view = ServerView(public, {}, around, rng, Rng.server(0, 1, "x"), model, Bce(), catalogue)
+    return replace(view, **options)  # type: ignore[arg-type]
+
+
+def client_view(model: NCF, params: dict[str, Tensor], batch: Batch) -> ClientView:
+    none = Ragged.of([[]] * len(batch.label_CL))
+    data, rng = TrainingData(none, none), Rng.of(0, 1, torch.arange(len(batch.label_CL)))
+    return ClientView(params, data, Sent(), rng, model, Bce(), Catalogue(9), batch)
+
+
+def test_user_noise() -> None:  # Eq. 6
+    u_CD = torch.tensor([[0.3, -0.2, 0.5], [-1.0, 0.0, 2.0]], dtype=F64)
+    rng = Rng.of(3, 1, torch.arange(2))
+    z_CD = rng.uniform(3)
+    e_CD = Contrast(eta=0.1)._noise(u_CD, rng)
+    want = [0.1 * float(z) / math.sqrt(float((z_CD[0] ** 2).sum())) for z in z_CD[0]]
+    assert e_CD[0].tolist() == pytest.approx([want[0], -want[1], want[2]])
+    assert float(e_CD[0].norm()) == pytest.approx(0.1)
+    assert float(e_CD[1, 1]) == 0
+
+
+def test_user_loss() -> None:  # Eq. 7
+    """u = (1, 0); the views are (1, 0) and (1, 1), the synthetic users (0, 1) and (-2, 0); tau = 0.5."""
+    t = lambda *rows: torch.tensor(rows, dtype=F64)
+    loss_C = user_loss(t([1.0, 0.0]), t([0.0, 0.0]), t([0.0, 1.0]), t([0.0, 1.0], [-2.0, 0.0]), 0.5)
+    same = math.exp(math.sqrt(0.5) / 0.5)
+    assert loss_C.tolist() == pytest.approx([-math.log(same / (same + math.exp(0) + math.exp(-2)))])
+
+
+def test_item_loss() -> None:  # Eq. 10
+    """Two items count, a third row is padding; tau = 1."""
+    one = torch.tensor([[[1.0, 0.0], [0.0, 2.0], [5.0, 5.0]]], dtype=F64)
+    two = torch.tensor([[[3.0, 0.0], [1.0, 1.0], [7.0, 1.0]]], dtype=F64)
+    rows = torch.tensor([[True, True, False]])
+    half = math.sqrt(0.5)
+    first = -math.log(math.exp(1) / (math.exp(1) + math.exp(half)))
+    second = -math.log(math.exp(half) / (math.exp(0) + math.exp(half)))
+    assert item_loss(one, two, rows, 1.0).tolist() == pytest.approx([(first + second) / 2])
+    assert item_loss(one, two, torch.zeros_like(rows), 1.0).tolist() == [0]
+
+
+@pytest.mark.parametrize("tau", [0.2, 0.01])
+def test_item_loss_in_tiles_is_the_plain_one(tau: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cl4fedrec, "TILE", 100)
+    rng = Rng.of(0, 0, torch.arange(3))
+    v_CRD = rng.normal(37, 4, dtype=F64).requires_grad_()
+    one_CRD, two_CRD = (
+        v_CRD + rng.fold(1).normal(37, 4, dtype=F64) / 9,
+        v_CRD + rng.fold(2).normal(37, 4, dtype=F64) / 9,
+    )
+    rows_CR = rng.fold(3).uniform(37) < 0.8
+    cosine_CRR = F.normalize(one_CRD, dim=2) @ F.normalize(two_CRD, dim=2).mT / tau
+    log_CR = cosine_CRR.masked_fill(~rows_CR[:, None], float("-inf")).log_softmax(2).diagonal(dim1=1, dim2=2)
+    plain_C = -(log_CR.where(rows_CR, 0)).sum(1) / rows_CR.sum(1)
+    tiled_C = item_loss(one_CRD, two_CRD, rows_CR, tau)
+    torch.testing.assert_close(tiled_C, plain_C)
+    weights = torch.tensor([1.0, -2.0, 0.5], dtype=F64)
+    (plain,) = torch.autograd.grad(plain_C @ weights, v_CRD, retain_graph=True)
+    (tiled,) = torch.autograd.grad(tiled_C @ weights, v_CRD)
+    torch.testing.assert_close(tiled, plain)
+
+
+def test_item_views_are_a_first_step_of_adam() -> None:  # Eq. 8
+    model, rng = NCF(3, (4, 2), scale=0.5), Rng.of(0, 0, torch.arange(2))
+    params = {k: v[None].double() for k, v in model.public(9, Rng.server(0, 0, "p")).items()}
+    params["items"] = rng.normal(4, 3, dtype=F64)
+    params["user"] = rng.fold(1).normal(3, dtype=F64)
+    weight_CL = torch.tensor([[1.0, 2, 1, 0], [1, 1, 1, 1]])
+    label_CL = torch.tensor([[1.0, 0, 0, 0], [1, 1, 0, 0]])
+    batch = Batch(torch.zeros(2, 4).long(), torch.ones(2, 4).bool(), None, label_CL, weight_CL)
+    view, mine = client_view(model, params, batch), Contrast(view_lr=0.01)
+    ready = mine.prepare(view)
+    leaf = params["items"].clone().requires_grad_()
+    adam = torch.optim.Adam([leaf], lr=0.01)
+    view.recommend({**params, "items": leaf}, params["user"] + ready["one"]).sum().backward()
+    adam.step()
+    torch.testing.assert_close(params["items"] + ready["items one"], leaf.detach())
+    assert ready["rows"].tolist() == [[True, True, True, False], [True] * 4]
+    assert ready["items one"][0, 3].abs().max() == 0
+
+
+def test_loss_is_the_weighted_sum_of_both() -> None:  # Eq. 11
+    model, rng = NCF(3, (4, 2)), Rng.of(0, 0, torch.arange(2))
+    ready = {name: rng.fold(name).normal(3, dtype=F64) for name in ("one", "two")}
+    ready |= {name: rng.fold(name).normal(4, 3, dtype=F64) for name in ("items one", "items two")}
+    ready["rows"] = torch.ones(2, 4).bool()
+    params = {"items": rng.normal(4, 3, dtype=F64), "user": rng.fold(1).normal(3, dtype=F64)}
+    batch = Batch(torch.zeros(2, 4).long(), torch.ones(2, 4).bool(), None, torch.ones(2, 4), torch.ones(2, 4))
+    s_SD = rng.fold(2).normal(3, dtype=F64)
+    view = replace(client_view(model, params, batch), prepared=ready, sent=Sent({"users": s_SD}))
+    loss_C = Contrast(user_weight=0.3, item_weight=0.7).loss(view)
+    user_C = user_loss(params["user"], ready["one"], ready["two"], s_SD, 0.2)
+    v_CRD = params["items"]
+    item_C = item_loss(v_CRD + ready["items one"], v_CRD + ready["items two"], ready["rows"], 0.2)
+    assert loss_C is not None
+    torch.testing.assert_close(loss_C, 0.3 * user_C + 0.7 * item_C)
+
+
+def test_synthetic_histories_follow_popularity() -> None:  # Eq. 4
+    popularity_I = torch.tensor([0.0, 1, 2, 3, 4])
+    items_SN = cl4fedrec._draw(popularity_I, 4000, 1, Rng.server(0, 0, "x"))
+    share_I = torch.bincount(items_SN.flatten(), minlength=5) / 4000
+    assert share_I.tolist() == pytest.approx([0, 0.1, 0.2, 0.3, 0.4], abs=0.03)
+    whole_SN = cl4fedrec._draw(popularity_I, 3, 30, Rng.server(0, 0, "x"))
+    assert whole_SN.tolist() == [[1, 2, 3, 4]] * 3
+
+
+def test_synthetic_users_are_fitted_by_adam() -> None:  # Eq. 5
+    """Five steps on all examples, 4 negatives outside the history for each item, the public model frozen."""
+    mine, view = Contrast(users=6, history=5), server_view(MF(8, scale=0.5), 40)
+    memory = mine.init(view, None)
+    lists = Ragged.of(memory["items"].tolist())
+    made = Bce(negatives=4).examples(lists, lists, 40, view.dice.fold("negatives").streams(6))
+    s_SD = view.model.private(view.dice.fold("birth").streams(6), view.dice)["user"].requires_grad_()
+    adam = torch.optim.Adam([s_SD], lr=0.001)
+    for _ in range(5):
+        adam.zero_grad()
+        z_T = (s_SD[made.items.owner] * view.public["items"][made.items.values]).sum(1)
+        (F.binary_cross_entropy_with_logits(z_T, made.label, reduction="sum") / 25).backward()
+        adam.step()
+    torch.testing.assert_close(memory["user"], s_SD.detach())
+
+
+def test_synthetic_users_are_refitted_when_a_pass_closes() -> None:
+    mine, view = Contrast(users=6, history=5), server_view(MF(8, scale=0.5), 40)
+    memory = mine.init(view, None)
+    midway = replace(view, memory=memory, round=replace(view.round, closes_epoch=False))
+    assert mine.finish(midway) is memory
+    later = mine.finish(replace(view, memory=memory))
+    assert torch.equal(later["items"], memory["items"])
+    assert not torch.equal(later["user"], memory["user"])
+
+
+def test_repulsion() -> None:  # Eq. 14
+    """One hot item, two normal ones at cosines 0 and 1 / sqrt 2; tau = 0.5."""
+    t = lambda *rows: torch.tensor(rows, dtype=F64)
+    loss = repulsion(t([2.0, 0.0]), t([0.0, 1.0], [1.0, 1.0]), 0.5)
+    want = -math.log(math.exp(2) / (math.exp(0) + math.exp(math.sqrt(0.5) / 0.5)))
+    assert float(loss) == pytest.approx(want)
+
+
+def test_regulariser_is_one_adam_over_all_passes() -> None:
+    view = server_view(MF(4, scale=0.5), 12)
+    mine = PopularityRegulariser(hot=3, sample=100, steps=2, lr=0.01)
+    model = {"items": view.public["items"].double(), "other": torch.ones(2)}
+    leaf = model["items"].clone().requires_grad_()
+    adam = torch.optim.Adam([leaf], lr=0.01)
+    memory: dict[str, Tensor] = {}
+    for _ in range(2):
+        memory, model = mine.polish(replace(view, memory=memory), model)
+        for _ in range(2):
+            adam.zero_grad()
+            repulsion(leaf[9:], leaf[:9], 0.2).backward()
+            adam.step()
+    torch.testing.assert_close(model["items"], leaf.detach())
+    assert int(memory["items/t"]) == 4
+    assert model["other"].tolist() == [1, 1]
+    midway = replace(view, memory=memory, round=replace(view.round, closes_epoch=False))
+    assert mine.polish(midway, model) == (memory, model)
+
+
+def test_popularity_must_be_known() -> None:
+    view = server_view(MF(4), 12, catalogue=Catalogue(12))
+    with pytest.raises(CoveyError, match="popularity"):
+        Contrast().init(view, None)
+    with pytest.raises(CoveyError, match="popularity"):
+        PopularityRegulariser().polish(view, dict(view.public))

@@ -1,0 +1,89 @@
+"""The GRU: torch's own recurrence, alike for one set of weights and for one per client, blind to padding."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from covey.core import Fields, Ragged
+from covey.models.base import History
+from covey.models.gru import GRU
+from covey.rng import Rng
+
+MODEL = GRU(dim=6, last=5)
+ITEMS = 11
+LISTS = [[3, 1, 4], [1, 5, 9, 2], [], [6]]
+RNG = Rng.of(0, 1, torch.arange(len(LISTS)))
+
+
+def params(clients: int = 1) -> Fields:
+    """Weights of one model, or as many different ones."""
+    models = [MODEL.public(ITEMS, Rng.server(seed, 0, "public")) for seed in range(clients)]
+    return {k: torch.stack([m[k] for m in models]).double() for k in models[0]}
+
+
+def history(lists: list[list[int]] = LISTS) -> History:
+    return History.of(Ragged.of(lists))
+
+
+def naive(one: Fields, items: list[int]) -> list[Tensor]:
+    """States before the first item and after each, by torch's cell."""
+    cell = torch.nn.GRUCell(6, 6, dtype=torch.float64)
+    names = {"weight_ih": "w_in", "weight_hh": "w_state", "bias_ih": "b_in", "bias_hh": "b_state"}
+    weights = {theirs: one[ours].mT if ours[0] == "w" else one[ours] for theirs, ours in names.items()}
+    states = [torch.zeros(1, 6, dtype=torch.float64)]
+    for item in items:
+        states.append(torch.func.functional_call(cell, weights, (one["items"][item][None], states[-1])))
+    return [h[0] for h in states]
+
+
+@pytest.mark.parametrize("clients", [1, len(LISTS)])
+def test_states_are_those_of_torchs_cell(clients: int) -> None:
+    stacked = params(clients)
+    before_CPD = MODEL.user(stacked, history(), RNG, True)
+    after_CD = MODEL.user(stacked, history(), RNG, False)
+    for c, items in enumerate(LISTS):
+        states = naive({k: v[c % clients] for k, v in stacked.items()}, items)
+        torch.testing.assert_close(after_CD[c], states[-1], rtol=0, atol=1e-12)
+        for p in range(len(items)):
+            torch.testing.assert_close(before_CPD[c, p], states[p], rtol=0, atol=1e-12)
+
+
+def test_both_ways_are_equal_with_their_gradients() -> None:
+    shared = {k: v.requires_grad_() for k, v in params().items()}
+    own = {k: v.detach().expand(len(LISTS), *v.shape[1:]).clone().requires_grad_() for k, v in shared.items()}
+    torch.manual_seed(0)
+    weigh_CPD = torch.randn(len(LISTS), 4, 6, dtype=torch.float64)
+    one, many = (MODEL.user(p, history(), RNG, True) for p in (shared, own))
+    torch.testing.assert_close(one, many, rtol=0, atol=1e-12)
+    single = torch.autograd.grad((one * weigh_CPD).sum(), list(shared.values()))
+    each = torch.autograd.grad((many * weigh_CPD).sum(), list(own.values()))
+    for s, e in zip(single, each, strict=True):
+        torch.testing.assert_close(s, e.sum(0, keepdim=True), rtol=0, atol=1e-12)
+
+
+def test_later_items_and_padding_do_not_reach_a_state() -> None:
+    stacked = params()
+    states_CPD = MODEL.user(stacked, history([[3, 1, 4, 1]]), RNG, True)
+    other_CPD = MODEL.user(stacked, history([[3, 1, 7, 2]]), RNG, True)
+    assert torch.equal(states_CPD[:, :3], other_CPD[:, :3])
+    assert not torch.equal(states_CPD[:, 3], other_CPD[:, 3])
+    alone = MODEL.user(stacked, history([[3, 1, 4], [1]]), RNG, False)
+    padded = MODEL.user(stacked, history([[3, 1, 4], [1, 5, 9, 2, 6]]), RNG, False)
+    torch.testing.assert_close(alone[0], padded[0], rtol=0, atol=1e-12)
+
+
+def test_only_the_newest_items_count() -> None:
+    stacked = params()
+    long, short = [8, 7, 3, 1, 4, 1, 5], [3, 1, 4, 1, 5]
+    u_CD = MODEL.user(stacked, history([long, short, [2]]), RNG, False)
+    torch.testing.assert_close(u_CD[0], u_CD[1], rtol=0, atol=1e-12)
+    torch.testing.assert_close(u_CD[2], naive({k: v[0] for k, v in stacked.items()}, [2])[-1], rtol=0, atol=1e-12)
+
+
+def test_without_items_the_state_is_zero() -> None:
+    assert not MODEL.user(params(), history(), RNG, False)[2].any()
+
+
+def test_nothing_is_private() -> None:
+    assert MODEL.kept == () and MODEL.private(RNG, RNG) == {}
+    assert set(MODEL.shared) == set(MODEL.public(ITEMS, Rng.server(0, 0, "public")))
