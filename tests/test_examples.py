@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.core import Ragged, Rows, cat
-from covey.examples import Batch, Examples, local_rows, merge, pad_length, pad_lengths
+from covey.examples import Batch, Examples, local_rows, merge, pad_lengths
 from covey.objectives import Bce
 from covey.rng import Rng
 
@@ -96,12 +96,13 @@ def test_merged_examples_have_the_same_cross_entropy(lists: list[list[int]], see
     assert torch.equal(local.items.values[flat], several.items.values)
 
 
-@given(st.lists(st.integers(0, 3000), min_size=1, max_size=20))
+@given(st.lists(st.integers(0, 5000), min_size=1, max_size=20), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_padded_lengths(lengths: list[int]) -> None:
-    padded = pad_lengths(torch.tensor(lengths)).tolist()
-    assert padded == [pad_length(n) for n in lengths]
+def test_padded_lengths_depend_on_the_client_alone(lengths: list[int], coarse: bool) -> None:
+    padded = pad_lengths(torch.tensor(lengths), coarse).tolist()
+    assert padded == [int(pad_lengths(torch.tensor([n]), coarse)) for n in lengths]
     assert all(p >= max(n, 1) and p % 8 == 0 for n, p in zip(lengths, padded, strict=True))
+    assert sorted(padded) == [p for _, p in sorted(zip(lengths, padded, strict=True))]
 
 
 def test_items_of_a_batch() -> None:

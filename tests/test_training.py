@@ -1,6 +1,6 @@
 """Training of many clients at once against one plain torch loop per client, in float64."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -34,7 +34,7 @@ class Case:
 
     model: Model
     solver: Local
-    objective: Bce = Bce(negatives=3)
+    objective: Bce = field(default_factory=lambda: Bce(negatives=3))
     mechanisms: tuple[Mechanism, ...] = ()
 
     def __post_init__(self) -> None:

@@ -1,18 +1,22 @@
 """Clients of like size side by side: padded blocks that stay in cache, whatever the chunk.
 
-A client's padded sizes depend on itself alone and a block holds at least two clients, so its
-result has the same bits whoever shares the block (matrix kernels for a batch of one round
-differently; a lone client is paired with itself and the double is dropped).
+A client's padded sizes depend on itself alone, so its result has the same bits whoever shares the
+block. Matrix kernels for a batch of one round differently, and so do sigmoids (and powers) in the
+last few numbers of a tensor that do not fill a vector register: a block is filled up with doubles
+of its first client, which are dropped, to two clients at least and to whole registers.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import gcd
 
 import torch
 from torch import Tensor
 
 from .core import Ragged
 from .examples import Batch, Examples, LocalRows, local_rows, merge, pad_lengths
+
+REGISTERS = 32  # numbers that a vectorised loop takes at once
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Block:
-    pick: Tensor  # rows of the chunk, the double of a lone client included
+    pick: Tensor  # rows of the chunk, doubles at the end included
     real: int  # how many of them count
     n_rows: int  # padded
     n_examples: int  # padded, of one epoch
@@ -81,8 +85,10 @@ def plan(work: Work, budget_rows: int, extra_rows: Callable[[int], int], coarse:
     """Blocks of clients with equal padded sizes, in a fixed order."""
     n_C = work.examples.items.lengths
     if work.batch:
-        steps_C = ((n_C + work.batch - 1) // work.batch).clamp(min=1)
-        length_C = steps_C * work.batch
+        # Negatives that do not exist weigh nothing and come last: they make no step, in which Adam would move on.
+        real_C = torch.zeros_like(n_C).index_add_(0, work.examples.items.owner, (work.examples.weight > 0).long())
+        steps_C, whole_C = (((n + work.batch - 1) // work.batch).clamp(min=1) for n in (real_C, n_C))
+        length_C = whole_C * work.batch
         rows_C = length_C.clamp(max=-(-work.n_items // 64) * 64)
     else:
         steps_C = torch.ones_like(n_C)
@@ -96,11 +102,13 @@ def plan(work: Work, budget_rows: int, extra_rows: Callable[[int], int], coarse:
     counts = torch.bincount(kind_C, minlength=len(kinds)).tolist()
     start = 0
     for (n_rows, length, steps), count in zip(kinds.tolist(), counts, strict=True):
-        many = max(2, budget_rows // max(n_rows + extra_rows(n_rows), length // max(steps, 1), 1))
+        unit = max(2, REGISTERS // gcd(REGISTERS, work.batch or length))
+        many = budget_rows // max(n_rows + extra_rows(n_rows), length // max(steps, 1), 1)
+        many = max(many // unit, 1) * unit
         for at in range(start, start + count, many):
             pick = order[at : min(at + many, start + count)]
-            real = len(pick)
-            yield Block(pick if real > 1 else pick.repeat(2), real, n_rows, length, steps)
+            doubles = pick[:1].expand(-len(pick) % unit)
+            yield Block(torch.cat([pick, doubles]), len(pick), n_rows, length, steps)
         start += count
 
 

@@ -35,21 +35,21 @@ class Ragged:
     @property
     def owner(self) -> Tensor:
         """Row of the client that each value belongs to, [T]."""
-        return torch.repeat_interleave(self.lengths)
+        return torch.repeat_interleave(self.lengths, output_size=len(self.values))
 
     @property
     def place(self) -> Tensor:
         """Position of each value inside its own list, [T]."""
-        return torch.arange(len(self.values), device=self.values.device) - self.offsets[:-1].repeat_interleave(
-            self.lengths
-        )
+        start = self.offsets[:-1].repeat_interleave(self.lengths, output_size=len(self.values))
+        return torch.arange(len(self.values), device=self.values.device) - start
 
     def where(self, pick: Tensor) -> "Ragged":
         """Where the values of some clients stand in the flat list."""
         lengths = self.lengths[pick]
         offsets = offsets_of(lengths)
-        shift = (self.offsets[:-1][pick] - offsets[:-1]).repeat_interleave(lengths)
-        return Ragged(torch.arange(int(offsets[-1]), device=shift.device) + shift, offsets)
+        total = int(offsets[-1])
+        shift = (self.offsets[:-1][pick] - offsets[:-1]).repeat_interleave(lengths, output_size=total)
+        return Ragged(torch.arange(total, device=shift.device) + shift, offsets)
 
     def take(self, pick: Tensor) -> "Ragged":
         at = self.where(pick)

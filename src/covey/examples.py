@@ -94,7 +94,7 @@ class Batch:
 
 
 FINE = (8, 16, 24, 32, 48, 64, 96, 128)
-COARSE = (32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072)
+COARSE = (32, 64, 128, 256, 512, 1024, 2048)
 
 
 def pad_lengths(n_C: Tensor, coarse: bool = False) -> Tensor:
@@ -104,5 +104,5 @@ def pad_lengths(n_C: Tensor, coarse: bool = False) -> Tensor:
     """
     steps = torch.tensor(COARSE if coarse else FINE, device=n_C.device)
     place = torch.searchsorted(steps, n_C.contiguous()).clamp(max=len(steps) - 1)
-    beyond = 1024 if coarse else 64
+    beyond = 2048 if coarse else 64
     return torch.where(n_C <= steps[-1], steps[place], (n_C + beyond - 1) // beyond * beyond)

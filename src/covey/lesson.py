@@ -10,6 +10,7 @@ from .core import Drawer, Fields, Sent
 from .examples import Batch
 from .mechanism import ClientView, Mechanism, client_views
 from .models.base import rows
+from .packing import PACKED, Packing
 from .rng import Rng
 from .solvers import Local
 
@@ -28,6 +29,7 @@ class Lesson:
     solver: Local
     base: Fields
     leaves: Fields
+    packing: Packing
     ready: Fields = field(default_factory=dict)
     active: list[tuple[Mechanism, ClientView]] = field(default_factory=list)
     orders: list[Tensor] = field(default_factory=list)  # of the examples, by epoch
@@ -45,12 +47,13 @@ class Lesson:
         extra: dict[str, Sent],
         base: Fields,
         leaves: Fields,
+        packing: Packing,
     ) -> "Lesson":
-        lesson = cls(view, batch, block, solver, base, leaves, view.objective.prepare(batch))
+        lesson = cls(view, batch, block, solver, base, leaves, packing, view.objective.prepare(batch))
         if solver.batch and view.objective.pointwise:
             lesson.orders = [shuffled(view.rng, batch, epoch) for epoch in range(solver.epochs)]
         if any(m.overrides("loss") for m in mechanisms):
-            params = join(base, leaves)
+            params = join(base, leaves, packing)
             ready = replace(view, batch=batch, ready=lesson.ready, params=params)
             views = zip(mechanisms, client_views(mechanisms, ready, extra), strict=True)
             lesson.active = [(m, replace(v, prepared=m.prepare(v))) for m, v in views if m.overrides("loss")]
@@ -73,9 +76,9 @@ class Lesson:
     def loss(self, leaves: Fields, step: int) -> Tensor:
         """[C]"""
         if self.windowed:
-            params, now = join({**self.base, **self.now_base}, leaves), self.now
+            params, now = join({**self.base, **self.now_base}, leaves, self.packing), self.now
         else:
-            params, now = join(self.base, leaves), self._examples(step)
+            params, now = join(self.base, leaves, self.packing), self._examples(step)
         assert now is not None
         rng = self.view.rng.fold(step)
         loss_C = self.view.objective.loss(self.view.model, params, now, self.ready, rng, None)
@@ -91,12 +94,16 @@ class Lesson:
         return step_of(self.batch, self.orders[epoch], self.solver.batch, place)
 
 
-def start(view: ClientView, kept: Drawer, batch: Batch, pick: Tensor, windowed: bool) -> tuple[Fields, Fields]:
+def start(
+    view: ClientView, kept: Drawer, batch: Batch, pick: Tensor, windowed: bool, packing: Packing
+) -> tuple[Fields, Fields]:
     """Where training starts. A windowed lesson looks rows up in what was sent, step by step."""
     base: Fields = {}
     leaves: Fields = {}
-    for name in view.model.shared:
-        sent = view.params[name]
+    sents = {k: view.params[k] for k in view.model.shared}
+    if packing.names:
+        sents = {k: v for k, v in sents.items() if k not in packing.names} | {PACKED: packing.pack(sents)}
+    for name, sent in sents.items():
         sent = sent if len(sent) == 1 else sent[pick]
         table = name in view.model.tables
         base[name] = rows(sent, batch.items_CR) if table and not windowed else sent
@@ -107,8 +114,10 @@ def start(view: ClientView, kept: Drawer, batch: Batch, pick: Tensor, windowed: 
     return base, leaves
 
 
-def join(base: Fields, leaves: Fields) -> Fields:
-    return {**base, **{k: base[k] + v if k in base else v for k, v in leaves.items()}}
+def join(base: Fields, leaves: Fields, packing: Packing) -> Fields:
+    """The parameters as models see them."""
+    params = {**base, **{k: base[k] + v if k in base else v for k, v in leaves.items()}}
+    return params | packing.unpack(params.pop(PACKED)) if packing.names else params
 
 
 def shuffled(rng: Rng, batch: Batch, epoch: int) -> Tensor:

@@ -140,7 +140,9 @@ def _aggregate(server: Server, fleet: Fleet, method: Method, round: Round, uploa
     drawer, groups = method.grouping.groups(view(server, method, method.grouping.name, round), upload)
     server = _put(server, method.grouping.name, drawer)
     for group in groups:
-        part = upload if group.rows is None or isinstance(upload, Total) else upload.take(group.rows)
+        part = upload
+        if group.rows is not None and isinstance(upload, Upload):
+            part = total_of(upload, group.rows) if method.combine.sees == "total" else upload.take(group.rows)
         if not _weighs(part):
             continue
         update, model = method.combine.combine(part, group.names)

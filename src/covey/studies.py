@@ -6,6 +6,7 @@ A study is a TOML file: `title`, `metrics`, and one `[[row]]` per line of the ta
 
 import argparse
 import json
+import os
 import platform
 import re
 import statistics
@@ -13,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -31,6 +33,9 @@ def machine() -> str:
 
 
 def commit() -> str:
+    """The code's version; COVEY_COMMIT says it where there is no checkout."""
+    if "COVEY_COMMIT" in os.environ:
+        return os.environ["COVEY_COMMIT"]
     try:
         return subprocess.run(
             ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
@@ -53,8 +58,7 @@ def study(name: str, work: Path, more: Sequence[str] = (), jobs: int = 1) -> Tre
     seeds = lambda row: range(row.get("seeds", plan.get("seeds", 1)))
     wanted = [(row, Config.of(assign(tree_of(row, plan, seed), more))) for row in plan["row"] for seed in seeds(row)]
     results = {}
-    one_thread = {"mp_context": get_context("spawn"), "initializer": torch.set_num_threads, "initargs": (1,)}
-    with ProcessPoolExecutor(jobs, **one_thread) as pool:  # type: ignore[arg-type]
+    with ProcessPoolExecutor(jobs, get_context("spawn"), partial(torch.set_num_threads, 1)) as pool:
         running = {pool.submit(_cached, config, work): (row, config) for row, config in wanted}
         for done in as_completed(running):
             row, config = running[done]

@@ -10,6 +10,7 @@ from .core import Drawer, Fields, Rows, Sent
 from .lesson import Lesson, start
 from .mechanism import ClientView, Mechanism, client_views
 from .models.base import rows
+from .packing import PACKED, Packing
 from .solvers import Local
 
 
@@ -45,19 +46,29 @@ class Trainer:
 
     def train(self, view: ClientView, kept: Drawer, extra: dict[str, Sent]) -> tuple[Work, Trained]:
         work, out = self.work(view, extra), Trained()
+        packing = Packing.of(view.model, self.solver, view.params)
         for block in self.blocks(work):
-            self._block(view, kept, extra, work, block, out)
+            self._block(view, kept, extra, work, block, packing, out)
+        if PACKED in out.moved:
+            out.moved |= packing.unpack(out.moved.pop(PACKED))
         return work, out
 
     def _block(
-        self, view: ClientView, kept: Drawer, extra: dict[str, Sent], work: Work, block: Block, out: Trained
+        self,
+        view: ClientView,
+        kept: Drawer,
+        extra: dict[str, Sent],
+        work: Work,
+        block: Block,
+        packing: Packing,
+        out: Trained,
     ) -> None:
         batch, pick = whole_batch(work, block), block.pick
         view = replace(view, data=view.data.take(pick), rng=view.rng.take(pick))
         windowed = bool(work.batch) and not any(m.overrides("loss") for m in self.mechanisms)
-        base, leaves = start(view, kept, batch, pick, windowed)
+        base, leaves = start(view, kept, batch, pick, windowed, packing)
         own = {k: s.take(pick) for k, s in extra.items()}
-        lesson = Lesson.of(view, batch, block, self.solver, self.mechanisms, own, base, leaves)
+        lesson = Lesson.of(view, batch, block, self.solver, self.mechanisms, own, base, leaves, packing)
         state = self.solver.run(
             leaves,
             lesson.loss,
@@ -100,7 +111,7 @@ class Trainer:
             own = {k: kept[k][pick].detach().clone().requires_grad_() for k in view.model.kept}
             base = {k: rows(v, batch.items_CR) if k in view.model.tables else v for k, v in shared.items()}
             mine = {k: s.take(pick) for k, s in extra.items()}
-            lesson = Lesson.of(here, batch, block, self.solver, self.mechanisms, mine, base, own)
+            lesson = Lesson.of(here, batch, block, self.solver, self.mechanisms, mine, base, own, Packing())
             leaves = {**shared, **own}
             grads = torch.autograd.grad(lesson.loss(own, 0).sum(), list(leaves.values()), allow_unused=True)
             for (name, leaf), grad in zip(leaves.items(), grads, strict=True):

@@ -35,9 +35,7 @@ OBJECTIVE = NextItemSoftmax(stored=12, local=3, in_batch=True)
 
 def method(*mechanisms: HardNegatives, seed: int = 0) -> Method:
     solver, catalogue = Local("sgd", lr=1.0, epochs=1), Catalogue(ITEMS)
-    return Method(
-        GRU(6), OBJECTIVE, catalogue, solver, mechanisms, combine=Sum(), server_step=Adam(0.01), seed=seed
-    )
+    return Method(GRU(6), OBJECTIVE, catalogue, solver, mechanisms, combine=Sum(), server_step=Adam(0.01), seed=seed)
 
 
 def fleet_of(method: Method) -> SimulatedFleet:

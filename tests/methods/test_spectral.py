@@ -120,7 +120,10 @@ def test_four_sums_beat_popularity() -> None:
     fleet = fleet_of(ours, rows.train, HeldOut(rows.valid, rows.test))
     assert torch.equal(pool(rows, "train").lengths, rows.train.lengths)
     server = sums(ours, fleet, 4)
-    popular = {"items": torch.bincount(rows.train.values, minlength=120)[:, None].double(), "degree": torch.ones(120).double()}
+    popular = {
+        "items": torch.bincount(rows.train.values, minlength=120)[:, None].double(),
+        "degree": torch.ones(120).double(),
+    }
 
     def recall(public: dict[str, Tensor]) -> float:
         answer = fleet.ask("evaluate", 5, fleet.ids_N, Download(Sent(dict(public))))

@@ -87,3 +87,11 @@ def test_without_items_the_state_is_zero() -> None:
 def test_nothing_is_private() -> None:
     assert MODEL.kept == () and MODEL.private(RNG, RNG) == {}
     assert set(MODEL.shared) == set(MODEL.public(ITEMS, Rng.server(0, 0, "public")))
+
+
+@pytest.mark.parametrize("many", [1, 2, 3, 5, 9])
+def test_the_same_bits_whoever_is_asked_beside(many: int) -> None:
+    stacked = {k: v.float() for k, v in params().items()}
+    lists = torch.randint(0, ITEMS, (40, 4), generator=torch.Generator().manual_seed(0)).tolist()
+    together = MODEL.user(stacked, history(lists), RNG, False)
+    assert torch.equal(MODEL.user(stacked, history(lists[:many]), RNG, False), together[:many])

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from ..core import Drawer, Field, Fields, Ragged, Rows, Total, Upload
 
+ROWS_AT_ONCE = 256
+
 
 @dataclass
 class Fold:
@@ -80,9 +82,11 @@ def _weigh(value: Field, weight_C: Tensor) -> Field:
     return value * weight_C.view(-1, *[1] * (value.dim() - 1)).to(value)
 
 
-def total_of(upload: Upload | Total) -> Total:
+def total_of(upload: Upload | Total, some: Tensor | None = None) -> Total:
+    """The sum of an upload, or of some of its rows, few of them copied at a time."""
     if isinstance(upload, Total):
         return upload
     fold = Fold()
-    fold.add(upload)
+    for part in [upload] if some is None else map(upload.take, some.split(ROWS_AT_ONCE)):
+        fold.add(part)
     return fold.total()

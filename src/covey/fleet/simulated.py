@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..aggregate.fold import Fold
 from ..client import LocalData, Program
-from ..core import Download, Fields, Total, Upload, stack
+from ..core import Download, Field, Fields, Total, Upload, cat, take
 from ..malice import Malicious
 from ..rng import Rng
 from .codec import field_bytes, rows_bytes
@@ -73,7 +74,7 @@ class SimulatedFleet:
             sums.add(upload) if fold else uploads.append(upload)
         if fold:
             return sums.total()
-        return _in_order(stack(uploads), ids_C) if uploads else Upload(ids_C[:0], torch.zeros(0))
+        return _join(uploads, ids_C) if uploads else Upload(ids_C[:0], torch.zeros(0))
 
     def _clean(self, upload: Upload) -> Upload:
         good = finite_rows(upload)
@@ -154,8 +155,26 @@ def _by_budget(order: Tensor, floats: Tensor, budget: int) -> Iterator[Tensor]:
         at = end
 
 
-def _in_order(upload: Upload, ids_C: Tensor) -> Upload:
-    """Back in the order the server asked in; who did not answer is left out."""
-    by_id = upload.ids_C.argsort()
-    wanted = ids_C[torch.isin(ids_C, upload.ids_C)]
-    return upload.take(by_id[torch.searchsorted(upload.ids_C[by_id], wanted)])
+def _join(parts: list[Upload], ids_C: Tensor) -> Upload:
+    """One upload in the order the server asked in; who did not answer is left out. Empties the parts as it goes."""
+    came = torch.cat([part.ids_C for part in parts])
+    by_id = came.argsort()
+    wanted = ids_C[torch.isin(ids_C, came)]
+    pick = by_id[torch.searchsorted(came[by_id], wanted)]
+    whole = lambda drawers: {k: _joined([d.pop(k) for d in drawers], pick) for k in list(drawers[0])}
+    update, model = whole([part.update for part in parts]), whole([part.model for part in parts])
+    extra = {m: whole([part.extra[m] for part in parts]) for m in parts[0].extra}
+    return Upload(wanted, torch.cat([part.weight_C for part in parts])[pick], update, model, extra)
+
+
+def _joined(values: list[Any], pick: Tensor) -> Field:
+    """The same entries in another order; a part of a large table is let go as soon as it is copied."""
+    if not isinstance(values[0], Tensor):
+        return take(cat(values), pick)
+    out = values[0].new_empty(len(pick), *values[0].shape[1:])
+    place = pick.argsort()
+    while values:
+        part = values.pop(0)
+        out[place[: len(part)]] = part
+        place = place[len(part) :]
+    return out

@@ -60,9 +60,10 @@ class HardNegatives(Mechanism):
             before = len(view.memory["known"])
             report_ND[:before], known_N[:before] = view.memory["report"], view.memory["known"]
         report_ND[ids_C], known_N[ids_C] = said_CD, True
-        member_N = torch.zeros_like(known_N, dtype=torch.long)  # cluster 0 is everybody, for who never reported
-        member_N[known_N] = 1 + ward(report_ND[known_N], self.clusters)
-        centre_KD = torch.cat([report_ND[known_N].mean(0, keepdim=True), centres(report_ND[known_N], member_N[known_N])])
+        cluster_C = ward(report_ND[known_N], self.clusters)
+        member_N = torch.zeros_like(known_N, dtype=torch.long)  # 0 is everybody, for who never reported
+        member_N[known_N] = 1 + cluster_C
+        centre_KD = centres(report_ND[known_N], cluster_C)
         return {"report": report_ND, "known": known_N, "member": member_N, "centre": centre_KD}, {}
 
     def send(self, view: ServerView) -> Sent:
@@ -76,7 +77,7 @@ class HardNegatives(Mechanism):
         pool_KH = score_KI.topk(size, dim=1).indices
         unit_CT = view.rng.fold("hard").uniform(min(self.count, size))
         rank_CT = distinct_ranks(unit_CT, torch.full_like(ids_C, size))
-        return Sent(each={"items": pool_KH[member_C].gather(1, rank_CT)})
+        return Sent(each={"items": pool_KH[member_C[:, None], rank_CT]})
 
     def discloses(self) -> tuple[Disclosure, ...]:
         what = f"the user vector, clipped to L1 norm {self.clip:g}, with Laplace noise"
@@ -96,7 +97,8 @@ def ward(x_ND: Tensor, clusters: int) -> Tensor:
     return torch.from_numpy(fcluster(tree, clusters, "maxclust") - 1).long().to(x_ND.device)
 
 
-def centres(x_ND: Tensor, member_N: Tensor) -> Tensor:
-    """Means of clusters 1..K, [K, D]."""
-    count_K = torch.bincount(member_N)[1:]
-    return x_ND.new_zeros(len(count_K), x_ND.shape[1]).index_add_(0, member_N - 1, x_ND) / count_K[:, None]
+def centres(x_ND: Tensor, cluster_N: Tensor) -> Tensor:
+    """The mean of all rows, then those of the clusters, [1 + K, D]."""
+    count_K = torch.bincount(cluster_N)
+    sum_KD = x_ND.new_zeros(len(count_K), x_ND.shape[1]).index_add_(0, cluster_N, x_ND)
+    return torch.cat([x_ND.mean(0, keepdim=True), sum_KD / count_K[:, None]])

@@ -48,7 +48,7 @@ class Local:
     @property
     def one_gradient(self) -> bool:
         """A single plain gradient step, whose sum over clients is one weighted backward pass."""
-        return self.optimizer == "sgd" and self.epochs == 1 and self.batch == 0 and len(self.phases) <= 1
+        return self.optimizer == "sgd" and self.epochs == 1 and self.batch == 0 and not self.phases
 
     def rate(self, name: str, n_items: int) -> float:
         return self.rates.get(name, self.lr) * (n_items if name in self.per_item else 1)

@@ -80,9 +80,12 @@ class Conformance:
 
     def test_chunks_do_not_matter(self) -> None:
         """The same bits however the cohort is cut."""
-        usual = self.play().go().outcome()
-        for chunk in (3, 16, 256, 4096):
-            expect_same(usual, self.play(chunk=chunk).go().outcome(), why=f"other bits with chunks of {chunk} clients")
+        self.users *= 2  # all in one round: many clients of the same size
+        whole = {"cohort": self.users + self.attackers, "rounds": 2}
+        usual = self.play(**whole, chunk=4096).go().outcome()
+        for chunk in (3, 16, 256):
+            cut = self.play(**whole, chunk=chunk).go().outcome()
+            expect_same(usual, cut, why=f"other bits with chunks of {chunk} clients")
 
     def test_again_gives_the_same_bits(self) -> None:
         """No hidden state in a part, and no randomness but the one given."""
