@@ -26,7 +26,10 @@ class Engine:
     device: str = "cpu"
     chunk: int = 0  # clients drawn and uploaded together; 0: by the memory budget
     block_rows: int = 0  # 0: 8,192 on the CPU, 2,000,000 on CUDA
-    memory_mb: int = 512  # budget of a chunk's uploads
+    memory_mb: int = 0  # budget of a chunk's uploads; 0: 512 on the CPU, 16,000 on CUDA
+
+    def floats_per_chunk(self) -> int:
+        return (self.memory_mb or (512 if self.device == "cpu" else 16_000)) * 250_000
 
     def rows_per_block(self) -> int:
         return self.block_rows or (8192 if self.device == "cpu" else 2_000_000)

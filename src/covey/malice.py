@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor
 
 from .attacks.base import Attack as Attack
 from .attacks.base import AttackView as AttackView
 from .blocks import Engine
 from .client import LocalData, Program
-from .core import Catalogue, Download, Drawer, Total, Upload
+from .core import Catalogue, Download, Drawer, Fields, Total, Upload
 from .evaluate.metrics import EvaluateConfig
 from .ledger import Disclosure
 from .models.base import Model
@@ -27,6 +28,17 @@ class Crew:
         if round != self.round:
             self.round, self.now = round, {**self.now, **self.later}
         return self.now
+
+    def state(self) -> Fields:
+        """Tensors for a checkpoint."""
+        drawers = {"now": self.now, "later": self.later}
+        told = {f"crew/{when}/{k}": v for when, drawer in drawers.items() for k, v in drawer.items()}
+        return {"crew/round": torch.tensor(self.round), **told}
+
+    def load(self, state: Fields) -> None:
+        self.round = int(state["crew/round"])
+        of = lambda start: {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}
+        self.now, self.later = of("crew/now/"), of("crew/later/")
 
 
 @dataclass(frozen=True)

@@ -108,25 +108,25 @@ def run_round(server: Server, fleet: Fleet, method: Method, round: Round) -> tup
     def each(hook: str) -> Server:
         return replace(server, memory=server.memory | {m.name: getattr(m, hook)(see(m)) for m in method.mechanisms})
 
-    def see(m: Mechanism, step: str = "train") -> ServerView:
-        return view(server, method, m.name, round, step)
+    def see(m: Mechanism) -> ServerView:
+        return view(server, method, m.name, round)
 
-    def sends(step: str) -> dict[str, Sent]:
-        sent = {m.name: m.send(see(m, step)) for m in method.mechanisms}
+    def sends(step: str, asked: Round) -> dict[str, Sent]:
+        sent = {m.name: m.send(view(server, method, m.name, asked, step)) for m in method.mechanisms}
         if step == "train":
-            sent[method.grouping.name] = method.grouping.send(view(server, method, method.grouping.name, round))
+            sent[method.grouping.name] = method.grouping.send(view(server, method, method.grouping.name, asked))
         return {name: s for name, s in sent.items() if s.shared or s.each}
 
     server = each("begin")
     if method.asks("report"):
         ids_C, cohort = _reporters(server, fleet, method, round)
-        download = Download(_public(server, method), sends("report"))
+        download = Download(_public(server, method), sends("report", replace(round, ids_C=ids_C)))
         reports = fleet.ask("report", round.number, ids_C, download, fold=method.hears_sums)
         server = _hear(server, method, round, reports)
         round = replace(round, ids_C=reports.ids_C) if cohort else round  # those who answered
 
     if method.solver is not None and len(round.ids_C):
-        download = Download(_public(server, method), sends("train"))
+        download = Download(_public(server, method), sends("train", round))
         upload = fleet.ask("train", round.number, round.ids_C, download, fold=method.folds)
         round = replace(round, ids_C=upload.ids_C)
         for m in method.mechanisms:

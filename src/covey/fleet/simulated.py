@@ -1,7 +1,7 @@
 """All clients as rows of tensors on one machine; a chunk of a cohort is an index_select."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -57,7 +57,7 @@ class SimulatedFleet:
         download = download.to(self.device)
         self.meter.sent(download, len(ids_C))
         sums, uploads = Fold(), []
-        for program, pick in self._chunks(ids_C, step):
+        for program, pick in self._chunks(ids_C, step, fold):
             summing = fold and step == "train" and program.can_sum()
             ids, part = ids_C[pick], download.take(pick)
             kept, data, rng = self.store.take(ids), self.data.take(ids), Rng.of(self.seed, round, ids)
@@ -73,7 +73,8 @@ class SimulatedFleet:
             upload = self._clean(upload)
             sums.add(upload) if fold else uploads.append(upload)
         if fold:
-            return sums.total()
+            total = sums.total()
+            return replace(total, ids_C=ids_C[torch.isin(ids_C, total.ids_C)])  # in the order asked
         return _join(uploads, ids_C) if uploads else Upload(ids_C[:0], torch.zeros(0))
 
     def _clean(self, upload: Upload) -> Upload:
@@ -88,30 +89,31 @@ class SimulatedFleet:
         lengths = self.data.training.items.lengths[ids_C]
         return (lengths * (int(ids_C.max()) + 1 if len(ids_C) else 1) + ids_C).argsort()
 
-    def _chunks(self, ids_C: Tensor, step: str) -> Iterator[tuple[Program | Malicious, Tensor]]:
+    def _chunks(self, ids_C: Tensor, step: str, fold: bool) -> Iterator[tuple[Program | Malicious, Tensor]]:
         """Clients that run the same program and hold the same received tables, cut to fit the memory."""
         bad_C = ids_C >= self.n_honest
         kind_C = self.store.version_of(ids_C) * 2 + bad_C
         for kind in kind_C.unique():
             mine = (kind_C == kind).nonzero()[:, 0]
             program = self.malicious if self.malicious and bool(bad_C[mine[0]]) else self.program
-            for pick in self._cut(mine[self._order(ids_C[mine])], ids_C, step):
+            for pick in self._cut(mine[self._order(ids_C[mine])], ids_C, step, fold):
                 yield program, pick
 
-    def _cut(self, order: Tensor, ids_C: Tensor, step: str) -> Iterator[Tensor]:
-        if step == "train" and self.program.can_sum():
+    def _cut(self, order: Tensor, ids_C: Tensor, step: str, fold: bool) -> Iterator[Tensor]:
+        if fold and step == "train" and self.program.can_sum():
             yield from order.split(LARGEST_SUM)
             return
         if self.program.engine.chunk:
             yield from order.split(self.program.engine.chunk)
             return
-        yield from _by_budget(order, self._floats(ids_C[order], step), self.program.engine.memory_mb * 250_000)
+        yield from _by_budget(order, self._floats(ids_C[order], step), self.program.engine.floats_per_chunk())
 
     def _floats(self, ids_C: Tensor, step: str) -> Tensor:
         """About how many numbers each client's answer holds."""
         n_items = self.program.catalogue.n_items
         lengths = self.data.training.items.lengths[ids_C]
         whole = not set(self.program.model.tables).isdisjoint(self.program.model.kept)
+        whole |= any(m.whole_table for m in self.program.mechanisms)
         if whole:
             return torch.full_like(lengths, 64 * n_items)
         if step == "evaluate" and self.program.evaluate.candidates == "full":
@@ -135,13 +137,16 @@ class SimulatedFleet:
         self.meter.envelope(many)
 
     def state(self) -> Fields:
-        return {**self.store.state(), **self.meter.state(), "present": torch.tensor(self.n_present)}
+        crew = self.malicious.crew.state() if self.malicious else {}
+        return {**self.store.state(), **self.meter.state(), **crew, "present": torch.tensor(self.n_present)}
 
     def load(self, state: Fields) -> None:
         self.store.load(
             {k: v.to(self.device) for k, v in state.items() if k.startswith(("dense/", "rows/", "version/"))}
         )
         self.meter.load({k: v for k, v in state.items() if k.startswith("meter/")})
+        if self.malicious:
+            self.malicious.crew.load({k: v.to(self.device) for k, v in state.items() if k.startswith("crew/")})
         self.n_present = int(state["present"])
 
 

@@ -168,7 +168,9 @@ class Conformance:
     def _finite(self, play: Play) -> None:
         found = [*infinite({"public": play.server.public, "memory": play.server.memory})]
         found += [path for c in range(len(play.world.data.training.items)) for path in infinite(play.kept(c), f"{c}")]
-        some = play.world.data.held.test.lengths[: play.fleet.n_present] > 0
+        held = play.world.data.held
+        assert held is not None
+        some = held.test.lengths[: play.fleet.n_present] > 0
         found += [k for k, v in play.evaluate().items() if k.startswith("test/") and bool(v[some].isnan().any())]
         if found:
             raise AssertionError(f"not finite: {found}")
@@ -186,7 +188,7 @@ def _all(step: str, round: int, ids_C: Tensor) -> Tensor:
 
 def _round_trip(part: Any) -> None:
     name = type(part).__name__
-    if not dataclasses.is_dataclass(part) or not part.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    if not dataclasses.is_dataclass(part) or not getattr(type(part), "__dataclass_params__").frozen:  # noqa: B009
         raise AssertionError(f"{name} is no frozen dataclass")
     options = {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.init}
     section = {"use": f"{type(part).__module__}:{type(part).__qualname__}", **_plain(options)}
