@@ -115,3 +115,12 @@ def test_rows_of_the_chunk_are_found_again() -> None:
     ids, flat = whole.rows_of(torch.tensor([1]))
     assert ids.values.tolist() == [0, 1, 2, 3] and flat.tolist() == [4, 5, 6, 7]
     assert len(whole.row_items().values) == 12
+
+
+def test_matrix_products_have_the_same_bits_wherever_they_stand() -> None:
+    """Odd sizes put clients at addresses that vectors do not like; `covey` asks the kernels not to mind."""
+    x_CLA, g_CLB = (Rng.of(1, 1, torch.arange(12)).fold(name).normal(32, wide) for name, wide in (("x", 3), ("g", 5)))
+    whole = x_CLA.mT @ g_CLB
+    for first in range(10):
+        some = slice(first, first + 2)
+        assert torch.equal(x_CLA[some].mT @ g_CLB[some], whole[some])

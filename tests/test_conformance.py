@@ -1,9 +1,16 @@
 """Every method that comes with covey, through the suite that every method inherits."""
 
+import inspect
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
 from covey.aggregate.combine import ItemMean, Mean
 from covey.aggregate.grouping import Nobody
 from covey.aggregate.step import Adam
 from covey.core import Catalogue
+from covey.mechanism import Combine, Grouping, Mechanism
 from covey.models.mf import MF
 from covey.models.ncf import NCF
 from covey.models.pfedrec import LinearScore
@@ -52,3 +59,24 @@ class TestFedSGD(Conformance):
 
     def method(self, catalogue: Catalogue) -> Method:
         return Method(MF(4), Bce(reduction="sum"), catalogue, Local("sgd", 1.0, epochs=1), server_step=Adam(0.01))
+
+
+TESTS = Path(__file__).parent
+FOLDERS = ("methods", "attacks", "defenses", "privacy")
+SOURCE = TESTS.parent / "src" / "covey"
+MODULES = sorted(p.relative_to(SOURCE).with_suffix("") for f in FOLDERS for p in (SOURCE / f).glob("*.py"))
+
+
+def has_parts(module: Path) -> bool:
+    """Whether a file defines something that takes part in a round."""
+    inside = import_module(f"covey.{'.'.join(module.parts)}")
+    classes = [c for _, c in inspect.getmembers(inside, inspect.isclass) if c.__module__ == inside.__name__]
+    attack = lambda c: hasattr(c, "poison") and not getattr(c, "_is_protocol", False)
+    return any(issubclass(c, Mechanism | Grouping | Combine) or attack(c) for c in classes)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_every_method_attack_and_defence_is_in_the_suite(module: Path) -> None:
+    if has_parts(module):
+        test = TESTS / module.parent / f"test_{module.name}.py"
+        assert test.exists() and "(Conformance)" in test.read_text(), f"{test.name}: no class inherits Conformance"

@@ -57,6 +57,24 @@ class OnlySome(Mechanism):
 
 
 @dataclass(frozen=True)
+class LooksInside(Mechanism):
+    """The server looks at updates, as defences do."""
+
+    name: str = "looks inside"
+
+    def filter(self, view: ServerView, upload: Upload) -> Upload:
+        return upload.take((upload.update["items"].items.lengths >= 0).nonzero()[:, 0])
+
+
+@pytest.mark.parametrize("wire", [False, True])
+def test_no_filter_where_nobody_answered(wire: bool) -> None:
+    away = lambda step, round, ids_C: torch.full_like(ids_C, step == "train", dtype=torch.bool)
+    game = play(LooksInside(), setting=Setting(wire=wire, lost=away))
+    before = clone(game.server.public)
+    expect_same(before, game.go(1).server.public)
+
+
+@dataclass(frozen=True)
 class Pairs(Grouping):
     """The first client of the upload gets a model of its own, which is its upload."""
 
@@ -208,14 +226,18 @@ class Remembering:
     knowledge: str = ""
 
     def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
-        times = view.memory.get("times", torch.zeros(()))
-        loud = (times + 1).expand(len(upload))
-        louder = {k: v.scaled(loud) if isinstance(v, Rows) else v for k, v in upload.update.items()}
-        return {"times": times + 1}, replace(upload, update=louder)
+        if view.step != "train":
+            return {}, upload
+        times, many = view.memory.get("times", torch.zeros(())) + 1, len(upload)
+        table = view.download.public.shared["items"]
+        loud = (times / 100).to(table).expand(many, table.shape[1])
+        rows = Rows(Ragged.of([[0]] * many), loud, len(table))
+        return {"times": times}, replace(upload, update={"items": rows})
 
 
 class TestAttackersThatRemember(Conformance):
     attackers = 3
+    cohort = 28  # everybody, so that attackers speak in every round
 
     def method(self, catalogue):  # type: ignore[no-untyped-def]
         return Method(MF(3), Bce(), catalogue, SGD)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from .core import CoveyError
@@ -24,9 +25,25 @@ def write(path: Path, fill: Callable[[Path], None]) -> None:
         part.unlink(missing_ok=True)
 
 
+def append(path: Path, at: int, text: str) -> int:
+    """Puts text behind the first `at` bytes and forces it to disk; a failure leaves these. Returns the new length."""
+    try:
+        with path.open("r+b") as file:
+            file.truncate(at)
+            file.seek(at)
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+            return file.tell()
+    except OSError as error:
+        with suppress(OSError):
+            os.truncate(path, at)
+        raise CoveyError(f"cannot write {path}: {error.strerror or error}; free space, then covey resume") from error
+
+
 def write_text(path: Path, text: str) -> None:
     def fill(part: Path) -> None:
-        part.write_text(text)
+        part.write_text(text, encoding="utf-8")
 
     write(path, fill)
 

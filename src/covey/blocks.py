@@ -13,7 +13,7 @@ from math import gcd
 import torch
 from torch import Tensor
 
-from .core import Ragged
+from .core import CoveyError, Ragged
 from .examples import Batch, Examples, LocalRows, local_rows, merge, pad_lengths
 
 REGISTERS = 32  # numbers that a vectorised loop takes at once
@@ -27,6 +27,10 @@ class Engine:
     chunk: int = 0  # clients drawn and uploaded together; 0: by the memory budget
     block_rows: int = 0  # 0: 8,192 on the CPU, 2,000,000 on CUDA
     memory_mb: int = 0  # budget of a chunk's uploads; 0: 512 on the CPU, 16,000 on CUDA
+
+    def __post_init__(self) -> None:
+        if min(self.chunk, self.block_rows, self.memory_mb) < 0:
+            raise CoveyError("engine: chunk, block_rows and memory_mb are at least 0 (0 = chosen for you)")
 
     def floats_per_chunk(self) -> int:
         return (self.memory_mb or (512 if self.device == "cpu" else 16_000)) * 250_000

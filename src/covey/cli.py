@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from .core import CoveyError
 
@@ -15,15 +15,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(arguments)
         return int(options.act(options) or 0)
     except CoveyError as error:
-        print(f"covey: {error}", file=sys.stderr)
-        return 2
+        return _say(str(error), 2)
+    except OSError as error:  # whatever no part of the program foresaw: permissions, a full disk, a broken pipe
+        return _say(f"{error}; is the path right, may it be written, is there space?", 2)
     except KeyboardInterrupt:
-        print("covey: stopped; go on with covey resume", file=sys.stderr)
-        return 130
+        return _say("stopped", 130)
+
+
+def _say(message: str, code: int) -> int:
+    print(f"covey: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, like everything else."""
+
+    def error(self, message: str) -> NoReturn:
+        raise CoveyError(f"{message}; see {self.prog} --help")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="covey", description="Federated recommendation, and what it costs.")
+    parser = _Parser(prog="covey", description="Federated recommendation, and what it costs.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     first = "example: covey run --method fedncf --rounds 3 --out runs/first"
     run = commands.add_parser("run", help="train and evaluate a method", epilog=first)
@@ -59,10 +71,11 @@ def _run(options: argparse.Namespace) -> int:
         tree = merge(read("methods", options.method) | {"method": options.method}, tree)
     if options.preset:
         tree = merge(tree, read("presets", options.preset)) | {"preset": options.preset}
-    for path, value in (("data.name", options.dataset), ("run.rounds", options.rounds), ("run.seed", options.seed)):
-        tree = assign(tree, [f"{path}={json.dumps(value)}"] if value is not None else [])
+    given = (("data", "name", options.dataset), ("run", "rounds", options.rounds), ("run", "seed", options.seed))
+    for section, key, value in given:
+        tree = merge(tree, {section: {key: value}} if value is not None else {})
     config = Config.of(assign(tree, options.set))
-    name = f"{tree.get('method', 'run')}-{Path(config.data.name).stem}-{config.run.seed}"
+    name = f"{Path(config.tree.get('method', 'run')).stem}-{Path(config.data.name).stem}-{config.run.seed}"
     return _go(config, options.out or Path("runs") / name, options, resume=False)
 
 
@@ -71,10 +84,14 @@ def _resume(options: argparse.Namespace) -> int:
 
     result = options.out / "result.json"
     if result.exists():
-        show(json.loads(result.read_text()), options.out, options.json)
+        try:
+            done = json.loads(result.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise CoveyError(f"{result} is damaged ({error}); remove it and resume again") from error
+        show(done, options.out, options.json)
         return 0
     if not (options.out / "config.toml").exists():
-        raise CoveyError(f"{options.out} is no run folder: it has no config.toml")
+        raise CoveyError(f"{options.out} is no run folder: it has no config.toml; start one with covey run --out")
     return _go(Config.of(parse(options.out / "config.toml")), options.out, options, resume=True)
 
 
@@ -82,12 +99,12 @@ def _go(config: Any, out: Path, options: argparse.Namespace, resume: bool) -> in
     from .progress import Bar
     from .run import run
 
-    begun = (out / "checkpoint.safetensors").exists()
-    with Bar(quiet=options.json) as bar:
-        if resume and not begun:  # killed before the first checkpoint: nothing to continue from
-            (out / "config.toml").unlink()
-            resume = False
-        result = run(config, out, resume=resume, progress=bar.update)
+    try:
+        with Bar(quiet=options.json) as bar:
+            result = run(config, out, resume=resume, progress=bar.update)
+    except KeyboardInterrupt:
+        begun = (out / "config.toml").exists()
+        return _say(f"stopped; go on with covey resume {out}" if begun else "stopped before anything was written", 130)
     show(result, out, options.json)
     return 0
 

@@ -13,7 +13,7 @@ from .ledger import Disclosure
 from .measure import HeldOut, Ranker, measure
 from .mechanism import ClientView, Mechanism, TrainingData, client_views, unique_names
 from .models.base import Model
-from .objectives import Objective
+from .objectives import NoObjective, Objective
 from .rng import Rng
 from .solvers import Local
 from .training import Trained, Trainer, upload_rows
@@ -44,8 +44,14 @@ class Program:
 
     def __post_init__(self) -> None:
         unique_names(self.mechanisms)
-        if self.solver and self.solver.batch and not self.objective.pointwise:
-            raise CoveyError("this objective trains on whole lists: set solver.batch = 0")
+        if self.solver:
+            _check(self.model, self.objective, self.solver)
+        for m in self.mechanisms:
+            if not set(m.needs) <= set(self.model.kept):
+                raise CoveyError(
+                    f"{m.name} needs a model with a private {', '.join(m.needs)}, such as covey.models.mf:MF;"
+                    f" {type(self.model).__name__} has {', '.join(self.model.kept) or 'nothing private'}"
+                )
 
     def birth(self, rng: Rng) -> Drawer:
         """What new clients keep before they hear from the server; whole item tables come by delivery."""
@@ -153,3 +159,21 @@ class Program:
             Disclosure("evaluate", f"evaluate/{k}", "how well the client is served; for the study") for k in figures
         ]
         return tuple(own) + tuple(d for m in self.mechanisms for d in m.discloses())
+
+
+def _check(model: Model, objective: Objective, solver: Local) -> None:
+    """Says what is wrong with a training step that could not work."""
+    name = type(objective).__name__
+    if solver.batch and not objective.pointwise:
+        raise CoveyError("this objective trains on whole lists: set solver.batch = 0")
+    if isinstance(objective, NoObjective):
+        raise CoveyError("NoObjective trains nothing: leave out [solver], or use covey.objectives:Bce")
+    if not model.kept and not objective.sequential:
+        raise CoveyError(
+            f"{type(model).__name__} has no private user vector but reads the client's list, which {name} does not"
+            " show it; use covey.objectives:NextItemSoftmax, or a model such as covey.models.mf:MF"
+        )
+    there = (*model.shared, *model.kept)
+    for k in (*(k for phase in solver.phases for k in phase), *solver.rates, *solver.per_item):
+        if k not in there:
+            raise CoveyError(f"solver: the model has no parameter {k!r}; there are {', '.join(there)}")

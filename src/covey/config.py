@@ -4,9 +4,11 @@ import dataclasses
 import difflib
 import hashlib
 import json
+import math
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module, resources
 from pathlib import Path
@@ -51,7 +53,7 @@ class RunConfig:
     seed: int = 0
     late: float = 0.0  # share of clients that join half-way
     checkpoint: int = 10  # rounds between checkpoints
-    ceilings: tuple[str, ...] = ("ease",)
+    ceilings: tuple[Literal["ease"], ...] = ("ease",)
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.checkpoint < 1 or self.cohort < 0 or not 0 <= self.late < 1:
@@ -65,6 +67,10 @@ class AttackConfig:
     share: float = 0.001
     start: int = 1
 
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1 or self.start < 1:
+            raise CoveyError("attack: share is over 0 and at most 1, start is the number of a round, 1 or more")
+
 
 SETTINGS: dict[str, type[Any]] = {
     "data": DataConfig,
@@ -74,8 +80,19 @@ SETTINGS: dict[str, type[Any]] = {
     "run": RunConfig,
     "engine": Engine,
 }
-PARTS = ("model", "objective", "solver", "grouping", "combine", "step", "pooled", "attack")
-LABELS = ("method", "title", "preset", "weighting")
+PARTS = {  # the function by which a class is known to be such a part
+    "model": "score",
+    "objective": "examples",
+    "solver": "run",
+    "grouping": "groups",
+    "combine": "combine",
+    "step": "step",
+    "pooled": "fit",
+    "attack": "poison",
+    "mechanism": "seal",
+}
+LABELS = {"method": str, "title": str, "preset": str, "weighting": Literal["equal", "examples"]}
+CREW = tuple(f.name for f in dataclasses.fields(AttackConfig))
 
 
 @dataclass(frozen=True)
@@ -92,25 +109,43 @@ class Config:
 
     @classmethod
     def of(cls, tree: Tree) -> "Config":
-        known = [*SETTINGS, *PARTS, *LABELS, "mechanism"]
-        for key in tree:
-            _known(key, known, "the configuration")
-        settings = {k: fill(c, tree.get(k, {}), k) for k, c in SETTINGS.items()}
-        config = cls(tree, **settings)
-        for part in config.parts():
-            part_of(part)
-        if "pooled" not in tree:
-            for need in ("model", "objective"):
-                if need not in tree:
-                    raise CoveyError(f"the configuration has no [{need}]; start from one: covey run --method fedncf")
+        for key, value in tree.items():
+            _known(key, [*SETTINGS, *PARTS, *LABELS], "the configuration")
+            if key in LABELS:
+                _fit(value, LABELS[key], key)
+        config = cls(tree, **{k: fill(c, _section(tree.get(k, {}), k), k) for k, c in SETTINGS.items()})
+        here = [name for name in PARTS if config.parts(name)]
+        if "pooled" in here and len(here) > 1:
+            other = next(name for name in here if name != "pooled")
+            raise CoveyError(f"[pooled] sees everybody's data and stands alone; leave out [{other}], or [pooled]")
+        for need in ("model", "objective"):
+            if need not in here and "pooled" not in here:
+                raise CoveyError(f"the configuration has no [{need}]; start from one: covey run --method fedncf")
         return config
 
-    def parts(self) -> list[Tree]:
-        return [self.tree[k] for k in PARTS if k in self.tree] + list(self.tree.get("mechanism", []))
+    def parts(self, name: str) -> list[Any]:
+        """The objects that sections [name] or [[name]] describe."""
+        sections = self.tree.get(name, [])
+        if name != "mechanism":
+            sections = [self.tree[name]] if name in self.tree else []
+        elif not isinstance(sections, list):
+            raise CoveyError("mechanisms are a list: write [[mechanism]], or --set 'mechanism=[{use=\"...\"}]'")
+        made = []
+        for section in sections:
+            own = self.attack()[1] if name == "attack" else _section(section, name)
+            made.append(part_of(own, CREW if name == "attack" else ()))
+            if not hasattr(made[-1], PARTS[name]):
+                raise CoveyError(f'[{name}] use = {section["use"]!r} is no {name}; write use = "module:Class" of one')
+        return made
 
-    def part(self, name: str, **known: Any) -> Any:
+    def part(self, name: str) -> Any:
         """The object that section [name] describes, or None."""
-        return part_of(self.tree[name], **known) if name in self.tree else None
+        return next(iter(self.parts(name)), None)
+
+    def attack(self) -> tuple[AttackConfig, Tree]:
+        """How many attackers from when on, and the section of what they do."""
+        what = dict(_section(self.tree["attack"], "attack"))
+        return fill(AttackConfig, {k: what.pop(k) for k in CREW if k in what}, "attack"), what
 
     def digest(self) -> str:
         """A name for this configuration: equal ones have equal digests."""
@@ -135,10 +170,10 @@ def read(kind: str, name: str) -> Tree:
 
 def parse(path: Path) -> Tree:
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise CoveyError(f"cannot read {path}: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
+        raise CoveyError(f"cannot read {path}: {error.strerror}; give the path of a TOML file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CoveyError(f"{path} is not valid TOML: {error}") from error
 
 
@@ -172,41 +207,50 @@ def _value(text: str) -> Any:
         return text
 
 
-def part_of(section: Tree, **known: Any) -> Any:
-    """Builds `use = "module:Class"` with the section's other keys as options."""
+def part_of(section: Tree, near: Iterable[str] = ()) -> Any:
+    """Builds `use = "module:Class"` with the section's other keys as options; `near` are names only to hint at."""
     options = dict(section)
     use = options.pop("use", "")
     module, _, name = str(use).partition(":")
     try:
-        cls = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+        found = import_module(module)
+    except (ImportError, TypeError, ValueError) as error:
         raise CoveyError(f'cannot find {use!r}: write use = "module:Class" ({error})') from error
-    if not dataclasses.is_dataclass(cls):
-        raise CoveyError(f"{use!r} is not a part that can be configured")
-    options |= {k: v for k, v in known.items() if k in {f.name for f in dataclasses.fields(cls)}}
-    return fill(cls, options, name)  # type: ignore[arg-type]
+    cls = getattr(found, name, None)
+    if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
+        own = [k for k, v in vars(found).items() if isinstance(v, type) and dataclasses.is_dataclass(v)]
+        raise CoveyError(f"{module} has no part {name!r}{_hint(name, own)}")
+    return fill(cls, options, name, near)
 
 
-def fill(cls: type[T], options: Mapping[str, Any], where: str) -> T:
+def fill(cls: type[T], options: Mapping[str, Any], where: str, near: Iterable[str] = ()) -> T:
     """A dataclass from plain data, strictly: names and types must fit."""
     hints = get_type_hints(cls)
     names = [f.name for f in dataclasses.fields(cls) if f.init]  # type: ignore[arg-type]
     for key in options:
-        _known(key, names, where)
+        _known(key, names, where, near)
     return cls(**{k: _fit(v, hints[k], f"{where}.{k}") for k, v in options.items()})
+
+
+def _section(value: Any, name: str) -> Tree:
+    if not isinstance(value, dict):
+        raise CoveyError(f"[{name}] is a section, not {value!r}; write {name}.OPTION = {value!r}")
+    return value
 
 
 def _fit(value: Any, hint: Any, where: str) -> Any:
     origin, args = get_origin(hint), get_args(hint)
-    if hint is Any or (isinstance(hint, type) and isinstance(value, hint) and not (hint is int and value is True)):
+    if isinstance(value, float) and math.isnan(value):
+        raise CoveyError(f"{where} = nan is no number; give one")
+    truth = hint is int and isinstance(value, bool)  # an int to Python, a slip to us
+    if hint is Any or (isinstance(hint, type) and isinstance(value, hint) and not truth):
         return value
     if origin is Literal:
         if value not in args:
-            valid = ", ".join(map(repr, args))
-            raise CoveyError(f"{where} = {value!r}: valid are {valid}{_hint(str(value), args)}")
+            raise CoveyError(f"{where} = {value!r} is not valid{_hint(str(value), args)}")
         return value
     if origin in (Union, types.UnionType):
-        return value
+        return _fit_one(value, args, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if origin in (tuple, frozenset) and isinstance(value, list | tuple):
@@ -214,13 +258,24 @@ def _fit(value: Any, hint: Any, where: str) -> Any:
         return origin(_fit(v, inner, where) for v in value)
     if origin is dict and isinstance(value, dict):
         return {k: _fit(v, args[1], f"{where}.{k}") for k, v in value.items()}
-    wanted = getattr(hint, "__name__", str(hint))
-    raise CoveyError(f"{where} = {value!r} does not fit: it takes {wanted}")
+    raise CoveyError(f"{where} = {value!r} does not fit: it takes {_name(hint)}")
 
 
-def _known(key: str, names: Iterable[str], where: str) -> None:
+def _fit_one(value: Any, hints: Iterable[Any], where: str) -> Any:
+    """Of several types, the first that fits."""
+    for hint in hints:
+        with suppress(CoveyError):
+            return _fit(value, hint, where)
+    raise CoveyError(f"{where} = {value!r} does not fit: it takes {' or '.join(map(_name, hints))}")
+
+
+def _name(hint: Any) -> str:
+    return getattr(hint, "__name__", str(hint))
+
+
+def _known(key: str, names: Iterable[str], where: str, near: Iterable[str] = ()) -> None:
     if key not in names:
-        raise CoveyError(f"{where} has no option {key!r}{_hint(key, names)}")
+        raise CoveyError(f"{where} has no option {key!r}{_hint(key, [*names, *near])}")
 
 
 def _hint(word: str, names: Iterable[Any]) -> str:

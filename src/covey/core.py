@@ -18,6 +18,13 @@ class CoveyError(Exception):
     """Something a user can mend: shown as one line, exit code 2."""
 
 
+def positive(section: str, **options: int) -> None:
+    """Says which option of a section is below 1, where one is."""
+    for name, value in options.items():
+        if value < 1:
+            raise CoveyError(f"{section}: {name} = {value}; at least 1 is needed")
+
+
 @dataclass(frozen=True)
 class Ragged:
     """One list per client, laid end to end: client c owns values[offsets[c] : offsets[c + 1]]."""

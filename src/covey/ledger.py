@@ -43,6 +43,8 @@ class Ledger:
         entry, times = self.declared[key], self.sends.get(key, 0)
         if times == 0:
             return 0.0
+        if entry.epsilon == INFINITE:
+            return INFINITE
         return entry.epsilon * times * (self.items_per_user if entry.unit == "item" else 1)
 
     def table(self) -> list[dict[str, object]]:

@@ -90,6 +90,7 @@ class Mechanism:
     asks: frozenset[str] = frozenset()  # exchanges beyond training: "enrol", "report"
     hears: Sees = "each"  # whether reports may be summed before the server sees them
     whole_table: bool = False  # its loss moves every item row, so clients train whole tables
+    needs: tuple[str, ...] = ()  # private parameters that the model must have
 
     # on the client
     def enrol(self, view: ClientView) -> Drawer:
@@ -210,10 +211,11 @@ def client_views(mechanisms: Sequence[Mechanism], view: ClientView, extra: dict[
     return [replace(view, sent=extra.get(m.listens or m.name, Sent()), rng=view.rng.fold(m.name)) for m in mechanisms]
 
 
-def unique_names(parts: Sequence[Any]) -> None:
+def unique_names(parts: Sequence[Any]) -> list[str]:
     names = [p.name for p in parts]
     if len(names) != len(set(names)):
         raise ValueError(f"two mechanisms share a name: {sorted(names)}; give each its own `name`")
+    return names
 
 
 def no_clients() -> Tensor:

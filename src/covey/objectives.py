@@ -1,13 +1,13 @@
 """What a client learns from its list: which examples it makes, and the loss of each client, [C]."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .core import CoveyError, Fields, Ragged
+from .core import CoveyError, Fields, Ragged, positive
 from .examples import Batch, Examples
 from .models.base import History, Model, rows
 from .rng import Rng
@@ -20,6 +20,10 @@ class Objective(Protocol):
     @property
     def pointwise(self) -> bool:
         """Whether examples of one item merge into one, and may be cut into mini-batches."""
+
+    @property
+    def sequential(self) -> bool:
+        """Whether the model is shown the client's list to compute user vectors from."""
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples: ...
 
@@ -55,6 +59,10 @@ class Bce:
     saturating: bool = False
     reduction: Reduction = "mean"
     pointwise: bool = True
+    sequential: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        positive("objective", negatives=self.negatives)
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
         return positives_and_negatives(items, avoid, n_items, self.negatives, rng)
@@ -81,6 +89,10 @@ class Bpr:
 
     negatives: int = 1
     pointwise: bool = False
+    sequential: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        positive("objective", negatives=self.negatives)
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
         made = positives_and_negatives(items, avoid, n_items, self.negatives, rng)
@@ -117,8 +129,10 @@ class NextItemSoftmax:
     in_batch: bool = False
     last: int = 200  # newest items that are trained on
     pointwise: bool = False
+    sequential: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        positive("objective", last=self.last)
         if not 0 <= self.local <= self.stored:
             raise CoveyError(f"objective: local = {self.local} negatives are drawn from stored = {self.stored}")
 
@@ -183,6 +197,7 @@ class NoObjective:
     """For methods that only report: there is nothing to train."""
 
     pointwise: bool = True
+    sequential: ClassVar[bool] = False
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
         none = torch.zeros(0, device=items.values.device)

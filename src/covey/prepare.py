@@ -8,7 +8,7 @@ from torch import Tensor
 
 from . import data
 from .client import LocalData, Program
-from .config import AttackConfig, Config, DataConfig, part_of
+from .config import Config, DataConfig
 from .core import Catalogue, CoveyError, Ragged
 from .data.dataset import Dataset, check
 from .data.folder import Filter
@@ -47,6 +47,11 @@ def prepare(config: Config) -> Prepared:
     if not len(split.test.values):
         raise CoveyError("nothing is held out for the test: users need at least 3 interactions; choose another split")
     sampled = config.evaluate.candidates == "sampled"
+    if sampled and config.split.kind != "loo":
+        raise CoveyError(
+            "evaluate.candidates = 'sampled' ranks one held-out item of each client;"
+            " use split.kind = 'loo', or evaluate.candidates = 'full'"
+        )
     popularity_I = torch.bincount(split.train.values, minlength=split.n_items).float()
     return Prepared(
         dataset,
@@ -59,15 +64,20 @@ def prepare(config: Config) -> Prepared:
 
 def device_of(config: Config) -> torch.device:
     name = config.engine.device
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise CoveyError("engine.device = 'cuda' but no CUDA device is here; use --set engine.device=cpu")
-    try:
-        return torch.device(name)
-    except RuntimeError as error:
-        raise CoveyError(f"engine.device = {name!r}: valid are 'cpu', 'cuda'") from error
+    kind, _, number = name.partition(":")
+    if name != "cpu" and (kind != "cuda" or not (number or "0").isdecimal()):
+        raise CoveyError(f"engine.device = {name!r}: valid are 'cpu', 'cuda'")
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        raise CoveyError(f"engine.device = {name!r} but no such CUDA device is here; use --set engine.device=cpu")
+    if kind == "cuda":  # the CPU adds in a fixed order anyway, and the switch costs seconds of imports
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False
+    return torch.device(name)
 
 
 def method_of(config: Config, catalogue: Catalogue) -> Method:
+    if "solver" not in config.tree and not any("report" in m.asks for m in config.parts("mechanism")):
+        raise CoveyError("nothing would be trained: the configuration has no [solver] and no mechanism that reports")
     options = {
         "grouping": config.part("grouping"),
         "combine": config.part("combine"),
@@ -79,7 +89,7 @@ def method_of(config: Config, catalogue: Catalogue) -> Method:
             config.part("objective"),
             catalogue,
             config.part("solver"),
-            tuple(part_of(section) for section in config.tree.get("mechanism", [])),
+            tuple(config.parts("mechanism")),
             weighting=config.tree.get("weighting", "equal"),
             seed=config.run.seed,
             **{k: v for k, v in options.items() if v is not None},
@@ -116,9 +126,8 @@ def fleet_of(config: Config, prepared: Prepared, method: Method) -> SimulatedFle
     n, attackers, malicious = prepared.split.n_users, 0, None
     program = program_of(config, method)
     if "attack" in config.tree:
-        section = dict(config.tree["attack"])
-        crew = AttackConfig(**{k: section.pop(k) for k in ("share", "start") if k in section})
+        crew, _ = config.attack()
         attackers = max(1, int(crew.share * n))
-        malicious = Malicious(program, part_of(section), n, crew.start)
+        malicious = Malicious(program, config.part("attack"), n, crew.start)
     present = n - int(config.run.late * n)
     return SimulatedFleet(program, local_data(prepared, attackers, device), config.run.seed, present, malicious)

@@ -1,9 +1,9 @@
 """A run from its configuration to its folder of results; it survives being killed at any instant."""
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from .config import Config
 from .core import CoveyError, Download, Fields, Round, Sent, Upload
 from .evaluate.metrics import summarise
 from .fleet.simulated import SimulatedFleet
-from .ledger import Ledger
+from .ledger import Disclosure, Ledger
 from .pooled.common import evaluate_pooled, fit_selected
 from .pooled.ease import Ease
 from .pooled.popularity import Popularity
@@ -25,6 +25,7 @@ from .rng import Rng
 from .server import Method, Server, admit, enrol, run_round, start
 
 EVERY_ITEM = 20_000  # largest catalogue for which the pooled ceiling is computed beside a run
+CHECKPOINT = "checkpoint.safetensors"
 Progress = Callable[[int, int, dict[str, Any]], None]  # round, of how many, the newest metrics
 
 
@@ -61,14 +62,39 @@ def cohort(config: Config, ids_N: Tensor, number: int) -> Round:
 
 
 def run(config: Config, out: Path, *, resume: bool = False, progress: Progress | None = None) -> dict[str, Any]:
-    """Trains, evaluates and writes the run folder; returns the result."""
-    began, cpu = time.perf_counter(), time.process_time()
-    prepared = prepare(config)
+    """Trains, evaluates and writes the run folder; returns the result.
+
+    `resume` goes on from the folder's last checkpoint, and begins again where there is none yet.
+    """
     if not resume and (out / "config.toml").exists():
         raise CoveyError(f"{out} holds a run already; choose another --out, or go on with covey resume {out}")
+    with nullcontext() if resume else _or_nothing(out):
+        return _run(config, out, resume, progress)
+
+
+@contextmanager
+def _or_nothing(out: Path) -> Iterator[None]:
+    """A run that fails before there is a checkpoint to go on from leaves nothing behind."""
+    there = out.exists()
+    try:
+        yield
+    except CoveyError:
+        if out.is_dir() and not (out / CHECKPOINT).exists():
+            with suppress(OSError):
+                for name in ("config.toml", "metrics.jsonl"):
+                    (out / name).unlink(missing_ok=True)
+                if not there:
+                    out.rmdir()
+        raise
+
+
+def _run(config: Config, out: Path, resume: bool, progress: Progress | None) -> dict[str, Any]:
+    began, cpu = time.perf_counter(), time.process_time()
+    device_of(config)  # before anything that takes time
+    prepared = prepare(config)
     if "pooled" in config.tree:
-        done = _pooled(config, prepared)
         _open(config, out)
+        done = _pooled(config, prepared)
     else:
         done = _federated(config, prepared, out, resume, progress)
     result = {
@@ -90,10 +116,10 @@ def run(config: Config, out: Path, *, resume: bool = False, progress: Progress |
 def _federated(
     config: Config, prepared: Prepared, out: Path, resume: bool, progress: Progress | None
 ) -> dict[str, Any]:
-    torch.use_deterministic_algorithms(True, warn_only=True)
     method = method_of(config, prepared.catalogue)
     fleet = fleet_of(config, prepared, method)
-    state = _load(config, fleet, out) if resume else _begin(config, method, fleet, out)
+    begun = resume and (out / CHECKPOINT).exists()
+    state = _load(config, fleet, out) if begun else _begin(config, method, fleet, out)
     total = rounds_of(config, len(fleet.data.training.items))
     for now in _rounds(config, method, fleet, state, total, out, progress):
         state = now
@@ -105,13 +131,13 @@ def _federated(
 
 
 def _begin(config: Config, method: Method, fleet: SimulatedFleet, out: Path) -> State:
-    """Nothing is written before the method stands: a run that cannot start leaves no folder."""
+    """Nothing is written before the method stands."""
     server = start(method)
     server = replace(server, public={k: v.to(fleet.device) for k, v in server.public.items()})
     state = State(enrol(server, fleet, method))
     _open(config, out)
+    (out / CHECKPOINT).unlink(missing_ok=True)  # of a run that is gone
     atomic.write_text(out / "metrics.jsonl", "")
-    _save(config, fleet, state, out)
     return state
 
 
@@ -156,21 +182,15 @@ def _late(server: Server, fleet: SimulatedFleet, method: Method, number: int) ->
 def _evaluate(config: Config, fleet: SimulatedFleet, state: State, out: Path) -> tuple[State, dict[str, Any]]:
     ids_C = torch.arange(fleet.n_present, device=fleet.device)
     if config.evaluate.clients:
+        assert fleet.data.held is not None
+        ids_C = ids_C[fleet.data.held.test.lengths[ids_C] > 0]  # those with something to measure
         ids_C = ids_C[:: max(1, len(ids_C) // config.evaluate.clients)][: config.evaluate.clients]
     answers = fleet.ask("evaluate", state.round, ids_C, Download(Sent(dict(state.server.public))))
     assert isinstance(answers, Upload)
     figures: Fields = answers.extra.get("evaluate", {})
     activity_C = fleet.data.training.items.lengths[ids_C]
     row = {"round": state.round, **_parts(figures, activity_C)}
-    path = out / "metrics.jsonl"
-    with path.open("r+b") as file:
-        file.truncate(state.written)
-        file.seek(state.written)
-        file.write((json.dumps(row) + "\n").encode())
-        file.flush()
-        os.fsync(file.fileno())
-        written = file.tell()
-    state = replace(state, written=written)
+    state = replace(state, written=atomic.append(out / "metrics.jsonl", state.written, json.dumps(row) + "\n"))
     if not state.best or _better(config, row, state.best):
         mine = {k: v for k, v in figures.items() if k.startswith("test/")}
         state = replace(state, best={**row}, users={"clients": ids_C, **mine})
@@ -196,15 +216,17 @@ def _better(config: Config, row: dict[str, Any], best: dict[str, Any]) -> bool:
 
 def _save(config: Config, fleet: SimulatedFleet, state: State, out: Path) -> None:
     progress = {"round": state.round, "digest": config.digest(), "best": state.best, "written": state.written}
-    checkpoint.Checkpoint(state.server, fleet.state(), progress, state.users).save(out / "checkpoint.safetensors")
+    checkpoint.Checkpoint(state.server, fleet.state(), progress, state.users).save(out / CHECKPOINT)
 
 
 def _load(config: Config, fleet: SimulatedFleet, out: Path) -> State:
-    saved = checkpoint.load(out / "checkpoint.safetensors", fleet.device)
-    if saved.progress["digest"] != config.digest():
-        raise CoveyError(f"the checkpoint in {out} belongs to another configuration; start again with covey run")
+    saved = checkpoint.load(out / CHECKPOINT, fleet.device)
+    at, metrics = saved.progress, out / "metrics.jsonl"
+    if at["digest"] != config.digest():
+        raise CoveyError(f"the checkpoint in {out} belongs to another configuration; {checkpoint.AGAIN}")
+    if not metrics.is_file() or metrics.stat().st_size < at["written"]:
+        raise CoveyError(f"{metrics} has lost rows that the checkpoint counts on; {checkpoint.AGAIN}")
     fleet.load(saved.fleet)
-    at = saved.progress
     return State(saved.server, at["round"], at["best"], saved.users, at["written"])
 
 
@@ -215,7 +237,9 @@ def _traffic(fleet: SimulatedFleet, total: int) -> dict[str, Any]:
 
 def _ledger(fleet: SimulatedFleet, prepared: Prepared) -> list[dict[str, object]]:
     longest = int(prepared.split.train.lengths.max())
-    ledger = Ledger.of(fleet.program.discloses(), longest)
+    declared = fleet.program.discloses()
+    silent = Ledger.of(declared).undeclared(fleet.meter.bytes)  # a mistake of some part, and all the more to be shown
+    ledger = Ledger.of([*declared, *(Disclosure(*key, "NOT DECLARED by what sends it") for key in silent)], longest)
     ledger.sends, ledger.bytes = fleet.meter.most_sends(), fleet.meter.bytes
     return ledger.table()
 

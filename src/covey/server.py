@@ -53,7 +53,10 @@ class Method:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        unique_names((*self.mechanisms, self.grouping, self.server_step))
+        names = unique_names((*self.mechanisms, self.grouping, self.server_step))
+        for m in self.mechanisms:
+            if m.listens and m.listens not in names:
+                raise CoveyError(f"{m.name!r} listens to {m.listens!r}, which is not here; add it or leave that out")
 
     def asks(self, step: str) -> bool:
         return any(step in m.asks for m in self.mechanisms)

@@ -10,15 +10,14 @@ from rich.table import Table
 
 def table(result: dict[str, Any], out: Path) -> str:
     text = StringIO()
-    console = Console(file=text, width=80)
+    console = Console(file=text, width=80, markup=False, emoji=False, highlight=False)  # names stand as they are
     console.print(_figures(result))
     if result.get("ledger"):
         console.print(_ledger(result["ledger"]))
         traffic = result["traffic"]
-        console.print(
-            f"up {size(traffic['up_bytes'])}, down {size(traffic['down_bytes'])}, dropped {traffic['dropped'] or 0}"
-        )
-    console.print(f"{result['seconds']:.1f} s, results in {out}")
+        lost = ", ".join(f"{many} ({why})" for why, many in traffic["dropped"].items())
+        console.print(f"up {size(traffic['up_bytes'])}, down {size(traffic['down_bytes'])}, dropped {lost or 0}")
+    console.print(f"{result['seconds']:.1f} s, results in {out}", soft_wrap=True)  # a path in one piece
     return text.getvalue().rstrip()
 
 

@@ -79,10 +79,7 @@ def _cached(config: Config, work: Path) -> Tree:
     out = work / config.digest()
     if (out / "result.json").exists():
         return dict(json.loads((out / "result.json").read_text()))
-    resume = (out / "checkpoint.safetensors").exists()
-    if not resume:
-        (out / "config.toml").unlink(missing_ok=True)
-    result = run(config, out, resume=resume)
+    result = run(config, out, resume=(out / "config.toml").exists())
     (out / "checkpoint.safetensors").unlink(missing_ok=True)  # large, and the run is done
     return result
 

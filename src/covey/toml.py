@@ -27,7 +27,7 @@ def _is_table(value: Any) -> bool:
 
 
 def _key(key: str) -> str:
-    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else json.dumps(key)
+    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else _text(key)
 
 
 def _value(value: Any) -> str:
@@ -35,6 +35,12 @@ def _value(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_value(v) for v in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + "}"
     if isinstance(value, float):
         return repr(value)  # inf and nan are TOML's own words
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
+    return _text(value) if isinstance(value, str) else str(value)
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # the one that JSON allows and TOML does not

@@ -32,6 +32,8 @@ class ARa:
             raise CoveyError("A-ra imitates private user vectors, which this model has not; use MF or NCF")
         table_ID = view.download.public.shared["items"]
         target_K = torch.tensor(sorted(set(self.targets)), device=table_ID.device)
+        if not self.targets or not 0 <= min(self.targets) <= max(self.targets) < len(table_ID):
+            raise CoveyError(f"a-ra: targets = {list(self.targets)}; name items from 0 to {len(table_ID) - 1}")
         leaves = self._leaves(view, table_ID[target_K])
         loss_C = self._loss(view, leaves)
         grads = torch.autograd.grad(loss_C.sum(), list(leaves.values()))

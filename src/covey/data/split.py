@@ -227,7 +227,7 @@ def candidates(split: Split, count: int = 99, seed: int = 0) -> dict[str, Tensor
     if (least := split.n_items - most) < 2 * count:
         raise CoveyError(
             f"a user has {least} unseen items, 2 x {count} candidates need {2 * count};"
-            f" lower the count to {least // 2} or less, or rank all items"
+            f" rank all items: evaluate.candidates = 'full' (or lower the count to {least // 2} or less)"
         )
     out = {k: torch.empty(split.n_users, count, dtype=torch.int64) for k in ("valid", "test")}
     for first in range(0, split.n_users, CHUNK_USERS):

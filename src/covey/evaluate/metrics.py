@@ -96,6 +96,8 @@ class EvaluateConfig:
             _one_of("evaluate.select", self.select, self.metrics)
         if self.every < 1:
             raise CoveyError(f"evaluate.every is {self.every}; it is a number of rounds, 1 or more")
+        if self.clients < 0:
+            raise CoveyError(f"evaluate.clients is {self.clients}; it is a number of clients, 0 for all of them")
 
     @property
     def selector(self) -> str:

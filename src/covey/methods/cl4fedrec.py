@@ -41,6 +41,7 @@ class Contrast(Mechanism):
     item_weight: float = 0.5  # lambda_2
     view_lr: float = 0.001  # the step of Eq. 8
     name: str = "contrast"
+    needs: tuple[str, ...] = ("user",)
 
     # server: synthetic users
     def init(self, view: ServerView, enrolment: Upload | None) -> Drawer:  # Eq. 4

@@ -41,6 +41,7 @@ class DataContribution(Mechanism):
     aux_batch: int = 4096  # examples
     aux_negatives: int = 4  # for each contributed item
     name: str = "contribution"
+    needs: tuple[str, ...] = ("user",)
     asks: frozenset[str] = frozenset({"enrol"})
 
     # client, line 2
@@ -199,7 +200,7 @@ def user_loss(u_CD: Tensor, users_MD: Tensor, me_C: Tensor, tau: float) -> Tenso
 
 def item_gradient(v_ID: Tensor, aux_ID: Tensor, tau: float) -> Tensor:  # Eq. 8
     """Of the mean over items; each item's term moves its own row only, so rows go in blocks."""
-    aux_ID = F.normalize(aux_ID, dim=1)
+    aux_ID = F.normalize(aux_ID.to(v_ID), dim=1)
     parts = []
     for index_B in torch.arange(len(v_ID), device=v_ID.device).split(ROWS):
         v_BD = v_ID[index_B].detach().requires_grad_()
@@ -225,7 +226,7 @@ def _as_sets(lists: Ragged, n_items: int) -> Ragged:
 
 def _find(ids_M: Tensor, ids_C: Tensor) -> Tensor:
     """Where each id stands, -1 where it does not."""
-    order_M = ids_M.to(ids_C.device).argsort()
-    sorted_M = ids_M.to(ids_C.device)[order_M]
-    at_C = torch.searchsorted(sorted_M, ids_C).clamp(max=len(ids_M) - 1)
-    return torch.where(sorted_M[at_C] == ids_C, order_M[at_C], -1)
+    order_M, ids_C = ids_M.argsort(), ids_C.to(ids_M.device)
+    at_C = torch.searchsorted(ids_M[order_M], ids_C).clamp(max=len(ids_M) - 1)
+    row_C = order_M[at_C]
+    return torch.where(ids_M[row_C] == ids_C, row_C, -1)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import Fields
+from ..core import Fields, positive
 from ..rng import Rng
 from .base import History, dot, linear, rows, uniform_fan_in
 
@@ -28,6 +28,9 @@ class GRU:
     tuned: tuple[str, ...] = ()
     uploaded: tuple[str, ...] = ()
     tables: tuple[str, ...] = ("items",)
+
+    def __post_init__(self) -> None:
+        positive("model", dim=self.dim, last=self.last)
 
     def public(self, n_items: int, rng: Rng) -> Fields:
         width = 3 * self.dim

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..core import Fields
+from ..core import Fields, positive
 from ..rng import Rng
 from .base import History, dot
 
@@ -18,6 +18,9 @@ class MF:
     kept: tuple[str, ...] = ("user",)
     uploaded: tuple[str, ...] = ()
     tables: tuple[str, ...] = ("items",)
+
+    def __post_init__(self) -> None:
+        positive("model", dim=self.dim)
 
     def public(self, n_items: int, rng: Rng) -> Fields:
         return {"items": self.scale * rng.fold("items").normal(n_items, self.dim)[0]}

@@ -6,7 +6,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from ..core import Fields
+from ..core import Fields, positive
 from ..rng import Rng
 from .base import History, linear, uniform_fan_in
 
@@ -22,6 +22,9 @@ class NCF:
     kept: tuple[str, ...] = ("user",)
     uploaded: tuple[str, ...] = ()
     tables: tuple[str, ...] = ("items",)
+
+    def __post_init__(self) -> None:
+        positive("model", dim=self.dim, hidden=min(self.hidden, default=0))
 
     @property
     def shared(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..core import Fields
+from ..core import Fields, positive
 from ..rng import Rng
 from .base import History, dot, uniform_fan_in
 
@@ -19,6 +19,9 @@ class LinearScore:
     upload_items: bool = True
     tuned: tuple[str, ...] = ("items",)
     tables: tuple[str, ...] = ("items",)
+
+    def __post_init__(self) -> None:
+        positive("model", dim=self.dim)
 
     @property
     def shared(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core import Fields
+from ..core import Fields, positive
 from ..rng import Rng
 from .base import History, dot, rows
 
@@ -22,6 +22,9 @@ class Spectral:
     tuned: tuple[str, ...] = ()
     uploaded: tuple[str, ...] = ()
     tables: tuple[str, ...] = ("items",)
+
+    def __post_init__(self) -> None:
+        positive("model", rank=self.rank)
 
     def public(self, n_items: int, rng: Rng) -> Fields:
         return {"items": rng.fold("items").normal(n_items, self.rank)[0], "degree": torch.ones(n_items)}

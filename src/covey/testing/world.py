@@ -56,6 +56,7 @@ class Losing:
     lost: Lost
     secure: bool = False
     asked: dict[tuple[int, str], set[int]] = field(default_factory=dict)
+    messages: int = 0
 
     @property
     def ids_N(self) -> Tensor:
@@ -64,6 +65,7 @@ class Losing:
     def ask(self, step: str, round: int, ids_C: Tensor, download: Download, fold: bool = False) -> Upload | Total:
         stay = (~self.lost(step, round, ids_C)).nonzero()[:, 0]
         self.asked.setdefault((round, step), set()).update(ids_C[stay].tolist())
+        self.messages += len(stay)
         return self.fleet.ask(step, round, ids_C[stay], download.take(stay), fold)
 
 
@@ -155,7 +157,7 @@ class Play:
 
     def evaluate(self) -> Drawer:
         ids_C = torch.arange(self.fleet.n_present)
-        answers = self.fleet.ask("evaluate", self.round, ids_C, Download(Sent(dict(self.server.public))))
+        answers = self.heard.ask("evaluate", self.round, ids_C, Download(Sent(dict(self.server.public))))
         if not isinstance(answers, Upload) or len(answers) != len(ids_C):
             raise AssertionError(f"{len(ids_C) - len(answers)} clients did not evaluate themselves")
         return answers.extra["evaluate"]
@@ -183,9 +185,10 @@ class Play:
             flat |= {f"{name}/items": value.items.values, f"{name}/rows": value.values} if rows else {name: value}
         return {name: value for name, value in flat.items() if bool((value != 0).any())}
 
-    def messages(self) -> int:
-        """How many answers were counted, from what the envelopes took."""
-        return (self.fleet.meter.up - sum(self.fleet.meter.bytes.values())) // SIZE_OF_HEADER
+    def unaccounted(self) -> int:
+        """Bytes that came in beside the envelopes and the fields that were counted."""
+        meter = self.fleet.meter
+        return meter.up - sum(meter.bytes.values()) - SIZE_OF_HEADER * self.heard.messages
 
 
 def _cast_server(server: Server, dtype: torch.dtype) -> Server:

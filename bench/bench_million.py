@@ -1,0 +1,109 @@
+"""One round of FedNCF with a million simulated clients on one machine: seconds and memory of a whole run.
+
+Every client has 20 of 100,000 items and takes part; 10,000 of them are evaluated. The run is the
+`covey run` command in a process of its own, so that its peak memory is its own.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from common import commit, machine, say, write
+
+GIB = 2**30
+TARGET = {"peak_gib": 4.0, "minutes": 20.0}
+
+
+def arguments(users: int, items: int, candidates: str, more: list[str]) -> list[str]:
+    settings = [
+        "data.name=synthetic",
+        f"data.users={users}",
+        f"data.items={items}",
+        "data.mean_items=20",
+        "run.cohort=0",
+        "run.unit=round",
+        "run.ceilings=[]",
+        "evaluate.clients=10000",
+        f"evaluate.candidates={candidates}",
+        "evaluate.metrics=['hit@10', 'ndcg@10']",
+        *more,
+    ]
+    return ["run", "--method", "fedncf", "--rounds", "1", *(x for s in settings for x in ("--set", s))]
+
+
+def watch(pid: int, done: threading.Event, seen: list[tuple[float, float]]) -> None:
+    """Resident memory of the run, ten times a second: (seconds since its start, GiB)."""
+    begin = time.perf_counter()
+    while not done.wait(0.1):
+        try:
+            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        except (OSError, IndexError, ValueError):
+            return
+        seen.append((round(time.perf_counter() - begin, 1), pages * os.sysconf("SC_PAGE_SIZE") / GIB))
+
+
+def measure(command: list[str], threads: int) -> dict[str, Any]:
+    """Runs covey; returns what it used and what it found."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
+        begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+        full = [sys.executable, "-m", "covey.cli", *command, "--out", str(out), "--json"]
+        process = subprocess.Popen(full, stdout=subprocess.PIPE, text=True, env=environment)
+        done, seen = threading.Event(), list[tuple[float, float]]()
+        watcher = threading.Thread(target=watch, args=(process.pid, done, seen))
+        watcher.start()
+        process.communicate()
+        done.set()
+        watcher.join()
+        if process.returncode:
+            raise SystemExit(f"covey stopped with {process.returncode}")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        result = json.loads((out / "result.json").read_text())
+        written = sum(p.stat().st_size for p in out.rglob("*") if p.is_file())
+    return {
+        "wall_seconds": round(time.perf_counter() - begin, 1),
+        "cpu_seconds": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1),
+        "peak_gib": round(after.ru_maxrss * 1024 / GIB, 3),  # of the largest process
+        "run_folder_gib": round(written / GIB, 3),
+        "memory_over_time": seen[:: max(1, len(seen) // 60)],
+        "test": {k: v for k, v in result.get("test", {}).items() if "/" not in k},
+        "traffic": result.get("traffic", {}),
+        "config": result["config"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--users", type=int, default=1_000_000, help="another number; nothing is written")
+    parser.add_argument("--items", type=int, default=100_000)
+    parser.add_argument("--candidates", choices=("full", "sampled"), default="full")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="any option of covey run")
+    asked = parser.parse_args()
+    say(f"... {asked.users:,} clients, {asked.items:,} items; this takes minutes")
+    found = measure(arguments(asked.users, asked.items, asked.candidates, asked.set), asked.threads)
+    minutes = found["wall_seconds"] / 60
+    reached = found["peak_gib"] <= TARGET["peak_gib"] and minutes <= TARGET["minutes"]
+    print(
+        f"{asked.users:,} clients, one round: {found['wall_seconds']:.0f} s ({found['cpu_seconds']:.0f} CPU seconds, "
+        f"{asked.users / found['cpu_seconds']:.0f} clients per CPU second), peak memory {found['peak_gib']:.2f} GiB, "
+        f"run folder {found['run_folder_gib']:.2f} GiB"
+    )
+    print("target: {peak_gib:.0f} GiB, {minutes:.0f} minutes".format(**TARGET), "reached" if reached else "MISSED")
+    if asked.users == parser.get_default("users"):
+        host = machine() | {"threads": asked.threads}
+        result = {"commit": commit(), "machine": host, "target": TARGET, "reached": reached, **found}
+        print(f"written to {write('bench-million', result).name}")
+
+
+if __name__ == "__main__":
+    main()
