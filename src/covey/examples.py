@@ -93,7 +93,7 @@ class Batch:
         return self.items_CR if self.index_CL is None else self.items_CR.gather(1, self.index_CL)
 
 
-FINE = (8, 16, 24, 32, 48, 64, 96, 128)
+FINE = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048)
 COARSE = (32, 64, 128, 256, 512, 1024, 2048)
 
 
@@ -104,5 +104,5 @@ def pad_lengths(n_C: Tensor, coarse: bool = False) -> Tensor:
     """
     steps = torch.tensor(COARSE if coarse else FINE, device=n_C.device)
     place = torch.searchsorted(steps, n_C.contiguous()).clamp(max=len(steps) - 1)
-    beyond = 2048 if coarse else 64
+    beyond = 2048 if coarse else 512
     return torch.where(n_C <= steps[-1], steps[place], (n_C + beyond - 1) // beyond * beyond)

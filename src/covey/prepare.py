@@ -71,7 +71,7 @@ def device_of(config: Config) -> torch.device:
         raise CoveyError(f"engine.device = {name!r} but no such CUDA device is here; use --set engine.device=cpu")
     if kind == "cuda":  # the CPU adds in a fixed order anyway, and the switch costs seconds of imports
         torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.utils.deterministic.fill_uninitialized_memory = False
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     return torch.device(name)
 
 

@@ -122,15 +122,15 @@ def _cell(row: Tree, metric: str) -> str:
 
 def render_docs(docs: Path, results: Path) -> list[Path]:
     """Puts every stored table between its marks in the docs; returns the pages that changed."""
+
+    def stored(mark: re.Match[str]) -> str:
+        file = results / f"{mark[2]}.json"
+        return f"{mark[1]}{render(json.loads(file.read_text()))}\n{mark[3]}" if file.exists() else mark[0]
+
     changed = []
     for page in sorted(docs.rglob("*.md")):
         old = page.read_text()
-        new = re.sub(
-            r"(<!-- study:([\w-]+) -->\n).*?(<!-- end -->)",
-            lambda m: f"{m[1]}{render(json.loads((results / f'{m[2]}.json').read_text()))}\n{m[3]}",
-            old,
-            flags=re.DOTALL,
-        )
+        new = re.sub(r"(<!-- study:([\w-]+) -->\n).*?(<!-- end -->)", stored, old, flags=re.DOTALL)
         if new != old:
             atomic.write_text(page, new)
             changed.append(page)

@@ -53,10 +53,11 @@ class NCF:
             raise ValueError("NCF has one vector per user, not one per position")
         half_CH = linear(u[:, None], params["user_half"], params["b0"])[:, 0]
         if v_CLD.shape[0] == params["w0"].shape[0] == len(u):
-            h = torch.baddbmm(half_CH[:, None], v_CLD, params["w0"]).relu()
+            h = torch.baddbmm(half_CH[:, None], v_CLD, params["w0"]).relu_()
         else:
-            h = (v_CLD @ params["w0"] + half_CH[:, None]).relu()
+            h = (v_CLD @ params["w0"] + half_CH[:, None]).relu_()
         last = len(self.hidden)
         for k in range(1, last):
-            h = linear(h, params[f"w{k}"], params[f"b{k}"]).relu()
-        return linear(h, params[f"w{last}"], params[f"b{last}"]).squeeze(-1)
+            h = linear(h, params[f"w{k}"], params[f"b{k}"]).relu_()
+        # One output: a product and a sum beat a batched matrix-vector product by far.
+        return (h * params[f"w{last}"].mT).sum(-1) + params[f"b{last}"]
