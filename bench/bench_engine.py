@@ -11,6 +11,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -113,8 +114,8 @@ def fedncf(dataset: str, clients: int, options: Options, *assignments: str) -> R
     others = loops(engine, NcfNet)
     notes = same_work(engine, others[TOUCHED], ids_C)
     notes["distinct rows per client"] = others[TOUCHED].rows_touched / len(ids_C)
-    sides: dict[str, Callable[[], object]] = {"covey": lambda: engine.round(ids_C)}
-    sides |= {name: (lambda loop=loop: loop.round(ids_C.tolist())) for name, loop in others.items()}
+    sides: dict[str, Callable[[], object]] = {"covey": partial(engine.round, ids_C)}
+    sides |= {name: partial(loop.round, ids_C.tolist()) for name, loop in others.items()}
     for loop in others.values():
         loop.round(ids_C[:2].tolist())
     return Row(len(ids_C), interleaved(sides, options.repeats, (FUSED,)), config.tree, config.data.name, notes)

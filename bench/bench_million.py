@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=1_000_000, help="another number; nothing is written")
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--candidates", choices=("full", "sampled"), default="full")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--threads", type=int, default=1, help="inside an operation; more than 1 seldom helps")
     parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="any option of covey run")
     asked = parser.parse_args()
     say(f"... {asked.users:,} clients, {asked.items:,} items; this takes minutes")

@@ -24,7 +24,7 @@ def work_of(lengths: list[int], whole: bool, pointwise: bool, batch: int) -> Wor
 
 
 def blocks_of(work: Work, budget: int) -> list[Block]:
-    return list(plan(work, budget, lambda n_rows: 0))
+    return list(plan(work, budget, lambda n_rows: n_rows))
 
 
 @given(LENGTHS, OPTIONS)

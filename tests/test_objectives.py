@@ -136,7 +136,7 @@ def test_next_item_softmax_is_eq_1(in_batch: bool, whole: bool, model: MF) -> No
     torch.manual_seed(0)
     v_ID, u_CD = (torch.randn(n, D, dtype=torch.float64, requires_grad=True) for n in (ITEMS, len(LISTS)))
     seen = 0
-    for block in plan(work, 10_000, lambda n_rows: 0):
+    for block in plan(work, 10_000, lambda n_rows: n_rows):
         batch = whole_batch(work, block)
         params = {"items": v_ID[batch.items_CR], "user": u_CD[block.pick]}
         loss_C = objective.loss(model, params, batch, objective.prepare(batch), rng.take(block.pick), None)
@@ -205,7 +205,7 @@ def test_a_client_has_the_same_width_whoever_stands_beside() -> None:
             examples.items.take(some), *(x[flat.values] for x in (examples.label, examples.weight, examples.slot))
         )
         work = Work.of(part, ITEMS, whole=False, pointwise=False, batch=0)
-        for block in plan(work, 10_000, lambda n_rows: 0):
+        for block in plan(work, 10_000, lambda n_rows: n_rows):
             wide = objective.prepare(whole_batch(work, block))["mask"].shape[1]
             for row in block.pick.tolist():
                 widths[pick[row]].add(wide)

@@ -88,8 +88,8 @@ class Block:
     steps: int  # per epoch
 
 
-def plan(work: Work, budget_rows: int, extra_rows: Callable[[int], int], coarse: bool = False) -> Iterator[Block]:
-    """Blocks of clients with equal padded sizes, in a fixed order."""
+def plan(work: Work, budget_rows: int, cost: Callable[[int], int], coarse: bool = False) -> Iterator[Block]:
+    """Blocks of clients with equal padded sizes, in a fixed order; `cost` of a table in rows of the budget."""
     n_C = work.examples.items.lengths
     if work.batch:
         # Negatives that do not exist weigh nothing and come last: they make no step, in which Adam would move on.
@@ -110,7 +110,7 @@ def plan(work: Work, budget_rows: int, extra_rows: Callable[[int], int], coarse:
     start = 0
     for (n_rows, length, steps), count in zip(kinds.tolist(), counts, strict=True):
         unit = max(2, REGISTERS // gcd(REGISTERS, work.batch or length))
-        many = budget_rows // max(n_rows + extra_rows(n_rows), length // max(steps, 1), 1)
+        many = budget_rows // max(cost(n_rows), work.batch or length, 1)
         many = max(many // unit, 1) * unit
         for at in range(start, start + count, many):
             pick = order[at : min(at + many, start + count)]

@@ -168,7 +168,7 @@ def _check(model: Model, objective: Objective, solver: Local) -> None:
         raise CoveyError("this objective trains on whole lists: set solver.batch = 0")
     if isinstance(objective, NoObjective):
         raise CoveyError("NoObjective trains nothing: leave out [solver], or use covey.objectives:Bce")
-    if not model.kept and not objective.sequential:
+    if model.sequential and not objective.sequential:
         raise CoveyError(
             f"{type(model).__name__} has no private user vector but reads the client's list, which {name} does not"
             " show it; use covey.objectives:NextItemSoftmax, or a model such as covey.models.mf:MF"

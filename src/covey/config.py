@@ -58,6 +58,8 @@ class RunConfig:
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.checkpoint < 1 or self.cohort < 0 or not 0 <= self.late < 1:
             raise CoveyError("run: rounds and checkpoint are at least 1, cohort at least 0, late from 0 to below 1")
+        if abs(self.seed) >= 2**62:
+            raise CoveyError(f"run.seed = {self.seed}; it has to fit into 62 bits")
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,8 @@ class Config:
         made = []
         for section in sections:
             own = self.attack()[1] if name == "attack" else _section(section, name)
+            if "use" not in own:
+                raise CoveyError(f'[{name}] names no class; write use = "module:Class"')
             made.append(part_of(own, CREW if name == "attack" else ()))
             if not hasattr(made[-1], PARTS[name]):
                 raise CoveyError(f'[{name}] use = {section["use"]!r} is no {name}; write use = "module:Class" of one')
@@ -164,7 +168,8 @@ def read(kind: str, name: str) -> Tree:
         return parse(Path(name))
     files = shipped(kind)
     if name not in files:
-        raise CoveyError(f"there is no {kind.removesuffix('s')} {name!r}{_hint(name, files)}")
+        one = "study" if kind == "studies" else kind.removesuffix("s")
+        raise CoveyError(f"there is no {one} {name!r}{_hint(name, files)}")
     return parse(files[name])
 
 
@@ -226,9 +231,12 @@ def part_of(section: Tree, near: Iterable[str] = ()) -> Any:
 def fill(cls: type[T], options: Mapping[str, Any], where: str, near: Iterable[str] = ()) -> T:
     """A dataclass from plain data, strictly: names and types must fit."""
     hints = get_type_hints(cls)
-    names = [f.name for f in dataclasses.fields(cls) if f.init]  # type: ignore[arg-type]
+    names = {f.name: f.default is f.default_factory for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
     for key in options:
         _known(key, names, where, near)
+    for key, needed in names.items():  # both are MISSING
+        if needed and key not in options:
+            raise CoveyError(f"{where} needs {key!r}; give it")
     return cls(**{k: _fit(v, hints[k], f"{where}.{k}") for k, v in options.items()})
 
 

@@ -18,11 +18,12 @@ class CoveyError(Exception):
     """Something a user can mend: shown as one line, exit code 2."""
 
 
-def positive(section: str, **options: int) -> None:
-    """Says which option of a section is below 1, where one is."""
+def positive(section: str, **options: float) -> None:
+    """Says which option of a section is not over 0, where one is not."""
     for name, value in options.items():
-        if value < 1:
-            raise CoveyError(f"{section}: {name} = {value}; at least 1 is needed")
+        if not value > 0:
+            least = "at least 1 is needed" if isinstance(value, int) else "it must be over 0"
+            raise CoveyError(f"{section}: {name} = {value}; {least}")
 
 
 @dataclass(frozen=True)

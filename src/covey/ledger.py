@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from .core import CoveyError
+
 INFINITE = float("inf")
 
 
@@ -20,6 +22,10 @@ class Disclosure:
     what: str  # in words, for a person
     epsilon: float = INFINITE
     unit: Literal["message", "item"] = "message"
+
+    def __post_init__(self) -> None:
+        if not self.epsilon > 0:
+            raise CoveyError(f"{self.name}: epsilon = {self.epsilon}; a privacy budget is over 0, infinite for none")
 
 
 @dataclass

@@ -80,7 +80,7 @@ class Lesson:
         else:
             params, now = join(self.base, leaves, self.packing), self._examples(step)
         assert now is not None
-        rng = self.view.rng.fold(step)
+        rng = self.view.rng.fold(step) if self.view.model.stochastic else self.view.rng
         loss_C = self.view.objective.loss(self.view.model, params, now, self.ready, rng, None)
         for m, v in self.active:
             more = m.loss(replace(v, params=params, batch=now, rng=v.rng.fold(step)))

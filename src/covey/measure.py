@@ -6,10 +6,14 @@ import torch
 from torch import Tensor
 
 from .core import Drawer, Fields, Ragged, Rows
-from .evaluate.metrics import EvaluateConfig, evaluate_scores, with_held
-from .evaluate.ranking import merged
-from .models.base import History, Model, rows
+from .evaluate.metrics import EvaluateConfig, with_held
+from .evaluate.metrics import measure as figures_of
+from .evaluate.ranking import Top, distinct, keep_heap, merged, nothing, ranks_of, ranks_sampled, span, top_of
+from .models.base import NO_HISTORY, History, Model, rows
 from .rng import Rng
+
+CPU_SCORES = 3 << 18  # at a time: 3 MB, so that ranking finds them in the cache
+CUDA_SCORES = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,15 @@ class Ranker:
         tuned = kept.get("tuned/items")
         return cls(model, params, tuned if isinstance(tuned, Rows) else None, rng)
 
+    def span(self, start: int, stop: int) -> "Ranker":
+        """Some of the clients, side by side."""
+        mine = {k: v if len(v) == 1 else v[start:stop] for k, v in self.params.items()}
+        tuned = None if self.tuned is None else self.tuned.take(torch.arange(start, stop, device=self.rng.key_C.device))
+        return Ranker(self.model, mine, tuned, Rng(self.rng.key_C[start:stop], self.rng.home_C[start:stop]))
+
     def user(self, history: Ragged) -> Tensor:
-        return self.model.user(self.params, History.of(history), self.rng, False)
+        listed = History.of(history) if self.model.sequential else NO_HISTORY
+        return self.model.user(self.params, listed, self.rng, False)
 
     def all_items(self, u_CD: Tensor) -> Tensor:
         """[C, I]"""
@@ -75,20 +86,57 @@ def _overlay(v_CLD: Tensor, items_CL: Tensor, tuned: Rows) -> Tensor:
     return torch.where((keys[at] == want)[..., None], v_CLD + tuned.values[at], v_CLD)
 
 
+@dataclass(frozen=True)
+class Exam:
+    """One part of what is held out: the vectors it is ranked with, the items to find, those not to show."""
+
+    part: str
+    u_CD: Tensor
+    held: Ragged  # distinct
+    known: Ragged
+
+
 @torch.no_grad()
 def measure(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig) -> Fields:
     """Metrics per client, keys such as "test/ndcg@20", [C] each; NaN where nothing is held out."""
-    out: Fields = {}
-    known = train
+    exams, known = [], train
     for part, relevant in (("valid", held.valid), ("test", held.test)):
-        if part not in held.parts:
-            continue
-        u_CD = ranker.user(known)
-        if config.candidates == "sampled":
-            items_CL = with_held(relevant, held.candidates[part])
-            scores = evaluate_scores(ranker.some_items(u_CD, items_CL), relevant, known, config)
-        else:
-            scores = evaluate_scores(ranker.all_items(u_CD), relevant, known, config)
-        out |= {f"{part}/{k}": v for k, v in scores.items()}
-        known = merged(train, held.valid) if len(held.valid.values) else train
+        if part in held.parts:
+            exams.append(Exam(part, ranker.user(known), distinct(relevant), known))
+            known = merged(train, held.valid)
+    rank = _sampled if config.candidates == "sampled" else _full
+    out: Fields = {}
+    for exam, ranks in zip(exams, rank(ranker, exams, held, config), strict=True):
+        figures = figures_of(ranks, exam.held.lengths, config)
+        out |= {f"{exam.part}/{k}": v for k, v in figures.items()}
     return out
+
+
+def _sampled(ranker: Ranker, exams: list[Exam], held: HeldOut, config: EvaluateConfig) -> list[Ragged]:
+    """Ranks of the held-out items among their candidates."""
+    ranks = []
+    for exam in exams:
+        items_CL = with_held(exam.held, held.candidates[exam.part])
+        rank_C = ranks_sampled(ranker.some_items(exam.u_CD, items_CL))
+        ranks.append(exam.held.like(rank_C[exam.held.lengths > 0]))
+    return ranks
+
+
+def _full(ranker: Ranker, exams: list[Exam], held: HeldOut, config: EvaluateConfig) -> list[Ragged]:
+    """Ranks of the held-out items in the catalogue, a few clients at a time so that scores stay in the cache."""
+    keep_heap()
+    many, n_items = len(held.test), ranker.params["items"].shape[1]
+    cache = (CPU_SCORES if ranker.params["items"].device.type == "cpu" else CUDA_SCORES) // n_items
+    tops: list[list[Top]] = [[] for _ in exams]
+    for start in range(0, many, max(cache, 1)):
+        stop = min(start + max(cache, 1), many)
+        here, score_CI = ranker.span(start, stop), torch.zeros(0)
+        for e, exam in enumerate(exams):
+            if e == 0 or exam.u_CD is not exams[e - 1].u_CD:  # else the same scores serve again
+                score_CI = here.all_items(exam.u_CD[start:stop])
+            hidden = (
+                span(exam.known, start, stop) if config.seen == "filtered" else nothing(stop - start, score_CI.device)
+            )
+            spoil = e + 1 == len(exams) or exams[e + 1].u_CD is not exam.u_CD
+            tops[e].append(top_of(score_CI, span(exam.held, start, stop), hidden, config.cutoffs[-1], spoil))
+    return [ranks_of(Top.cat(found), exam.held) for found, exam in zip(tops, exams, strict=True)]

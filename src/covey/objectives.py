@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .core import CoveyError, Fields, Ragged, positive
 from .examples import Batch, Examples
+from .models.base import NO_HISTORY as NO_HISTORY
 from .models.base import History, Model, rows
 from .rng import Rng
 from .sampling import distinct_ranks, negatives
@@ -32,9 +33,6 @@ class Objective(Protocol):
 
     def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
         """[C]; `u` replaces the model's own user vectors where a mechanism asks for it."""
-
-
-NO_HISTORY = History(torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 1, dtype=torch.bool))
 
 
 def positives_and_negatives(items: Ragged, avoid: Ragged, n_items: int, count: int, rng: Rng) -> Examples:

@@ -1,7 +1,9 @@
 """From a configuration to everything a run needs: data on the device, the method, the fleet."""
 
+import os
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -32,8 +34,15 @@ class Prepared:
     catalogue: Catalogue
 
 
+def _stamp(name: str) -> tuple[tuple[str, int], ...]:
+    """The files of a dataset and when they changed: a changed one is read again."""
+    folder = Path(os.environ.get("COVEY_DATA", ""), name)
+    files = [Path(name)] if name.endswith(".npz") else sorted(folder.glob("*.csv*"))
+    return tuple((str(p), p.stat().st_mtime_ns) for p in files if p.exists())
+
+
 @lru_cache(maxsize=2)  # several methods and seeds on one dataset
-def _rows(config: DataConfig, split_config: SplitConfig) -> tuple[Dataset, Split]:
+def _rows(config: DataConfig, split_config: SplitConfig, stamp: tuple[tuple[str, int], ...]) -> tuple[Dataset, Split]:
     options = Synthetic(
         users=config.users, items=config.items, mean_items=config.mean_items, groups=config.groups, seed=config.seed
     )
@@ -43,7 +52,7 @@ def _rows(config: DataConfig, split_config: SplitConfig) -> tuple[Dataset, Split
 
 
 def prepare(config: Config) -> Prepared:
-    dataset, split = _rows(config.data, config.split)
+    dataset, split = _rows(config.data, config.split, _stamp(config.data.name))
     if not len(split.test.values):
         raise CoveyError("nothing is held out for the test: users need at least 3 interactions; choose another split")
     sampled = config.evaluate.candidates == "sampled"

@@ -53,7 +53,7 @@ def _ledger(rows: list[dict[str, Any]]) -> Table:
 
 def size(n: float) -> str:
     for unit in ("B", "kB", "MB", "GB"):
-        if n < 1000:
+        if n < 999.5:  # what rounds to 1,000 has the next unit
             return f"{n:.3g} {unit}"
         n /= 1000
     return f"{n:.3g} TB"

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -21,9 +22,31 @@ from pathlib import Path
 import torch
 
 from . import atomic
-from .config import Config, Tree, assign, merge, read
-from .core import CoveyError
+from .config import Config, Tree, assign, fill, merge, read
+from .core import CoveyError, positive
 from .run import run
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a line of the table may say."""
+
+    label: str
+    method: str
+    preset: str = ""
+    seeds: int = 0
+    set: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study may say beside its rows, for all of them."""
+
+    title: str
+    metrics: tuple[str, ...]
+    preset: str = ""
+    seeds: int = 1
+    set: tuple[str, ...] = ()
 
 
 def machine() -> str:
@@ -54,9 +77,12 @@ def tree_of(row: Tree, shared: Tree, seed: int) -> Tree:
 
 def study(name: str, work: Path, more: Sequence[str] = (), jobs: int = 1) -> Tree:
     """Runs what has not been run yet, several at a time, and returns the table."""
-    plan = read("studies", name)
+    plan = _checked(read("studies", name), name)
     seeds = lambda row: range(row.get("seeds", plan.get("seeds", 1)))
     wanted = [(row, Config.of(assign(tree_of(row, plan, seed), more))) for row in plan["row"] for seed in seeds(row)]
+    for row, config in wanted:
+        if lacks := set(plan["metrics"]) - set(config.evaluate.metrics):
+            raise CoveyError(f"row {row['label']!r} does not measure {min(lacks)}; name it in evaluate.metrics")
     results = {}
     with ProcessPoolExecutor(jobs, get_context("spawn"), partial(torch.set_num_threads, 1)) as pool:
         running = {pool.submit(_cached, config, work): (row, config) for row, config in wanted}
@@ -72,6 +98,18 @@ def study(name: str, work: Path, more: Sequence[str] = (), jobs: int = 1) -> Tre
     command = f"python -m covey.studies {name}"
     about = {"study": name, "title": plan["title"], "metrics": plan["metrics"], "command": command}
     return {**about, "commit": commit(), "machine": machine(), "rows": rows}
+
+
+def _checked(plan: Tree, name: str) -> Tree:
+    """The same, if it says all it must and nothing unknown."""
+    rows = plan.get("row", [])
+    fill(Plan, {k: v for k, v in plan.items() if k != "row"}, f"study {name}")
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise CoveyError(f"study {name} has no rows; write [[row]] with a label and a method for each")
+    for number, row in enumerate(rows, 1):
+        fill(Row, row, f"row {number}")
+        positive(f"row {number}", seeds=row.get("seeds", plan.get("seeds", 1)))
+    return plan
 
 
 def _cached(config: Config, work: Path) -> Tree:
@@ -150,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in options.names:
             table = study(name, options.work, options.set, options.jobs)
             options.results.mkdir(parents=True, exist_ok=True)
-            atomic.write_text(options.results / f"{name}.json", json.dumps(table, indent=1) + "\n")
+            atomic.write_text(options.results / f"{Path(name).stem}.json", json.dumps(table, indent=1) + "\n")
             print(render(table))
         if options.docs.exists():
             render_docs(options.docs, options.results)

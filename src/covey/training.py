@@ -41,8 +41,14 @@ class Trainer:
         )
 
     def blocks(self, work: Work) -> list[Block]:
-        extra = lambda n_rows: sum(m.floats(n_rows) for m in self.mechanisms) // 256  # a row costs about 256 numbers
-        return list(plan(work, self.engine.rows_per_block(), extra, coarse=self.engine.device != "cpu"))
+        """A row costs about 256 numbers; where steps touch only their own rows, the table itself costs little."""
+        seldom = self._windowed(work) and self.solver.optimizer == "sgd"
+        more = lambda n_rows: sum(m.floats(n_rows) for m in self.mechanisms) // 256
+        cost = lambda n_rows: (n_rows // 4 if seldom else n_rows) + more(n_rows)
+        return list(plan(work, self.engine.rows_per_block(), cost, coarse=self.engine.device != "cpu"))
+
+    def _windowed(self, work: Work) -> bool:
+        return bool(work.batch) and not any(m.overrides("loss") for m in self.mechanisms)
 
     def train(self, view: ClientView, kept: Drawer, extra: dict[str, Sent]) -> tuple[Work, Trained]:
         work, out = self.work(view, extra), Trained()
@@ -64,8 +70,8 @@ class Trainer:
         out: Trained,
     ) -> None:
         batch, pick = whole_batch(work, block), block.pick
-        view = replace(view, data=view.data.take(pick), rng=view.rng.take(pick))
-        windowed = bool(work.batch) and not any(m.overrides("loss") for m in self.mechanisms)
+        view = replace(view, data=view.data.take(pick) if self.mechanisms else view.data, rng=view.rng.take(pick))
+        windowed = self._windowed(work)
         base, leaves = start(view, kept, batch, pick, windowed, packing)
         own = {k: s.take(pick) for k, s in extra.items()}
         lesson = Lesson.of(view, batch, block, self.solver, self.mechanisms, own, base, leaves, packing)
@@ -78,16 +84,16 @@ class Trainer:
             view.model.tables,
             lesson.window if windowed else None,
         )
-        self._collect(view, work, block, batch.real_CR, leaves, state, out)
+        self._collect(view, work, block, leaves, state, out)
 
-    def _collect(
-        self, view: ClientView, work: Work, block: Block, real_CR: Tensor, leaves: Fields, state: Fields, out: Trained
-    ) -> None:
+    def _collect(self, view: ClientView, work: Work, block: Block, leaves: Fields, state: Fields, out: Trained) -> None:
         pick, count = block.pick[: block.real], len(work.examples.items)
+        ids, flat = work.rows_of(pick)
+        real = ids.owner * block.n_rows + ids.place  # rows that are no padding
         for name, leaf in leaves.items():
             leaf = leaf[: block.real].detach()
             if name in view.model.tables and name in view.model.shared:
-                _fill(out.moved, name, work.rows_of(pick)[1], leaf[real_CR[: block.real]], work.n_rows)
+                _fill(out.moved, name, flat, leaf.flatten(0, 1).index_select(0, real), work.n_rows)
             else:
                 _fill(out.moved, name, pick, leaf, count)
         for name, value in state.items():
@@ -130,4 +136,4 @@ def upload_rows(work: Work, values: Tensor) -> Rows:
 def _fill(into: Fields, name: str, at: Tensor, values: Tensor, height: int) -> None:
     if name not in into:
         into[name] = values.new_empty(height, *values.shape[1:])
-    into[name][at] = values
+    into[name].index_copy_(0, at, values)

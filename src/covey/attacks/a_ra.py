@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import CoveyError, Drawer, Fields, Ragged, Rows, Upload
+from ..core import CoveyError, Drawer, Fields, Ragged, Rows, Upload, positive
 from .base import AttackView
 
 
@@ -24,6 +24,9 @@ class ARa:
     rate: float = 0.001  # of the step; in the paper that of everybody
     name: str = "a-ra"
     knowledge: str = ""
+
+    def __post_init__(self) -> None:
+        positive(self.name, users=self.users)
 
     def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
         if view.step != "train":

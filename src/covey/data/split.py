@@ -45,6 +45,8 @@ class SplitConfig:
         _one_of("rows", self.rows, get_args(RowsKept))
         if not 0 < self.test < 1 or not 0 <= self.valid < 1:
             raise CoveyError(f"split.test = {self.test}, split.valid = {self.valid}: shares, test > 0 and both < 1")
+        if abs(self.seed) >= 2**62:
+            raise CoveyError(f"split.seed = {self.seed}; it has to fit into 62 bits")
         if self.kind == "temporal" and self.order != "time":
             raise CoveyError(f"split.order = '{self.order}': a temporal split is by time; use order = 'time'")
 

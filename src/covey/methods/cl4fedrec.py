@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..aggregate.step import Adam
-from ..core import Catalogue, CoveyError, Drawer, Fields, Ragged, Sent, Upload
+from ..core import Catalogue, CoveyError, Drawer, Fields, Ragged, Sent, Upload, positive
 from ..examples import Batch
 from ..mechanism import ClientView, Mechanism, ServerView
 from ..models.base import rows
@@ -43,8 +43,13 @@ class Contrast(Mechanism):
     name: str = "contrast"
     needs: tuple[str, ...] = ("user",)
 
+    def __post_init__(self) -> None:
+        positive(self.name, users=self.users, history=self.history, tau=self.tau)
+
     # server: synthetic users
     def init(self, view: ServerView, enrolment: Upload | None) -> Drawer:  # Eq. 4
+        if not view.objective.pointwise:
+            raise CoveyError(f"{self.name} learns from one item at a time: use covey.objectives:Bce")
         items_SN = _draw(popularity(view.catalogue), self.users, self.history, view.dice.fold("histories"))
         born = view.model.private(view.dice.fold("birth").streams(self.users), view.dice.fold("start"))
         s_SD = born["user"].to(view.public["items"])
@@ -120,6 +125,9 @@ class PopularityRegulariser(Mechanism):
     lr: float = 0.001
     tau: float = 0.2
     name: str = "popularity"
+
+    def __post_init__(self) -> None:
+        positive(self.name, hot=self.hot, sample=self.sample, tau=self.tau)
 
     def polish(self, view: ServerView, model: Fields) -> tuple[Drawer, Fields]:
         if not view.round.closes_epoch or "items" not in model:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-from ..core import CoveyError, Drawer, Fields, Sent, Total, Upload
+from ..core import CoveyError, Drawer, Fields, Sent, Total, Upload, positive
 from ..mechanism import ClientView, Group, Grouping, Mechanism, Sees, ServerView
 from ..rng import Rng
 
@@ -32,6 +32,9 @@ class CoClusters(Grouping):
     categories: int = 30  # K
     name: str = "co-clusters"
     sees: Sees = "each"
+
+    def __post_init__(self) -> None:
+        positive(self.name, categories=self.categories)
 
     def send(self, view: ServerView) -> Sent:
         return Sent(dict(view.memory))  # the item membership M; none before the first aggregation
@@ -89,6 +92,9 @@ class ItemContrast(Mechanism):
     name: str = "item contrast"
     listens: str = "co-clusters"
     whole_table: bool = True
+
+    def __post_init__(self) -> None:
+        positive(self.name, tau=self.tau, tau0=self.tau0)
 
     def prepare(self, view: ClientView) -> Fields:
         category_I = view.sent.shared.get("category")

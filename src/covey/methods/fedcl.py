@@ -14,7 +14,7 @@ import torch
 from scipy.cluster.hierarchy import fcluster, linkage
 from torch import Tensor
 
-from ..core import Drawer, Fields, Ragged, Sent, Total, Upload, offsets_of
+from ..core import CoveyError, Drawer, Fields, Ragged, Sent, Total, Upload, offsets_of, positive
 from ..examples import Examples
 from ..ledger import Disclosure
 from ..mechanism import ClientView, Mechanism, ServerView, no_clients
@@ -30,6 +30,11 @@ class HardNegatives(Mechanism):
     count: int = 20  # T
     name: str = "fedcl"
     asks: frozenset[str] = frozenset({"report"})
+
+    def __post_init__(self) -> None:
+        positive(self.name, clip=self.clip, epsilon=self.epsilon, clusters=self.clusters)
+        if not 0 <= self.difficulty <= 1 or self.count < 0:
+            raise CoveyError(f"{self.name}: difficulty is a share of the items, 0 to 1, and count at least 0")
 
     def report(self, view: ClientView) -> Drawer:
         u_CD = clipped(view.user(), self.clip)

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import Drawer, Fields, Ragged, Sent, Upload, offsets_of
+from ..core import CoveyError, Drawer, Fields, Ragged, Sent, Upload, offsets_of, positive
 from ..examples import Examples
 from ..ledger import Disclosure
 from ..mechanism import ClientView, Mechanism, ServerView
@@ -43,6 +43,12 @@ class DataContribution(Mechanism):
     name: str = "contribution"
     needs: tuple[str, ...] = ("user",)
     asks: frozenset[str] = frozenset({"enrol"})
+
+    def __post_init__(self) -> None:
+        positive(self.name, epsilon=self.epsilon, tau=self.tau, aux_epochs=self.aux_epochs)
+        positive(self.name, aux_batch=self.aux_batch, aux_negatives=self.aux_negatives)
+        if self.count < 0:
+            raise CoveyError(f"{self.name}: count = {self.count}; at least 0 is needed")
 
     # client, line 2
     def enrol(self, view: ClientView) -> Drawer:

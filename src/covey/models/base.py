@@ -35,6 +35,9 @@ class History:
         return cls(items.padded(width), items.mask(width))
 
 
+NO_HISTORY = History(torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 1, dtype=torch.bool))
+
+
 class Model(Protocol):
     """Names of the parameters by class, and the functions that use them.
 
@@ -53,6 +56,13 @@ class Model(Protocol):
     def uploaded(self) -> tuple[str, ...]: ...
     @property
     def tables(self) -> tuple[str, ...]: ...
+    @property
+    def sequential(self) -> bool:
+        """Whether the user vector is computed from the client's list."""
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether training draws at random, as dropout does; then each step has its own stream."""
 
     def public(self, n_items: int, rng: Rng) -> Fields:
         """What the server starts from; `rng` is one stream."""

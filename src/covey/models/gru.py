@@ -6,6 +6,7 @@ backpropagation through time, not the session-parallel original. H = 3 gates tim
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +29,8 @@ class GRU:
     tuned: tuple[str, ...] = ()
     uploaded: tuple[str, ...] = ()
     tables: tuple[str, ...] = ("items",)
+    sequential: ClassVar[bool] = True
+    stochastic: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("model", dim=self.dim, last=self.last)

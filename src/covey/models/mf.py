@@ -1,6 +1,7 @@
 """Matrix factorisation: the logit is an inner product of a private user and a shared item vector."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -18,6 +19,8 @@ class MF:
     kept: tuple[str, ...] = ("user",)
     uploaded: tuple[str, ...] = ()
     tables: tuple[str, ...] = ("items",)
+    sequential: ClassVar[bool] = False
+    stochastic: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("model", dim=self.dim)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,6 +23,8 @@ class NCF:
     kept: tuple[str, ...] = ("user",)
     uploaded: tuple[str, ...] = ()
     tables: tuple[str, ...] = ("items",)
+    sequential: ClassVar[bool] = False
+    stochastic: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("model", dim=self.dim, hidden=min(self.hidden, default=0))

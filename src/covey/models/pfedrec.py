@@ -1,6 +1,7 @@
 """PFedRec's model: a personal linear score function over item vectors; it plays the user vector."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -19,6 +20,8 @@ class LinearScore:
     upload_items: bool = True
     tuned: tuple[str, ...] = ("items",)
     tables: tuple[str, ...] = ("items",)
+    sequential: ClassVar[bool] = False
+    stochastic: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("model", dim=self.dim)

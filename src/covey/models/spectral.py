@@ -5,6 +5,7 @@ Shen et al., 2021). `items` is the basis times the square root of the item degre
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,6 +23,8 @@ class Spectral:
     tuned: tuple[str, ...] = ()
     uploaded: tuple[str, ...] = ()
     tables: tuple[str, ...] = ("items",)
+    sequential: ClassVar[bool] = True
+    stochastic: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("model", rank=self.rank)

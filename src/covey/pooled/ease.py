@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.core import Ragged
+from covey.core import Ragged, positive
 from covey.evaluate import distinct
 
 GRAM_CHUNK = 1 << 24  # entries of X at a time
@@ -44,6 +44,9 @@ class Ease:
     """The one option is how strongly weights are shrunk."""
 
     weight: float = 300.0  # lambda
+
+    def __post_init__(self) -> None:
+        positive("pooled", weight=self.weight)
 
     def fit(self, train: Ragged, n_items: int) -> FittedEase:
         """B = I - P diag(1 / diag(P)) with P = (X'X + lambda I)^-1, inverted in double precision."""

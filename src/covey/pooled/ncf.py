@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.core import Ragged
+from covey.core import Ragged, positive
 from covey.rng import Rng
 
 from .common import Fitted, OnEpoch, table, train_pairs
@@ -76,6 +76,9 @@ class PooledNCF:
     batch: int = 1024
     negatives: int = 4  # per positive, drawn again every epoch
     decay: float = 0.0  # L2 term in Adam's gradient
+
+    def __post_init__(self) -> None:
+        positive("pooled", dim=self.dim, lr=self.lr, epochs=self.epochs, batch=self.batch, negatives=self.negatives)
 
     def fit(
         self,

@@ -1,0 +1,164 @@
+"""Rules for the pages: what they name exists, what they print works, and every method has a page."""
+
+import ast
+import dataclasses
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey import cli
+from covey.config import shipped
+from covey.mechanism import Combine, Grouping, Mechanism
+from covey.models.base import Model
+from covey.objectives import Objective
+from covey.studies import render_docs
+
+ROOT = Path(__file__).parents[2]
+PAGES = {p.relative_to(ROOT).as_posix(): p.read_text(encoding="utf-8") for p in (ROOT / "docs").rglob("*.md")}
+PAGES |= {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")}
+METHODS = {name: text for name, text in PAGES.items() if name.startswith("docs/methods/")}
+
+# Fields that a part fixes, or that say what it is; nobody sets them in a config.
+FIXED = {*vars(Model), *vars(Objective), *Mechanism.__annotations__, *Grouping.__annotations__}
+FIXED |= {*Combine.__annotations__, "knowledge"}
+READERS = "covey.methods.fedprox:Proximal"  # where the reader's own method would stand
+
+
+def every(pattern: str, pages: dict[str, str] = PAGES) -> list[tuple[str, re.Match[str]]]:
+    return [(name, m) for name, text in pages.items() for m in re.finditer(pattern, text, re.MULTILINE)]
+
+
+def prose(text: str) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+@cache
+def names_in(path: Path) -> set[str]:
+    """Functions and classes of a module, and those inside its classes as Class.name."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+    return found
+
+
+def part(use: str) -> Any:
+    module, _, name = use.partition(":")
+    return getattr(import_module(module), name)
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Arguments of every covey command in the pages' blocks."""
+    for name, block in every(r"^```sh\n((?:.*\n)*?)```$"):
+        for line in block[1].replace("\\\n", " ").splitlines():
+            words = shlex.split(line)
+            if ".venv/bin/covey" in words:
+                yield name, words[words.index(".venv/bin/covey") + 1 :]
+
+
+COMMANDS = sorted({(name, tuple(words)) for name, words in commands()})
+OPTIONS = every(r"^Options of `(covey[\w.]*:\w+)`.*\n\n\|.*\n\|[-|]+\n((?:\|.*\n)+)")
+
+
+def test_there_is_something_to_check() -> None:
+    assert len(METHODS) >= 15
+    assert len(COMMANDS) >= 20
+    assert len(OPTIONS) >= 15
+
+
+@pytest.mark.parametrize("method", shipped("methods"))
+def test_every_method_has_a_page(method: str) -> None:
+    assert any(f"src/covey/configs/methods/{method}.toml" in text for text in METHODS.values())
+    assert re.search(rf"\[[^\]]*`{method}`[^\]]*\]\(docs/methods/", PAGES["README.md"])
+
+
+@pytest.mark.parametrize("heading", ["Equation map", "Options"])
+def test_every_method_page_has_its_parts(heading: str) -> None:
+    assert not [name for name, text in METHODS.items() if f"\n## {heading}\n" not in text]
+
+
+def test_links_lead_somewhere() -> None:
+    links = [(name, target) for name, text in PAGES.items() for target in re.findall(r"\]\(([^)\s]+)\)", prose(text))]
+    near = [(name, target) for name, target in links if "://" not in target]
+    assert near
+    assert not [link for link in near if not ((ROOT / link[0]).parent / link[1]).exists()]
+
+
+def test_files_and_functions_exist() -> None:
+    missing = []
+    for name, m in every(r"`((?:src|bench|tests|docs|results)/[\w/.-]+?)(?::([\w.]+))?`"):
+        path = ROOT / m[1]
+        stored = m[1].startswith("results/")  # made by a study when it is run
+        if not stored and (not path.exists() or (m[2] and m[2] not in names_in(path))):
+            missing.append(f"{name}: {m[0]}")
+    assert not missing
+
+
+def test_parts_exist() -> None:
+    for name, m in every(r"\b(covey\.[\w.]+:\w+)"):
+        assert m[1] == READERS or part(m[1]) is not None, name
+
+
+@pytest.mark.parametrize(("page", "table"), OPTIONS, ids=lambda x: x[1] if isinstance(x, re.Match) else "")
+def test_options_are_all_there_with_their_defaults(page: str, table: re.Match[str]) -> None:
+    fields = {f.name: f for f in dataclasses.fields(part(table[1]))}
+    rows = {m[1]: m[2] for m in re.finditer(r"^\| `(\w+)` \| (.*?) \|", table[2], re.MULTILINE)}
+    assert set(rows) == set(fields) - FIXED, page
+    for option, cell in rows.items():
+        f = fields[option]
+        default = f.default if f.default is not dataclasses.MISSING else f.default_factory()  # type: ignore[misc]
+        default = list(default) if isinstance(default, tuple) else default
+        assert tomllib.loads(f"x = {cell}")["x"] == default, f"{page}: {option}"
+
+
+@pytest.mark.parametrize(("page", "arguments"), COMMANDS, ids=lambda x: x if isinstance(x, str) else " ".join(x)[:60])
+def test_commands_are_understood(
+    page: str, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Up to the point where the run would begin."""
+    begun: list[Path] = []
+    monkeypatch.setattr(cli, "_go", lambda config, out, options, resume: begun.append(out) or 0)
+    monkeypatch.chdir(tmp_path)
+    if arguments[0] == "run" and not arguments[1].endswith(".toml"):
+        assert cli.main(arguments) == 0 and begun
+    else:
+        cli._parser().parse_args(arguments)  # of a file or a folder that is the reader's
+
+
+def test_the_example_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```$", PAGES["README.md"], re.DOTALL | re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "README.md", "exec"), {})
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["floor", "FedMF"]
+
+
+def test_tables_are_those_that_are_stored(tmp_path: Path) -> None:
+    """A page is rendered from results/, and a mark without a stored table stays as it is."""
+    for name, text in PAGES.items():
+        if "<!-- study:" in text and name.startswith("docs/"):
+            (tmp_path / Path(name).name).write_text(text, encoding="utf-8")
+    assert list(tmp_path.iterdir())
+    assert render_docs(tmp_path, ROOT / "results") == []
+    assert render_docs(tmp_path, tmp_path / "nothing stored") == []
+
+
+def test_a_stored_table_is_put_between_its_marks(tmp_path: Path) -> None:
+    row = {"label": "a", "mean": {"hit@10": 0.5}, "spread": {"hit@10": 0.1}, "seeds": 2, "rounds": [1, 3]}
+    table = {"title": "T", "metrics": ["hit@10"], "command": "c", "commit": "x", "machine": "m", "rows": [row]}
+    (tmp_path / "one.json").write_text(json.dumps(table))
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- study:one -->\nold\n<!-- end -->\nb\n<!-- study:two -->\n<!-- end -->\n")
+    assert render_docs(tmp_path, tmp_path) == [page]
+    assert "| a | 0.5000 ± 0.1000 | 2 | 1 to 3 |" in page.read_text()
+    assert page.read_text().endswith("<!-- study:two -->\n<!-- end -->\n") and "old" not in page.read_text()

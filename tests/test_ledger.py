@@ -1,0 +1,104 @@
+"""What a person is owed: the total over items and messages, worked out by hand."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey.config import Config, assign, read
+from covey.ledger import INFINITE, Disclosure, Ledger
+from covey.prepare import prepare
+from covey.run import run
+
+LIST = Disclosure("enrol", "contribution/list", "a perturbed list", 5.0, "item")
+VECTOR = Disclosure("report", "fedcl/user", "a noisy vector", 4.0)
+UPDATE = Disclosure("train", "update/items", "an update in clear")
+ROWS = Disclosure("train", "own/rows", "rows in clear", INFINITE, "item")
+KEYS = [(d.step, d.name) for d in (LIST, VECTOR, UPDATE, ROWS)]
+
+
+def ledger(sends: tuple[int, ...], longest: int = 30) -> Ledger:
+    made = Ledger.of([LIST, VECTOR, UPDATE, ROWS], longest)
+    made.sends = {key: times for key, times in zip(KEYS, sends, strict=True) if times}
+    made.bytes = {key: 100 * times for key, times in made.sends.items()}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("sends", "longest", "totals"),
+    [
+        ((1, 20, 40, 2), 30, (150.0, 80.0, INFINITE, INFINITE)),  # 5 x 30 items; 4 x 20 messages
+        ((2, 1, 1, 1), 30, (300.0, 4.0, INFINITE, INFINITE)),  # a list sent twice is spent twice
+        ((1, 1, 1, 1), 0, (0.0, 4.0, INFINITE, INFINITE)),  # nobody has an item
+        ((0, 0, 0, 0), 30, (0.0, 0.0, 0.0, 0.0)),  # what is not sent costs nothing, not even in clear
+    ],
+)
+def test_totals_by_hand(sends: tuple[int, ...], longest: int, totals: tuple[float, ...]) -> None:
+    made = ledger(sends, longest)
+    assert tuple(made.spent(key) for key in KEYS) == totals
+
+
+def test_the_table_has_what_was_sent() -> None:
+    rows = ledger((1, 0, 7, 0)).table()
+    assert rows == [
+        {
+            "step": "enrol",
+            "field": "contribution/list",
+            "what": "a perturbed list",
+            "bytes": 100,
+            "messages_per_user": 1,
+            "epsilon": 5.0,
+            "unit": "item",
+            "epsilon_user_total": 150.0,
+        },
+        {
+            "step": "train",
+            "field": "update/items",
+            "what": "an update in clear",
+            "bytes": 700,
+            "messages_per_user": 7,
+            "epsilon": "none",
+            "unit": "message",
+            "epsilon_user_total": "none",
+        },
+    ]
+    assert "Infinity" not in json.dumps(rows)
+
+
+def test_what_nobody_declared_is_found() -> None:
+    assert ledger((1, 1, 1, 1)).undeclared([*KEYS, ("train", "z"), ("train", "a")]) == [("train", "a"), ("train", "z")]
+
+
+SMALL = ["data.users=30", "data.items=60", "data.mean_items=8", "run.cohort=10", "run.rounds=3", "run.ceilings=[]"]
+
+
+def rows_of(name: str, out: Path, *changes: str) -> tuple[Config, dict[tuple[str, str], dict[str, Any]]]:
+    config = Config.of(assign(read("methods", name), [*SMALL, "model.dim=4", *changes]))
+    return config, {(r["step"], r["field"]): r for r in run(config, out)["ledger"]}
+
+
+def test_fedcl_spends_per_pass(tmp_path: Path) -> None:
+    """Everybody reports once when a pass opens: 3 passes at 4 each. Updates go in clear, once a pass."""
+    _, rows = rows_of("fedcl", tmp_path / "out")
+    report, update = rows["report", "fedcl/user"], rows["train", "update/items"]
+    assert (report["messages_per_user"], report["epsilon_user_total"]) == (3, 12.0)
+    assert (update["messages_per_user"], update["epsilon_user_total"]) == (3, "none")
+
+
+def test_pdc_frs_spends_per_item_once(tmp_path: Path) -> None:
+    """5 for each item of the longest list, sent at enrolment and never again, also by those who join late."""
+    config, rows = rows_of("pdc-frs", tmp_path / "out", "run.late=0.3")
+    longest = int(prepare(config).split.train.lengths.max())
+    said = rows["enrol", "contribution/list"]
+    assert said["messages_per_user"] == 1
+    assert said["epsilon_user_total"] == 5.0 * longest
+    assert longest > 8
+
+
+def test_the_total_is_the_worst_clients(tmp_path: Path) -> None:
+    """Of three samples of a third each, whoever was drawn most often."""
+    config, rows = rows_of("fedmf", tmp_path / "out", 'run.schedule="sample"', 'run.unit="round"')
+    drawn = rows["train", "update/items"]["messages_per_user"]
+    assert config.run.rounds == 3
+    assert 2 <= drawn <= 3

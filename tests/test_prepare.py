@@ -1,0 +1,140 @@
+"""What devices are given: held-out items reach evaluation alone; negatives leak them only where a preset says so."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from covey.config import Config, Tree, assign, merge, read, shipped
+from covey.core import Ragged
+from covey.data import Dataset
+from covey.fleet.simulated import SimulatedFleet
+from covey.objectives import Bce
+from covey.prepare import Prepared, fleet_of, local_data, method_of, prepare
+from covey.rng import Rng
+from covey.run import cohort
+from covey.server import Server, enrol, run_round, start
+
+FEDERATED = [name for name in shipped("methods") if "pooled" not in read("methods", name)]
+TINY = ["data.users=40", "data.items=60", "data.mean_items=8", "run.rounds=2"]
+OWN = {"cofedrec": ["model.dim=4", "grouping.categories=4"], "spectral": ["model.rank=8"]}
+SPLITS = ["loo-full", "ratio-full", "temporal-full"]
+
+
+def config_of(name: str, preset: str, *changes: str) -> Config:
+    tree: Tree = merge(read("methods", name), read("presets", preset))
+    return Config.of(assign(tree, [*TINY, *OWN.get(name, ["model.dim=4"]), *changes]))
+
+
+def sets(lists: Ragged) -> list[set[int]]:
+    return [set(part.tolist()) for part in lists.values.split(lists.lengths.tolist())]
+
+
+@pytest.mark.parametrize("preset", SPLITS)
+def test_training_never_holds_what_is_held_out(preset: str) -> None:
+    config = config_of("fedmf", preset)
+    prepared = prepare(config)
+    data = local_data(prepared, 0, torch.device("cpu"))
+    assert data.held is not None
+    train, valid, test = (sets(x) for x in (data.training.items, data.held.valid, data.held.test))
+    assert sum(map(len, test)) > 0
+    for own, *held in zip(train, valid, test, strict=True):
+        assert own.isdisjoint(held[0] | held[1])
+        assert held[0].isdisjoint(held[1])
+    rows = prepared.dataset
+    everything = [set(rows.item_E[rows.user_E == user].tolist()) for user in range(rows.n_users)]
+    assert [a | b | c for a, b, c in zip(train, valid, test, strict=True)] == everything
+
+
+def test_the_server_knows_the_popularity_in_training_alone() -> None:
+    prepared = prepare(config_of("fedmf", "ratio-full"))
+    popularity_I = prepared.catalogue.popularity_I
+    assert popularity_I is not None
+    assert popularity_I.sum() == len(prepared.split.train.values) < len(prepared.dataset)
+
+
+@pytest.mark.parametrize("preset", SPLITS)
+def test_pools_differ_by_the_held_out_items(preset: str) -> None:
+    honest, leaky = (prepare(config_of("fedmf", preset, f"negatives.pool={pool}")) for pool in ("train", "all"))
+    split = honest.split
+    train, valid, test = (sets(x) for x in (split.train, split.valid, split.test))
+    assert sets(honest.avoid) == train
+    assert sets(leaky.avoid) == [a | b | c for a, b, c in zip(train, valid, test, strict=True)]
+    for avoid in (honest.avoid, leaky.avoid):
+        assert all(part.tolist() == sorted(set(part.tolist())) for part in avoid.values.split(avoid.lengths.tolist()))
+
+
+def drawn(prepared: Prepared) -> list[set[int]]:
+    """The negatives that each client meets in 200 rounds."""
+    split, ids_N = prepared.split, torch.arange(prepared.split.n_users)
+    seen: list[set[int]] = [set() for _ in range(split.n_users)]
+    for number in range(200):
+        made = Bce().examples(split.train, prepared.avoid, split.n_items, Rng.of(0, number, ids_N))
+        chosen = made.keep((made.label == 0) & (made.weight > 0))
+        seen = [a | b for a, b in zip(seen, sets(chosen.items), strict=True)]
+    return seen
+
+
+def test_negatives_come_from_the_whole_pool() -> None:
+    """The published pool tells a client which unseen items are held out: those it never meets as negatives."""
+    for pool in ("train", "all"):
+        prepared = prepare(config_of("fedmf", "loo-full", f"negatives.pool={pool}"))
+        outside = [set(range(60)) - avoided for avoided in sets(prepared.avoid)]
+        met = drawn(prepared)
+        assert met == outside
+        held = [a | b for a, b in zip(sets(prepared.split.valid), sets(prepared.split.test), strict=True)]
+        assert any(h & m for h, m in zip(held, met, strict=True)) == (pool == "train")
+
+
+def trained(config: Config, prepared: Prepared) -> tuple[Server, SimulatedFleet]:
+    method = method_of(config, prepared.catalogue)
+    fleet = fleet_of(config, prepared, method)
+    server = enrol(start(method), fleet, method)
+    for number in (1, 2):
+        server, _ = run_round(server, fleet, method, cohort(config, fleet.ids_N, number))
+    return server, fleet
+
+
+@pytest.mark.parametrize("name", FEDERATED)
+def test_what_is_held_out_changes_nothing(name: str) -> None:
+    """Other held-out items, the same bits in the model and on every device."""
+    config = config_of(name, "loo-full")
+    prepared = prepare(config)
+    split = prepared.split
+    other = replace(
+        split, test=split.test.like(split.test.values.flip(0)), valid=split.valid.like(split.valid.values * 0)
+    )
+    (one, mine), (two, theirs) = (trained(config, replace(prepared, split=s)) for s in (split, other))
+    for a, b in ((one.public, two.public), (mine.store.state(), theirs.store.state())):
+        assert a.keys() == b.keys()
+        assert all(torch.equal(a[k], b[k]) for k in a)
+
+
+def test_the_published_pool_does_change_something() -> None:
+    """The same comparison finds the leak where there is one."""
+    honest, leaky = (config_of("fedmf", "loo-full", f"negatives.pool={pool}") for pool in ("train", "all"))
+    one, two = (trained(c, prepare(c))[0].public["items"] for c in (honest, leaky))
+    assert not torch.equal(one, two)
+
+
+def test_attackers_stand_behind_with_nothing() -> None:
+    prepared = prepare(config_of("fedmf", "pfedrec-honest", "data.items=300"))
+    data = local_data(prepared, 3, torch.device("cpu"))
+    assert data.held is not None
+    assert len(data.training.items) == 43
+    lists = (data.training.items, data.training.avoid, data.held.valid, data.held.test)
+    assert all(x.lengths[-3:].tolist() == [0, 0, 0] for x in lists)
+    assert {k: tuple(v.shape) for k, v in data.held.candidates.items()} == {"valid": (43, 99), "test": (43, 99)}
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    user_E, item_E = np.repeat(np.arange(3), 4).astype(np.int32), np.tile(np.arange(4), 3).astype(np.int32)
+    path = tmp_path / "mine.npz"
+    config = config_of("fedmf", "loo-full", f"data.name={path}")
+    Dataset("mine", 3, 4, user_E, item_E).save(path)
+    first = prepare(config)
+    assert prepare(config).dataset is first.dataset
+    Dataset("mine", 3, 5, user_E, item_E + 1).save(path)
+    assert prepare(config).split.n_items == 5
