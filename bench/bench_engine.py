@@ -53,13 +53,13 @@ class Row:
 class Counted(Bce):
     """Counts what local training looks at: examples, and steps of clients."""
 
-    seen: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])  # the last: examples of doubles
+    seen: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])  # the last: doubles that fill a block up
 
     def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
         weight_C = batch.weight_CL.sum(1)
-        if len(weight_C) == 2 and torch.equal(batch.items_CR[0], batch.items_CR[1]):
-            weight_C = weight_C[:1]  # a lone client, paired with itself
-            self.seen[2] += float(weight_C)
+        double_C = (batch.items_CR == batch.items_CR[:1]).all(1).index_fill(0, torch.zeros(1).long(), False)
+        self.seen[2] += float(weight_C[double_C].sum())
+        weight_C = weight_C[~double_C]
         self.seen[0] += float(weight_C.sum())
         self.seen[1] += int((weight_C > 0).sum())
         return super().loss(model, params, batch, ready, rng, u)
@@ -103,8 +103,8 @@ def same_work(engine: Engine, loop: Loop, ids_C: Tensor) -> dict[str, float]:
     cosine = float(torch.cosine_similarity(head(ours), head(theirs), 0))  # of what all share: negatives differ
     if any(abs(value - 1) > SAME for value in notes.values()) or cosine < 0.8:
         raise SystemExit(f"the two sides do not do the same work: {notes}, cosine {cosine}")
-    lone = counted.seen[2] / counted.seen[0]
-    return {f"covey / loop: {k}": v for k, v in notes.items()} | {"cosine of updates": cosine, "lone clients": lone}
+    doubled = counted.seen[2] / counted.seen[0]
+    return {f"covey / loop: {k}": v for k, v in notes.items()} | {"cosine of updates": cosine, "doubled": doubled}
 
 
 def fedncf(dataset: str, clients: int, options: Options, *assignments: str) -> Row:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from covey.checkpoint import read as read_tensors
 from covey.config import Config, assign, merge, read, shipped
 from covey.run import run
 
@@ -19,7 +19,7 @@ FEDERATED = [name for name in shipped("methods") if "pooled" not in read("method
 def public_of(name: str, out: Path, device: str) -> dict[str, torch.Tensor]:
     tree = merge(read("methods", name) | {"method": name}, read("presets", "loo-full"))
     run(Config.of(assign(tree, [*SMALL, *OWN.get(name, []), f'engine.device="{device}"'])), out)
-    return read_tensors(out / "model.safetensors")[1]
+    return load_file(out / "model.safetensors")
 
 
 @pytest.mark.parametrize("name", FEDERATED)

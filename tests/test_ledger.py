@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from covey.config import Config, assign, read
+from covey.core import CoveyError
 from covey.ledger import INFINITE, Disclosure, Ledger
 from covey.prepare import prepare
 from covey.run import run
@@ -68,6 +69,12 @@ def test_the_table_has_what_was_sent() -> None:
 
 def test_what_nobody_declared_is_found() -> None:
     assert ledger((1, 1, 1, 1)).undeclared([*KEYS, ("train", "z"), ("train", "a")]) == [("train", "a"), ("train", "z")]
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, float("nan")])
+def test_a_budget_is_over_zero(epsilon: float) -> None:
+    with pytest.raises(CoveyError, match="a privacy budget is over 0"):
+        Disclosure("report", "x/user", "a vector", epsilon)
 
 
 SMALL = ["data.users=30", "data.items=60", "data.mean_items=8", "run.cohort=10", "run.rounds=3", "run.ceilings=[]"]

@@ -185,7 +185,10 @@ def _evaluate(config: Config, fleet: SimulatedFleet, state: State, out: Path) ->
         assert fleet.data.held is not None
         ids_C = ids_C[fleet.data.held.test.lengths[ids_C] > 0]  # those with something to measure
         ids_C = ids_C[:: max(1, len(ids_C) // config.evaluate.clients)][: config.evaluate.clients]
-    answers = fleet.ask("evaluate", state.round, ids_C, Download(Sent(dict(state.server.public))))
+    sent = Sent({k: v for k, v in state.server.public.items() if k not in fleet.program.model.kept})
+    traffic = fleet.meter.up, fleet.meter.down
+    answers = fleet.ask("evaluate", state.round, ids_C, Download(sent))
+    fleet.meter.up, fleet.meter.down = traffic  # measuring is the study's, not the method's
     assert isinstance(answers, Upload)
     figures: Fields = answers.extra.get("evaluate", {})
     activity_C = fleet.data.training.items.lengths[ids_C]

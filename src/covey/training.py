@@ -80,7 +80,7 @@ class Trainer:
             lesson.loss,
             block.steps * self.solver.epochs,
             work.n_items,
-            self._memory(kept, pick),
+            self._memory(view, kept, pick),
             view.model.tables,
             lesson.window if windowed else None,
         )
@@ -100,10 +100,12 @@ class Trainer:
             if self.solver.state == "kept" and name.rpartition("/")[0] in view.model.kept:
                 _fill(out.state, name, pick, value[: block.real], count)
 
-    def _memory(self, kept: Drawer, pick: Tensor) -> Fields:
+    def _memory(self, view: ClientView, kept: Drawer, pick: Tensor) -> Fields:
         if self.solver.state == "fresh" or self.solver.optimizer == "sgd":
             return {}
-        return {k[4:]: v[pick].clone() for k, v in kept.items() if k.startswith("opt/") and isinstance(v, Tensor)}
+        none = torch.zeros(len(pick), dtype=torch.int64, device=pick.device)
+        counts = {f"{name}/t": none.clone() for name in view.model.kept}  # a table that came by delivery has none yet
+        return counts | {k[4:]: v[pick].clone() for k, v in kept.items() if k.startswith("opt/")}
 
     def summed(self, view: ClientView, kept: Drawer, extra: dict[str, Sent]) -> tuple[Work, Fields, Trained]:
         """The sum of all clients' one-gradient updates as one backward pass from the shared parameters."""

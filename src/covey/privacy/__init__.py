@@ -1,1 +1,0 @@
-"""Privacy mechanisms, one file per idea."""
