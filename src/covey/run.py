@@ -17,15 +17,17 @@ from .core import CoveyError, Download, Fields, Round, Sent, Upload
 from .evaluate.metrics import summarise
 from .fleet.simulated import SimulatedFleet
 from .ledger import Disclosure, Ledger
-from .pooled.common import evaluate_pooled, fit_selected
+from .pooled.common import Fitted, evaluate_pooled, fit_selected
 from .pooled.ease import Ease
+from .pooled.mf import FittedMF
+from .pooled.ncf import FittedNCF
 from .pooled.popularity import Popularity
 from .prepare import Prepared, device_of, fleet_of, method_of, prepare
 from .rng import Rng
 from .server import Method, Server, admit, enrol, run_round, start
 
 EVERY_ITEM = 20_000  # largest catalogue for which the pooled ceiling is computed beside a run
-CHECKPOINT = "checkpoint.safetensors"
+CHECKPOINT, MODEL = "checkpoint.safetensors", "model.safetensors"
 Progress = Callable[[int, int, dict[str, Any]], None]  # round, of how many, the newest metrics
 
 
@@ -94,7 +96,7 @@ def _run(config: Config, out: Path, resume: bool, progress: Progress | None) -> 
     prepared = prepare(config)
     if "pooled" in config.tree:
         _open(config, out)
-        done = _pooled(config, prepared)
+        done = _pooled(config, prepared, out)
     else:
         done = _federated(config, prepared, out, resume, progress)
     result = {
@@ -125,7 +127,7 @@ def _federated(
         state = now
         if state.round % config.run.checkpoint == 0 or state.round == total:
             _save(config, fleet, state, out)
-    checkpoint.save_model(state.server.public, out / "model.safetensors")
+    checkpoint.save_model(state.server.public, out / MODEL)
     checkpoint.save_model(state.users, out / "users.safetensors")
     return {"rounds": total, **state.best, "traffic": _traffic(fleet, total), "ledger": _ledger(fleet, prepared)}
 
@@ -179,20 +181,24 @@ def _late(server: Server, fleet: SimulatedFleet, method: Method, number: int) ->
     return admit(server, fleet, method, number, new_C)
 
 
-def _evaluate(config: Config, fleet: SimulatedFleet, state: State, out: Path) -> tuple[State, dict[str, Any]]:
+def measured(config: Config, fleet: SimulatedFleet, server: Server, number: int) -> tuple[Tensor, Fields]:
+    """Who measured itself, and the figures of each, on what it ranks with after this round."""
     ids_C = torch.arange(fleet.n_present, device=fleet.device)
     if config.evaluate.clients:
         assert fleet.data.held is not None
         ids_C = ids_C[fleet.data.held.test.lengths[ids_C] > 0]  # those with something to measure
         ids_C = ids_C[:: max(1, len(ids_C) // config.evaluate.clients)][: config.evaluate.clients]
-    sent = Sent({k: v for k, v in state.server.public.items() if k not in fleet.program.model.kept})
+    sent = Sent({k: v for k, v in server.public.items() if k not in fleet.program.model.kept})
     traffic = fleet.meter.up, fleet.meter.down
-    answers = fleet.ask("evaluate", state.round, ids_C, Download(sent))
+    answers = fleet.ask("evaluate", number, ids_C, Download(sent))
     fleet.meter.up, fleet.meter.down = traffic  # measuring is the study's, not the method's
     assert isinstance(answers, Upload)
-    figures: Fields = answers.extra.get("evaluate", {})
-    activity_C = fleet.data.training.items.lengths[ids_C]
-    row = {"round": state.round, **_parts(figures, activity_C)}
+    return ids_C, answers.extra.get("evaluate", {})
+
+
+def _evaluate(config: Config, fleet: SimulatedFleet, state: State, out: Path) -> tuple[State, dict[str, Any]]:
+    ids_C, figures = measured(config, fleet, state.server, state.round)
+    row = {"round": state.round, **summaries(figures, fleet.data.training.items.lengths[ids_C])}
     state = replace(state, written=atomic.append(out / "metrics.jsonl", state.written, json.dumps(row) + "\n"))
     if not state.best or _better(config, row, state.best):
         mine = {k: v for k, v in figures.items() if k.startswith("test/")}
@@ -200,7 +206,8 @@ def _evaluate(config: Config, fleet: SimulatedFleet, state: State, out: Path) ->
     return state, row
 
 
-def _parts(figures: Fields, activity_C: Tensor) -> dict[str, Any]:
+def summaries(figures: Fields, activity_C: Tensor) -> dict[str, Any]:
+    """Means over clients of the parts that were measured."""
     out: dict[str, Any] = {}
     for part in ("valid", "test"):
         mine = {k.removeprefix(f"{part}/"): v for k, v in figures.items() if k.startswith(f"{part}/")}
@@ -247,28 +254,28 @@ def _ledger(fleet: SimulatedFleet, prepared: Prepared) -> list[dict[str, object]
     return ledger.table()
 
 
-def _pooled(config: Config, prepared: Prepared) -> dict[str, Any]:
+def _pooled(config: Config, prepared: Prepared, out: Path) -> dict[str, Any]:
     """Methods that see everybody's data: floors and ceilings."""
-    model, split, device = config.part("pooled"), prepared.split, device_of(config)
+    fitted, epoch = fit_pooled(config, prepared)
+    if isinstance(fitted, FittedMF | FittedNCF):  # the others are closed forms of the data
+        checkpoint.save_model({f"{k:02}": p for k, p in enumerate(fitted.params())}, out / MODEL)
+    return {"rounds": epoch, "round": epoch, **pooled_figures(config, prepared, fitted)}
+
+
+def fit_pooled(config: Config, prepared: Prepared) -> tuple[Fitted, int]:
+    """The model, and the epoch that validation selected."""
+    model, split, exams = config.part("pooled"), prepared.split, prepared.candidates or None
     if isinstance(model, Popularity | Ease):
-        figures = evaluate_pooled(model.fit(split.train, split.n_items), split, config.evaluate, prepared.candidates)
-        epoch = 0
-    else:
-        chosen = fit_selected(
-            model,
-            split,
-            prepared.avoid,
-            split.n_items,
-            config.evaluate,
-            config.run.seed,
-            device,
-            prepared.candidates or None,
-        )
-        figures = evaluate_pooled(chosen.fitted, split, config.evaluate, prepared.candidates or None)
-        epoch = chosen.epoch
-    activity = split.train.lengths
-    done = {part: summarise({k: v.cpu() for k, v in f.items()}, activity) for part, f in figures.items()}
-    return {"rounds": epoch, "round": epoch, **done}
+        return model.fit(split.train, split.n_items), 0
+    seed, device = config.run.seed, device_of(config)
+    best = fit_selected(model, split, prepared.avoid, split.n_items, config.evaluate, seed, device, exams)
+    return best.fitted, best.epoch
+
+
+def pooled_figures(config: Config, prepared: Prepared, fitted: Fitted) -> dict[str, Any]:
+    figures = evaluate_pooled(fitted, prepared.split, config.evaluate, prepared.candidates or None)
+    activity = prepared.split.train.lengths
+    return {part: summarise({k: v.cpu() for k, v in f.items()}, activity) for part, f in figures.items()}
 
 
 def references(config: Config, prepared: Prepared) -> dict[str, Any]:

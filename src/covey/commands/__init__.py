@@ -1,0 +1,1 @@
+"""Sub-commands of the `covey` program, one file each."""
