@@ -130,7 +130,7 @@ def ncf_1m(options: Options) -> Row:
 
 
 def ncf_beauty(options: Options) -> Row:
-    return fedncf("beauty", 256, options)
+    return fedncf("beauty", 512, options)
 
 
 def pfedrec(options: Options) -> Row:

@@ -41,10 +41,10 @@ class ItemMean(Combine):
 
     def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
         total = total_of(upload)
-        update, model = Mean().combine(total, names)
-        for name, weight_I in total.touched.items():
-            if name in update:
-                shape = (-1, *[1] * (update[name].dim() - 1))
-                some_I = weight_I.clamp(min=1e-12).view(shape)  # a row nobody touched has sum 0
-                update[name] = total.update[name] / some_I.to(update[name])
+        tables = [k for k in total.touched if k in names and k in total.update]
+        update, model = Mean().combine(total, [k for k in names if k not in tables])
+        for name in tables:
+            sum_I = total.update[name]
+            some_I = total.touched[name].clamp(min=1e-12)  # a row nobody touched has sum 0
+            update[name] = sum_I / some_I.view(-1, *[1] * (sum_I.dim() - 1)).to(sum_I)
         return update, model

@@ -17,7 +17,7 @@ class Add(ServerStep):
     name: str = "server step"
 
     def step(self, memory: Drawer, params: Fields, update: Fields) -> tuple[Drawer, Fields]:
-        return memory, {**params, **{k: params[k] + self.rate * d for k, d in update.items()}}
+        return memory, {**params, **{k: torch.add(params[k], d, alpha=self.rate) for k, d in update.items()}}
 
 
 @dataclass(frozen=True)
