@@ -50,14 +50,16 @@ def watch(pid: int, done: threading.Event, seen: list[tuple[float, float]]) -> N
         seen.append((round(time.perf_counter() - begin, 1), pages * os.sysconf("SC_PAGE_SIZE") / GIB))
 
 
-def measure(command: list[str], threads: int) -> dict[str, Any]:
-    """Runs covey; returns what it used and what it found."""
+def measure(command: list[str], threads: int, limit_gib: float) -> dict[str, Any]:
+    """Runs covey; returns what it used and what it found. Beyond the limit it fails, not the machine."""
+    limit = int(limit_gib * GIB)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
         full = [sys.executable, "-m", "covey.cli", *command, "--out", str(out), "--json"]
-        process = subprocess.Popen(full, stdout=subprocess.PIPE, text=True, env=environment)
+        capped = lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        process = subprocess.Popen(full, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=capped)
         done, seen = threading.Event(), list[tuple[float, float]]()
         watcher = threading.Thread(target=watch, args=(process.pid, done, seen))
         watcher.start()
@@ -65,7 +67,8 @@ def measure(command: list[str], threads: int) -> dict[str, Any]:
         done.set()
         watcher.join()
         if process.returncode:
-            raise SystemExit(f"covey stopped with {process.returncode}")
+            last = ", ".join(f"{gib:.2f} GiB at {second:.0f} s" for second, gib in seen[:: max(1, len(seen) // 12)])
+            raise SystemExit(f"covey stopped with {process.returncode}; its memory: {last}")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         result = json.loads((out / "result.json").read_text())
         written = sum(p.stat().st_size for p in out.rglob("*") if p.is_file())
@@ -87,10 +90,11 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--candidates", choices=("full", "sampled"), default="full")
     parser.add_argument("--threads", type=int, default=1, help="inside an operation; more than 1 seldom helps")
+    parser.add_argument("--limit", type=float, default=8.0, metavar="GIB", help="address space the run may take")
     parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="any option of covey run")
     asked = parser.parse_args()
     say(f"... {asked.users:,} clients, {asked.items:,} items; this takes minutes")
-    found = measure(arguments(asked.users, asked.items, asked.candidates, asked.set), asked.threads)
+    found = measure(arguments(asked.users, asked.items, asked.candidates, asked.set), asked.threads, asked.limit)
     minutes = found["wall_seconds"] / 60
     reached = found["peak_gib"] <= TARGET["peak_gib"] and minutes <= TARGET["minutes"]
     print(
