@@ -9,7 +9,7 @@ BENCH ?= $(sort $(wildcard bench/bench_*.py))
 PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(BIN)/pip
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-fast lint format bench clean
+.PHONY: help install demo test test-fast lint format bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,11 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 install: $(STAMP) ## Install covey and its tools into .venv (PYTHON=python3.12 to choose)
+
+demo: export OMP_NUM_THREADS := 1
+demo: $(STAMP) ## Train eight methods on the built-in data and write a report
+	$(BIN)/python -m covey.studies demo --jobs $(JOBS) --results runs/demo --work runs/demo/runs --docs runs/demo
+	$(BIN)/covey compare runs/demo/runs/* --out runs/demo/report.html
 
 # One thread per worker: threads inside an operation on small tensors cost more than they give.
 test test-fast: export OMP_NUM_THREADS := 1

@@ -1,9 +1,19 @@
 """Fixtures of several test files."""
 
+from pathlib import Path
+
 import pytest
 
 from command import Covey, Said
 from covey.cli import main
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test sees or touches the developer's own cache of datasets."""
+    folder = tmp_path_factory.getbasetemp() / "cache"
+    monkeypatch.setenv("COVEY_CACHE", str(folder))
+    return folder
 
 
 @pytest.fixture

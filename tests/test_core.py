@@ -25,7 +25,7 @@ from covey.server import Method, Server, enrol, run_round, start
 from covey.solvers import Local
 from covey.testing import Conformance
 from covey.testing.compare import clone, expect_same, infinite
-from covey.testing.world import Play, Setting, World, program_of
+from covey.testing.world import Play, Setting, World, client_half
 
 WORLD = World.of(8, 20)
 SGD = Local("sgd", 0.5, epochs=2)
@@ -283,7 +283,7 @@ def test_tuned_rows_count_on_top_of_the_table() -> None:
 
 
 def test_a_program_is_the_client_half_of_its_method() -> None:
-    program = program_of(play().method, Setting())
+    program = client_half(play().method, Setting())
     declared = {(d.step, d.name) for d in program.discloses()}
     assert ("train", "update/items") in declared and ("evaluate", "evaluate/test/recall@5") in declared
 

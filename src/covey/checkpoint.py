@@ -86,7 +86,7 @@ def _sum(flat: Fields, about: dict[str, Any]) -> int:
 
 
 def _plain(x: Tensor) -> Tensor:
-    return x.detach().to("cpu", copy=True).contiguous()
+    return x.detach().to("cpu").clone(memory_format=torch.contiguous_format)  # also where one number has a stride
 
 
 def save_model(public: Fields, path: Path) -> None:

@@ -2,12 +2,14 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .core import CoveyError
+from .commands import compare, data, doctor, listing, recommend, report
+from .errors import CoveyError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -16,7 +18,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(options.act(options) or 0)
     except CoveyError as error:
         return _say(str(error), 2)
-    except OSError as error:  # whatever no part of the program foresaw: permissions, a full disk, a broken pipe
+    except BrokenPipeError:  # the reader of our output has gone, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:  # whatever no part of the program foresaw: permissions, a full disk
         return _say(f"{error}; is the path right, may it be written, is there space?", 2)
     except KeyboardInterrupt:
         return _say("stopped", 130)
@@ -53,6 +58,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     resume.add_argument("out", type=Path)
     _common(resume, _resume)
+    for command in (report, compare, recommend, listing, data, doctor):
+        command.add(commands)
     return parser
 
 
@@ -102,6 +109,9 @@ def _go(config: Any, out: Path, options: argparse.Namespace, resume: bool) -> in
     try:
         with Bar(quiet=options.json) as bar:
             result = run(config, out, resume=resume, progress=bar.update)
+    except BrokenPipeError:  # the reader of our output has gone, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         begun = (out / "config.toml").exists()
         return _say(f"stopped; go on with covey resume {out}" if begun else "stopped before anything was written", 130)

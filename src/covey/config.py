@@ -93,7 +93,7 @@ PARTS = {  # the function by which a class is known to be such a part
     "attack": "poison",
     "mechanism": "seal",
 }
-LABELS = {"method": str, "title": str, "preset": str, "weighting": Literal["equal", "examples"]}
+LABELS = {"method": str, "title": str, "paper": str, "preset": str, "weighting": Literal["equal", "examples"]}
 CREW = tuple(f.name for f in dataclasses.fields(AttackConfig))
 
 

@@ -13,9 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-
-class CoveyError(Exception):
-    """Something a user can mend: shown as one line, exit code 2."""
+from .errors import CoveyError as CoveyError
 
 
 def positive(section: str, **options: float) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from . import data
+from .blocks import Engine
 from .client import LocalData, Program
 from .config import Config, DataConfig
 from .core import Catalogue, CoveyError, Ragged
@@ -17,6 +18,7 @@ from .data.folder import Filter
 from .data.split import Split, SplitConfig, candidates, pool
 from .data.split import split as split_rows
 from .data.synthetic import Synthetic
+from .evaluate.metrics import EvaluateConfig
 from .evaluate.ranking import nothing
 from .fleet.simulated import SimulatedFleet
 from .malice import Malicious
@@ -37,7 +39,7 @@ class Prepared:
 def _stamp(name: str) -> tuple[tuple[str, int], ...]:
     """The files of a dataset and when they changed: a changed one is read again."""
     folder = Path(os.environ.get("COVEY_DATA", ""), name)
-    files = [Path(name)] if name.endswith(".npz") else sorted(folder.glob("*.csv*"))
+    files = [Path(name)] if name.endswith(".npz") else [*sorted(folder.glob("*.csv*")), data.cache.prepared(name)]
     return tuple((str(p), p.stat().st_mtime_ns) for p in files if p.exists())
 
 
@@ -107,7 +109,8 @@ def method_of(config: Config, catalogue: Catalogue) -> Method:
         raise CoveyError(str(error)) from error
 
 
-def program_of(config: Config, method: Method) -> Program:
+def program_of(method: Method, evaluate: EvaluateConfig, engine: Engine, seed: int) -> Program:
+    """The client half of a method."""
     return Program(
         method.model,
         method.objective,
@@ -115,9 +118,9 @@ def program_of(config: Config, method: Method) -> Program:
         method.solver,
         method.mechanisms,
         method.weighting,
-        config.evaluate,
-        config.engine,
-        config.run.seed,
+        evaluate,
+        engine,
+        seed,
     )
 
 
@@ -133,7 +136,7 @@ def local_data(prepared: Prepared, attackers: int, device: torch.device) -> Loca
 def fleet_of(config: Config, prepared: Prepared, method: Method) -> SimulatedFleet:
     device = device_of(config)
     n, attackers, malicious = prepared.split.n_users, 0, None
-    program = program_of(config, method)
+    program = program_of(method, config.evaluate, config.engine, config.run.seed)
     if "attack" in config.tree:
         crew, _ = config.attack()
         attackers = max(1, int(crew.share * n))

@@ -257,8 +257,7 @@ def _ledger(fleet: SimulatedFleet, prepared: Prepared) -> list[dict[str, object]
 def _pooled(config: Config, prepared: Prepared, out: Path) -> dict[str, Any]:
     """Methods that see everybody's data: floors and ceilings."""
     fitted, epoch = fit_pooled(config, prepared)
-    if isinstance(fitted, FittedMF | FittedNCF):  # the others are closed forms of the data
-        checkpoint.save_model({f"{k:02}": p for k, p in enumerate(fitted.params())}, out / MODEL)
+    save_pooled(fitted, out)
     return {"rounds": epoch, "round": epoch, **pooled_figures(config, prepared, fitted)}
 
 
@@ -270,6 +269,12 @@ def fit_pooled(config: Config, prepared: Prepared) -> tuple[Fitted, int]:
     seed, device = config.run.seed, device_of(config)
     best = fit_selected(model, split, prepared.avoid, split.n_items, config.evaluate, seed, device, exams)
     return best.fitted, best.epoch
+
+
+def save_pooled(fitted: Fitted, out: Path) -> None:
+    """Nothing where the model is a closed form of the data."""
+    if isinstance(fitted, FittedMF | FittedNCF):
+        checkpoint.save_model({f"{k:02}": p for k, p in enumerate(fitted.params())}, out / MODEL)
 
 
 def pooled_figures(config: Config, prepared: Prepared, fitted: Fitted) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from ..core import CoveyError
-from . import folder
+from . import cache, folder, sources
 from .dataset import Dataset, check
 from .folder import DEFAULT_FILTERS, Filter, apply_filter
 from .split import Split, SplitConfig, candidates, pool
@@ -32,22 +32,29 @@ def load(
     filter: Filter | None = None,
     options: Synthetic | None = None,
 ) -> Dataset:
-    """A dataset by name: 'synthetic', a prepared .npz file, or a folder under root or $COVEY_DATA.
+    """A dataset by name: 'synthetic', a prepared .npz file, a folder under root or $COVEY_DATA, or one in the cache.
 
-    Without a filter, a folder gets the one the papers use for it (DEFAULT_FILTERS); Filter() keeps every row.
+    Without a filter, a known dataset gets the one the papers use for it (DEFAULT_FILTERS); Filter() keeps every row.
     """
     if name == "synthetic":
         return apply_filter(generate(options or Synthetic()), filter or Filter())
     if str(name).endswith(".npz"):
         return apply_filter(Dataset.load(name), filter or Filter())
-    dataset = folder.read(str(name), _root(str(name), root))
+    dataset = _find(str(name), root)
     return apply_filter(dataset, DEFAULT_FILTERS.get(dataset.name, Filter()) if filter is None else filter)
 
 
-def _root(name: str, root: str | Path | None) -> Path:
+def _find(name: str, root: str | Path | None) -> Dataset:
     where = root or os.environ.get("COVEY_DATA")
-    if not where:
-        raise CoveyError(folder.unknown(name, ["synthetic"], None))
-    if not Path(where).is_dir():
+    if where and not Path(where).is_dir():
         raise CoveyError(f"no folder {where} to read dataset '{name}' from; set COVEY_DATA=/path/to/data")
-    return Path(where)
+    if where and name in folder.available(where):
+        return folder.read(name, where)
+    kept = [] if root else cache.names()
+    if name in kept:
+        return Dataset.load(cache.prepared(name))
+    if name in sources.NAMES and not root:
+        raise CoveyError(f"dataset '{name}' is not here yet; get it with covey data get {name}, or set COVEY_DATA")
+    names = folder.available(where) if where else ["synthetic", *kept]
+    cached = f"; in the cache: {', '.join(kept)}" if where and kept else ""
+    raise CoveyError(f"{folder.unknown(name, names, where)}{cached}; covey data list shows all")

@@ -43,7 +43,7 @@ def names() -> list[str]:
 
 def save(dataset: Dataset) -> Path:
     """Keeps a dataset under its name."""
-    if not NAME.fullmatch(dataset.name):
+    if not NAME.fullmatch(dataset.name) or dataset.name.endswith(".npz"):
         raise CoveyError(f"'{dataset.name}' cannot name a dataset: use letters, digits, '.', '_' and '-'")
     path = prepared(dataset.name)
     try:

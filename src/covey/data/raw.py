@@ -2,25 +2,19 @@
 
 import ast
 import csv
-import gzip
-import io
 import json
-import tarfile
-import zipfile
-import zlib
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from math import isnan
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from ..core import CoveyError
+from .copies import member
 from .dataset import Array, Dataset, check
 from .folder import Filter, apply_filter
 from .sources import Form, Source
@@ -29,17 +23,16 @@ Row = tuple[str, str, float]  # user, item, time; nan: no time
 Rows = Iterator[Row]
 Titles = Iterator[tuple[str, str]]
 NO_TIME = float("nan")
-DAMAGED = (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError)
 
 
 def parse(source: Source, copy: str | Path) -> Dataset:
     """A prepared dataset from the original's files; where its titles are there too, with them."""
-    copy, form = Path(copy), FORMS[source.form]
-    with _member(copy, source.rows, form[0]) as (name, lines):
+    form = FORMS[source.form]
+    with member(copy, source.rows, form[0], alone=True) as (name, lines):
         if lines is None:
             raise CoveyError(f"{copy} has no file {' or '.join(source.rows)}; get it from {source.page}")
         dataset = collect(source.name, form[1](name, lines))
-    with _member(copy, source.items, form[0]) as (_, lines):
+    with member(copy, source.items, form[0]) as (_, lines):
         dataset = with_titles(dataset, form[2](lines)) if lines is not None else dataset
     return check(_cut(dataset, source))
 
@@ -102,9 +95,6 @@ def _rows_of(dataset: Dataset, keep_E: Array) -> Dataset:
     return apply_filter(replace(dataset, **columns), Filter(min_user=1, min_item=1))
 
 
-# --- lines of each form ---
-
-
 def _split(separator: str | None, least: int) -> Callable[[Iterable[str]], Iterator[list[str]]]:
     """Lines as lists of at least so many texts."""
 
@@ -164,7 +154,10 @@ def _records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """JSON lines; Amazon's metadata of 2014 are Python literals."""
     for line in lines:
         if line := line.strip():
-            record = json.loads(line) if '"' in line[:2] else ast.literal_eval(line)
+            try:
+                record = json.loads(line)
+            except ValueError:
+                record = ast.literal_eval(line)
             if not isinstance(record, dict):
                 raise ValueError("expected one JSON object")
             yield record
@@ -193,67 +186,3 @@ FORMS: dict[Form, tuple[str, Callable[[str, IO[str]], Rows], Callable[[IO[str]],
     "yelp": ("utf-8-sig", _yelp, _named("business_id", "name")),
     "tenrec": ("utf-8-sig", _tenrec, _pairs(",")),
 }
-
-
-# --- a file by its name: in a folder, in an archive, or given itself ---
-
-
-class _Counted(io.TextIOWrapper):
-    """Text that knows how many lines it has given."""
-
-    count = 0
-
-    def __next__(self) -> str:
-        self.count += 1
-        return super().__next__()
-
-
-@contextmanager
-def _member(copy: Path, names: tuple[str, ...], encoding: str) -> Iterator[tuple[str, IO[str] | None]]:
-    """The first of these files that is there; what goes wrong inside names it and the line."""
-    name, line, text = "", None, None
-    try:
-        with _open(copy, names) as (name, stream):
-            if stream is None:
-                yield "", None
-                return
-            text = _Counted(stream, encoding=encoding, newline=None)
-            try:
-                yield name.removesuffix(".gz"), text
-            finally:
-                line = text.count
-    except (KeyError, IndexError, TypeError, ValueError, SyntaxError, csv.Error) as error:
-        why = f"no field {error}" if isinstance(error, KeyError) else str(error)
-        raise CoveyError(f"{copy}, {name} line {line}: {why}; is this the original file?") from None
-    except FileNotFoundError:
-        raise CoveyError(f"no file or folder {copy}; is the path right?") from None
-    except DAMAGED as error:
-        raise CoveyError(f"cannot read {copy}: {error}; is it whole? get it again") from None
-
-
-@contextmanager
-def _open(copy: Path, names: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes] | None]]:
-    if copy.is_dir():
-        found = {p.name: p for p in sorted(copy.rglob("*"), reverse=True) if p.is_file()}
-        name = next((n for n in names if n in found), "")
-        with _plain(found[name]) if name else _nothing() as stream:
-            yield name, stream
-    elif zipfile.is_zipfile(copy):
-        with zipfile.ZipFile(copy) as archive:
-            inside = {Path(n).name: n for n in archive.namelist()}
-            name = next((n for n in names if n in inside), "")
-            with archive.open(inside[name]) if name else _nothing() as stream:
-                yield name, _unzipped(name, stream)
-    elif copy.suffix == ".zip":
-        raise zipfile.BadZipFile("not a whole zip archive")
-    elif copy.name.endswith((".tar", ".tgz", ".tar.gz")):
-        with tarfile.open(copy) as archive:
-            members = {Path(m.name).name: m for m in archive if m.isfile()}
-            name = next((n for n in names if n in members), "")
-            yield name, _unzipped(name, archive.extractfile(members[name]) if name else None)
-    else:
-        with copy.open("rb"):
-            pass
-        mine = copy.name in names or not any(map(_similar(copy.name), names))
-        with _plain(copy) if mine and names else _nothing() as stream:
-            yield copy.name, stream

@@ -17,6 +17,7 @@ AMAZON = "no licence is stated; the authors ask to cite McAuley et al. (SIGIR 20
 FILES = "https://files.grouplens.org/datasets"
 SNAP = "https://snap.stanford.edu/data/amazon/productGraph/categoryFiles"
 UCSD = "https://jmcauley.ucsd.edu/data/amazon/"
+ALL = Filter()
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Source:
     items: tuple[str, ...] = ()  # file of the titles, where there is one
     url: str = ""  # for programs; empty: only by hand
     checksum: str = ""  # algorithm:digest of what the url gives
-    keep: Filter = Filter()  # what makes the papers' file of the original, at preparation
+    keep: Filter = ALL  # what makes the papers' file of the original, at preparation
     core: int = 0  # k-core at preparation: users and items with k rows, again until nothing changes
     years: tuple[int, int] | None = None  # first year, and the first that is not taken any more
     counts: tuple[int, int, int] | None = None  # users, items, rows that preparation should give
@@ -100,15 +101,26 @@ SOURCES: tuple[Source, ...] = (
     ),
     # Rare items first, then short users: the order in which SASRec's and then BERT4Rec's scripts cut it.
     _ratings(
-        "amazon-beauty-bert4rec", "Amazon Beauty (2014)", "Beauty", Filter(min_user=5, min_item=5), (40_226, 54_542, 353_962)
+        "amazon-beauty-bert4rec",
+        "Amazon Beauty (2014)",
+        "Beauty",
+        Filter(min_user=5, min_item=5),
+        (40_226, 54_542, 353_962),
     ),
     _amazon("amazon-sports-s3rec", "Amazon Sports (2014, 5-core)", "Sports_and_Outdoors", (35_598, 18_357, 296_337)),
     _ratings(
-        "amazon-video-pfedrec", "Amazon Instant Video (2014)", "Amazon_Instant_Video", Filter(min_user=5), (8072, 11_830, 63_836)
+        "amazon-video-pfedrec",
+        "Amazon Instant Video (2014)",
+        "Amazon_Instant_Video",
+        Filter(min_user=5),
+        (8072, 11_830, 63_836),
     ),
     _amazon("amazon-office", "Amazon Office (2014, 5-core)", "Office_Products", (4905, 2420, 53_258)),
     _amazon(
-        "amazon-cellphones-5core", "Amazon Cell Phones (2014, 5-core)", "Cell_Phones_and_Accessories", (27_879, 10_429, 194_439)
+        "amazon-cellphones-5core",
+        "Amazon Cell Phones (2014 5-core; stand-in)",
+        "Cell_Phones_and_Accessories",
+        (27_879, 10_429, 194_439),
     ),
     Source(
         "yelp-s3rec",

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..core import CoveyError, Ragged, offsets_of
 from ..rng import Rng
+from ..sampling import distinct_ranks, outside
 from .dataset import Array, Dataset, check
 
 Kind = Literal["ratio", "loo", "temporal"]
@@ -242,20 +243,7 @@ def candidates(split: Split, count: int = 99, seed: int = 0) -> dict[str, Tensor
 def _unseen(seen: Ragged, ids_C: Tensor, n_items: int, count: int, seed: int) -> Tensor:
     """Distinct items outside each list: ranks among the unseen, then the items of these ranks."""
     rng = Rng.of(seed, 0, ids_C).fold("candidates")
-    rank_CK = _distinct_ranks(n_items - seen.lengths, count, rng)
-    # The j-th seen item s has s - j unseen ones before it, so it shifts every rank from there on by one.
-    key_T = (seen.owner * n_items + seen.values - seen.place).contiguous()
-    find_CK = torch.arange(len(seen))[:, None] * n_items + rank_CK
-    return rank_CK + torch.searchsorted(key_T, find_CK, right=True) - seen.offsets[:-1, None]
-
-
-def _distinct_ranks(free_C: Tensor, count: int, rng: Rng) -> Tensor:
-    """Uniform draws without replacement from 0..free-1 by Floyd's algorithm, in random order."""
-    u_KC = rng.fold("rank").uniform(count).T.contiguous()
-    rank_KC = torch.empty(count, len(free_C), dtype=torch.int64)
-    for k in range(count):
-        top_C = free_C - count + k
-        draw_C = (u_KC[k] * (top_C + 1)).long()
-        taken_C = (rank_KC[:k] == draw_C).any(dim=0)
-        rank_KC[k] = torch.where(taken_C, top_C, draw_C)
-    return rank_KC.T.gather(1, rng.fold("order").permutation(count))
+    rank_CK = distinct_ranks(rng.fold("rank").uniform(count), n_items - seen.lengths)
+    rank_CK = rank_CK.gather(1, rng.fold("order").permutation(count))
+    flat = Ragged(rank_CK.flatten(), torch.arange(len(seen) + 1) * count)
+    return outside(seen, n_items, flat).view(-1, count)

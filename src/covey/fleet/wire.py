@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..aggregate.fold import total_of
 from ..client import LocalData, Program
-from ..core import Download, Drawer, Field, Fields, Ragged, Rows, Total, Upload, stack
+from ..core import Download, Drawer, Field, Ragged, Rows, Total, Upload, stack
 from ..malice import Malicious
 from ..rng import Rng
 from .codec import Envelope, Malformed, decode_download, decode_upload, encode_download, encode_upload, upload_fields
@@ -151,9 +151,6 @@ class WireFleet:
         from ..core import cat
 
         return cat([node.kept[name] for node in self.nodes.values()])
-
-    def state(self) -> Fields:
-        raise NotImplementedError("nodes keep their own state; the server's checkpoint does not hold it")
 
 
 def _form(upload: Upload) -> tuple[tuple[str, str, tuple[int, ...]], ...]:

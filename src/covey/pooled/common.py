@@ -29,6 +29,7 @@ from covey.evaluate import (
     with_held,
 )
 from covey.rng import Rng
+from covey.sampling import outside
 
 PARTS = ("valid", "test")
 CPU_CHUNK = 3 << 18  # scores at a time: 3 MB, so that ranking finds them in the cache
@@ -145,21 +146,15 @@ def train_pairs(
 def pairs(
     train: Ragged, avoid: Ragged, n_items: int, negatives: int, seed: int, epoch: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Users, items and labels of an epoch, [T] each: all positives, then negatives drawn outside `avoid`.
-
-    `avoid` is sorted and distinct. The r-th item outside it is r + j, where j avoided items come before it:
-    those whose value less their place in the list is at most r. So nothing is rejected and drawn again.
-    """
+    """Users, items and labels of an epoch, [T] each: all positives, then negatives outside the sorted `avoid`."""
     rng = Rng.of(seed, epoch, torch.arange(len(train), device=train.values.device)).fold("pooled-negatives")
     free_N = n_items - avoid.lengths
     unit = rng.ragged_uniform(train.lengths * negatives * (free_N > 0))  # nothing to draw from: nothing drawn
     owner_T = unit.owner
-    r_T = (unit.values * free_N[owner_T]).long()
-    before = avoid.owner * n_items + avoid.values - avoid.place
-    j_T = torch.searchsorted(before, owner_T * n_items + r_T, right=True) - avoid.offsets[owner_T]
-    label_T = torch.ones(len(train.values) + len(r_T), device=r_T.device)
+    drawn_T = outside(avoid, n_items, unit.like((unit.values * free_N[owner_T]).long()))
+    label_T = torch.ones(len(train.values) + len(drawn_T), device=drawn_T.device)
     label_T[len(train.values) :] = 0
-    return torch.cat([train.owner, owner_T]), torch.cat([train.values, r_T + j_T]), label_T
+    return torch.cat([train.owner, owner_T]), torch.cat([train.values, drawn_T]), label_T
 
 
 def shuffled(count: int, seed: int, epoch: int) -> Tensor:

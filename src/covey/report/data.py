@@ -67,6 +67,14 @@ class Stat:
         return f"{self.mean:.4f}" + ("" if self.spread is None else f" ± {self.spread:.4f}")
 
 
+def known(figures: dict[str, float]) -> dict[str, float]:
+    return {k: v for k, v in figures.items() if not math.isnan(v)}
+
+
+def said(value: float) -> str:
+    return str(Stat.of([value]))
+
+
 @dataclass(frozen=True)
 class Point:
     round: int
@@ -152,6 +160,13 @@ class Setting:
                     found.setdefault(name, {}).setdefault(metric, []).append(float(value))
         return {name: {m: Stat.of(v).mean for m, v in figures.items()} for name, figures in found.items()}
 
+    def role(self, group: Group) -> str:
+        """What a method on pooled data is beside the federated ones."""
+        if not group.pooled:
+            return ""
+        kind = next((k for k in ("floor", "ceiling") if group.first.label in self.references(k)), "pooled data")
+        return kind if kind != "ceiling" else "ceiling, pooled data"
+
     @property
     def title(self) -> str:
         data = self.runs[0].result["dataset"]
@@ -193,7 +208,7 @@ def read_run(folder: Path) -> Run:
         hint = f"finish it with covey resume {folder}" if begun else "start one with covey run --out"
         raise CoveyError(f"{folder} has no result.json: {'the run is not finished' if begun else 'no run'}; {hint}")
     result = _json(path.read_bytes(), path)
-    wrong = [k for k, kind in NEEDED.items() if not isinstance(result, dict) or not isinstance(result.get(k), kind)]
+    wrong = [k for k, kind in NEEDED.items() if not isinstance(result.get(k), kind)]
     if wrong or not {"name", "users", "items"} <= set(result["dataset"]):
         raise CoveyError(f"{path} is of another version of covey, this is {__version__}; run it again with covey run")
     metrics = folder / "metrics.jsonl"
@@ -203,18 +218,20 @@ def read_run(folder: Path) -> Run:
 
 def _json(raw: bytes, path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(raw)
+        found = json.loads(raw)
+        if not isinstance(found, dict):
+            raise ValueError("it holds no object")
     except ValueError as error:
         raise CoveyError(f"{path} is damaged ({error}); run it again with covey run and another --out") from error
     return found
 
 
 def read_settings(folders: Sequence[Path]) -> list[Setting]:
-    """Run folders, a folder given twice counts once; in the order given."""
-    runs = [read_run(folder) for folder in {f.resolve(): f for f in reversed(folders)}.values()][::-1]
+    """Run folders, a folder given twice counts once. Rows: the floor, federated methods, methods on pooled data."""
+    runs = [read_run(folder) for folder in {f.resolve(): f for f in folders}.values()]
     settings: dict[str, list[Run]] = {}
     for run in runs:
-        what = [run.result["dataset"], *map(asdict, _protocol(run)), sorted(run.result["test"])]
+        what = [run.result["dataset"], *(asdict(part) for part in _protocol(run)), sorted(run.result["test"])]
         settings.setdefault(json.dumps(what, sort_keys=True), []).append(run)
     return [Setting(_groups(mine)) for mine in settings.values()]
 
@@ -229,10 +246,18 @@ def _groups(runs: Sequence[Run]) -> tuple[Group, ...]:
         if len(set(seeds)) < len(seeds):
             twin = next(run for i, run in enumerate(mine) if run.seed in seeds[:i])
             raise CoveyError(f"{twin.folder} repeats a run of seed {twin.seed}, which is no spread; leave one out")
-    return tuple(
+    groups = [
         Group(label if labels.count(label) == 1 else f"{label} ({mine[0].folder.resolve().name})", tuple(mine))
         for label, mine in zip(labels, found.values(), strict=True)
-    )
+    ]
+    return tuple(sorted(groups, key=_place))
+
+
+def _place(group: Group) -> tuple[int, float]:
+    """Floor first, then who trains on devices, then pooled data; the better the lower."""
+    first = next(iter(known(group.first.result["test"])), "")
+    kind = 0 if group.first.label == "popularity" else 2 if group.pooled else 1
+    return kind, group.test(first).mean
 
 
 def _but_seed(run: Run) -> str:

@@ -20,6 +20,7 @@ from ..fleet.wire import WireFleet
 from ..malice import Attack, Crew, Malicious
 from ..measure import HeldOut
 from ..mechanism import TrainingData
+from ..prepare import program_of
 from ..rng import Rng
 from ..server import Fleet, Method, Server, admit, enrol, run_round, start
 from .compare import cast
@@ -88,18 +89,8 @@ class Setting:
     metrics: tuple[str, ...] = ("recall@5", "ndcg@5")
 
 
-def program_of(method: Method, setting: Setting) -> Program:
-    return Program(
-        method.model,
-        method.objective,
-        method.catalogue,
-        method.solver,
-        method.mechanisms,
-        method.weighting,
-        EvaluateConfig(metrics=setting.metrics),
-        Engine(chunk=setting.chunk),
-        setting.seed,
-    )
+def client_half(method: Method, setting: Setting) -> Program:
+    return program_of(method, EvaluateConfig(metrics=setting.metrics), Engine(chunk=setting.chunk), setting.seed)
 
 
 @dataclass
@@ -118,7 +109,7 @@ class Play:
 
     def __post_init__(self) -> None:
         self.method = replace(self.method, seed=self.setting.seed)
-        program = self.wrap(program_of(self.method, self.setting))
+        program = self.wrap(client_half(self.method, self.setting))
         first = self.world.n_honest
         crew = Malicious(program, self.attack, first, crew=Crew()) if self.attack else None
         make = WireFleet if self.setting.wire else SimulatedFleet

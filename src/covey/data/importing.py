@@ -1,0 +1,223 @@
+"""A user's own table as a dataset: CSV and its kin, RecBole's .inter, Parquet, a DataFrame.
+
+Ids are text and stay as they are written: 007 is not 7. Every row is an interaction.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ..core import CoveyError
+from .dataset import Dataset, check
+from .raw import NO_TIME, Row, collect, with_titles
+from .tables import Table, of_frame, open_table
+
+CLOCKLESS = ("order", "position", "rank")  # places in a user's history
+MISSING = ("", "nan", "nat", "na", "n/a", "null", "none", "\\n")
+ALIASES = {
+    "user": "user userid uid username reviewerid customer customerid client clientid member memberid visitor visitorid"
+    " account accountid person personid reader readerid viewer viewerid",
+    "item": "item itemid iid product productid movie movieid film filmid asin parentasin sku article articleid artist"
+    " artistid business businessid book bookid isbn song songid track trackid game gameid content contentid",
+    "time": "timestamp time date datetime ts unixreviewtime unixtime reviewdate createdat order position rank",
+    "title": "title itemtitle itemname movietitle producttitle productname booktitle artistname",
+}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns to read and how; None: by their usual names."""
+
+    user: str | None = None
+    item: str | None = None
+    time: str | None = None  # empty: none
+    title: str | None = None
+    names: tuple[str, ...] = ()  # of a file without a header
+    delimiter: str | None = None  # None: found from the first lines
+    encoding: str = "utf-8-sig"
+    drop_untimed: bool = False  # drop rows without a time; else one such row means that no times are used
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A dataset, and what a user should know about how it came to be."""
+
+    dataset: Dataset
+    notes: tuple[str, ...] = ()
+
+
+USUAL = Columns()
+
+
+def from_file(path: str | Path, name: str, columns: Columns = USUAL, items: str | Path | None = None) -> Imported:
+    """Interactions of a file, with the titles in it or in a second one."""
+    path = Path(path)
+    with open_table(path, columns.delimiter, columns.encoding, columns.names) as table:
+        dataset, titles, notes = _read(table, name, columns, str(path))
+    if items is None and path.suffix == ".inter" and path.with_suffix(".item").exists():
+        items = path.with_suffix(".item")
+    if items is not None:
+        with open_table(Path(items), None, columns.encoding) as table:
+            titles |= _read_titles(table, columns, str(items))
+    return Imported(check(with_titles(dataset, titles.items()) if titles else dataset), notes)
+
+
+def from_frame(frame: Any, name: str, columns: Columns = USUAL, items: Any = None) -> Imported:
+    """Interactions of a DataFrame, with the titles in it or in a second one."""
+    try:
+        dataset, titles, notes = _read(of_frame(frame), name, columns, "the DataFrame")
+        if items is not None:
+            titles |= _read_titles(of_frame(items), columns, "the DataFrame of items")
+    except (ValueError, TypeError) as error:
+        raise CoveyError(f"the DataFrame: {error}") from None
+    return Imported(check(with_titles(dataset, titles.items()) if titles else dataset), notes)
+
+
+def _read(table: Table, name: str, columns: Columns, where: str) -> tuple[Dataset, dict[str, str], tuple[str, ...]]:
+    header, rows = table
+    u, i = _needed(header, "user", columns.user, where), _needed(header, "item", columns.item, where)
+    t, n = _place(header, "time", columns.time, where), _place(header, "title", columns.title, where)
+    users, items, times = _Ids("user"), _Ids("item"), _Times()
+    titles: dict[str, str] = {}
+
+    def pick() -> Iterator[Row]:
+        for row in rows:
+            user, item = users.read(row[u]), items.read(row[i])
+            time = NO_TIME if t is None else times.read(row[t])
+            if columns.drop_untimed and t is not None and math.isnan(time):
+                continue
+            if n is not None and not titles.get(item):
+                titles[item] = _title(row[n])
+            yield user, item, time
+
+    dataset = collect(name, pick(), clock=t is not None and _plain(header[t]) not in CLOCKLESS)
+    if times.missing and not columns.drop_untimed:  # half a clock would put rows into the wrong order
+        dataset = replace(dataset, time_E=None, clock=False)
+    return dataset, titles, times.notes(columns.drop_untimed)
+
+
+def _read_titles(table: Table, columns: Columns, where: str) -> dict[str, str]:
+    header, rows = table
+    i = _needed(header, "item", columns.item if columns.item in header else None, where)
+    n = _place(header, "title", columns.title if columns.title in header else None, where)
+    n = header.index("name") if n is None and "name" in header else n  # beside a user it could be a person's
+    if n is None:
+        raise CoveyError(f"{where} has no column for the title; it has: {', '.join(header)}; name it with --title")
+    own = _Ids("item")
+    return {own.read(row[i]): _title(row[n]) for row in rows}
+
+
+def _needed(header: list[str], kind: str, given: str | None, where: str) -> int:
+    place = _place(header, kind, given, where)
+    if place is None:
+        raise CoveyError(
+            f"{where} has no column for the {kind}; it has: {', '.join(header) or 'nothing'};"
+            f" say --{kind} COLUMN, or --columns for a file without a header"
+        )
+    return place
+
+
+def _place(header: list[str], kind: str, given: str | None, where: str) -> int | None:
+    """Where a column is: the one that was named, or the one with the likeliest name."""
+    if given:
+        if given not in header:
+            raise CoveyError(f"{where} has no column '{given}'; it has: {', '.join(header)}; is the delimiter right?")
+        return header.index(given)
+    plain = [_plain(name) for name in header]
+    aliases = [] if given == "" else ALIASES[kind].split()
+    return next((plain.index(alias) for alias in aliases if alias in plain), None)
+
+
+def _title(value: Any) -> str:
+    """One line; empty where there is none."""
+    return "" if value is None or value != value else " ".join(str(value).split())
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z]", "", name.lower())
+
+
+class _Ids:
+    """Ids of one column as text; 3.0 of a frame that knew no whole numbers is 3."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.type: bool | None = None
+
+    def read(self, value: Any) -> str:
+        text = isinstance(value, str)
+        if value is None or value != value or (text and not value.strip()):
+            raise ValueError(f"a row without {self.kind}; mend or remove it")
+        if self.type is None:
+            self.type = text
+        if text != self.type:
+            raise ValueError(
+                f"the {self.kind} column mixes numbers and text (here {value!r}); make it one or the other"
+            )
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        return str(value).strip()
+
+
+class _Times:
+    """Times of one column: all numbers, or all dates."""
+
+    def __init__(self) -> None:
+        self.dates: bool | None = None
+        self.missing = 0
+        self.rows = 0
+
+    def read(self, value: Any) -> float:
+        self.rows += 1
+        if value is None or value != value or str(value).strip().lower() in MISSING:
+            self.missing += 1
+            return NO_TIME
+        time, date = self._parse(value)
+        if self.dates is None:
+            self.dates = date
+        if date != self.dates:
+            raise ValueError(f"the time column mixes numbers and dates (here {str(value)!r}); make it one or the other")
+        return time
+
+    def _parse(self, value: Any) -> tuple[float, bool]:
+        if isinstance(value, datetime):
+            return _seconds(value), True
+        try:
+            time = float(value)
+            if math.isfinite(time):
+                return time, False
+        except ValueError:
+            try:
+                return _seconds(datetime.fromisoformat(_iso(str(value).strip()))), True
+            except ValueError:
+                pass
+        raise ValueError(
+            f"{str(value)!r} is no time; use numbers or dates like 2024-01-31, or leave times out: --time ''"
+        )
+
+    def notes(self, dropped: bool) -> tuple[str, ...]:
+        if not self.missing:
+            return ()
+        if dropped:
+            return (f"{self.missing:,} of {self.rows:,} rows had no time and were dropped",)
+        what = "no times are used and the order of the file counts; --drop-untimed drops these rows instead"
+        return (f"{self.missing:,} of {self.rows:,} rows have no time: {what}",)
+
+
+def _iso(text: str) -> str:
+    """2024/1/31 and 31.1.2024 as 2024-01-31; 1/2/2024 means two things and stays."""
+    if found := re.match(r"(\d{4})/(\d{1,2})/(\d{1,2})(?!\d)", text):
+        year, month, day = found.groups()
+    elif found := re.match(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?!\d)", text):
+        day, month, year = found.groups()
+    else:
+        return text
+    return f"{year}-{month:0>2}-{day:0>2}{text[found.end() :]}"
+
+
+def _seconds(moment: datetime) -> float:
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,85 @@
+"""The part of the page that tells what left the device, and with which guarantee."""
+
+import math
+from typing import Any
+
+from ..show import size
+from .data import Group, Setting
+from .markup import Child, Html, join, tag
+from .sections import bar, named, section, table
+
+
+def left_the_device(setting: Setting) -> Html:
+    alone = len(setting.groups) == 1
+    parts = [_ledger(setting.groups[0])] if alone else [_overview(setting), *map(_folded, setting.groups)]
+    note = (
+        "Epsilon of a user is the worst user's total over all messages, by basic composition: smaller is safer, and"
+        " “no guarantee” means that nothing protects the content."
+    )
+    return section("What left the device", *parts, tag("p", note, class_="aside"))
+
+
+def guarantee(group: Group) -> str:
+    """The user-level promise, in a few words."""
+    if group.pooled:
+        return "all data is collected"
+    if not group.private:
+        return "nothing leaves"
+    total = sum(math.inf if row["epsilon_user_total"] == "none" else row["epsilon_user_total"] for row in group.private)
+    return "no guarantee" if math.isinf(total) else f"epsilon {total:.4g}"
+
+
+def _overview(setting: Setting) -> Html:
+    rows: list[list[Child]] = []
+    for group in setting.groups:
+        open_ = [row for row in group.private if row["epsilon_user_total"] == "none"]
+        fields = "–" if group.pooled else f"{len(group.private)}"
+        bytes_ = "–" if group.pooled else size(sum(row["bytes"] for row in open_))
+        rows.append(
+            [named(setting, group), fields, len(open_) if not group.pooled else "–", bytes_, _badge(guarantee(group))]
+        )
+    return table(["method", "fields sent", "without guarantee", "bytes without", "for a user in total"], rows)
+
+
+def _badge(promise: str) -> Html:
+    bad = promise in ("no guarantee", "all data is collected")
+    return tag("span", promise, class_="badge bad" if bad else "badge good")
+
+
+def _folded(group: Group) -> Html | None:
+    if group.pooled or not group.private:
+        return None
+    return tag("details", tag("summary", f"{group.name}: every field"), _ledger(group))
+
+
+def _ledger(group: Group) -> Html:
+    if group.pooled:
+        return tag("p", "This method sees everybody's interactions: they are all collected in one place.")
+    study = [row for row in group.first.result.get("ledger", ()) if row["step"] == "evaluate"]
+    measured = tag("details", tag("summary", "Sent for the measurements of this study"), _fields(study))
+    if not group.private:
+        return join(tag("p", "Training sends nothing: no field leaves the device."), measured if study else None)
+    open_ = [row for row in group.private if row["epsilon_user_total"] == "none"]
+    sent = sum(row["bytes"] for row in group.private)
+    line = f"{len(group.private)} field{'s' if len(group.private) > 1 else ''}, {size(sent)} in all. "
+    if open_:
+        plain = sum(row["bytes"] for row in open_)
+        line += (
+            f"Without any guarantee: {len(open_)} of {len(group.private)} ({size(plain)}), so a user has none in total."
+        )
+    else:
+        line += f"Every field has a guarantee; a user spends {guarantee(group)} in total."
+    return join(tag("p", line), _fields(group.private), measured if study else None)
+
+
+def _fields(rows: list[dict[str, Any]]) -> Html:
+    most = max((row["bytes"] for row in rows), default=0) or 1
+    out: list[list[Child]] = []
+    for row in rows:
+        once, total = row["epsilon"], row["epsilon_user_total"]
+        spent = _badge("no guarantee" if total == "none" else f"epsilon {total:.4g}")
+        each = "–" if once == "none" else f"{once:.4g} per {row['unit']}"
+        sent = join(size(row["bytes"]), bar(row["bytes"] / most))
+        out.append([tag("code", row["field"]), spent, row["what"], row["step"], sent, row["messages_per_user"], each])
+    head = ["field", "for a user in total", "what it is", "exchange", "bytes", "times a user", "epsilon each"]
+    return table(head, out, left=4, kind="ledger")

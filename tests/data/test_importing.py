@@ -1,0 +1,224 @@
+"""A user's own tables: odd shapes come in, wrong ones are told in one line."""
+
+import gzip
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from covey.core import CoveyError
+from covey.data import SplitConfig
+from covey.data.checks import facts, leaks, warnings
+from covey.data.dataset import Dataset
+from covey.data.importing import Columns, from_file, from_frame
+from covey.data.split import split
+
+SEMICOLONS = (
+    'Kunde;Artikel;Datum;Titel\r\n007;A1;2024-01-31;"Tee; grün"\r\n7;A1;2024-02-01;\r\n007;B"2;2024-03-01;x\r\n'
+)
+QUOTED = 'user_id,movieId,title,timestamp\n1,01,"Good, the Bad ""and"" Ugly",5\n2,1,"Two\nlines",6\n2,01,,7\n'
+ZEROS = "\ufeffuser\titem\n\n001\t0001\n01\t0001\n001\t01\n"
+
+
+def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def own(d: Dataset) -> list[tuple[str, str]]:
+    assert d.users is not None and d.items is not None
+    return list(zip(d.users[d.user_E].tolist(), d.items[d.item_E].tolist()))
+
+
+def test_semicolons_and_dates(tmp_path: Path) -> None:
+    columns = Columns("Kunde", "Artikel", "Datum", "Titel")
+    d = from_file(write(tmp_path / "a.csv", SEMICOLONS), "a", columns).dataset
+    assert own(d) == [("007", "A1"), ("7", "A1"), ("007", 'B"2')]  # own ids out
+    assert d.titles == ("Tee; grün", "x")
+    assert d.clock and d.time_E is not None and d.time_E[0] == 1706659200
+
+
+def test_quoted_titles_and_leading_zeros(tmp_path: Path) -> None:
+    d = from_file(write(tmp_path / "b.csv", QUOTED), "b").dataset
+    assert own(d) == [("1", "01"), ("2", "1"), ("2", "01")]
+    assert d.titles == ('Good, the Bad "and" Ugly', "Two lines")
+
+
+def test_no_times_at_all(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "c.tsv.gz", "wt", encoding="utf-8") as file:
+        file.write(ZEROS)
+    d = from_file(tmp_path / "c.tsv.gz", "c").dataset
+    assert own(d) == [("001", "0001"), ("01", "0001"), ("001", "01")]
+    assert d.time_E is None and not d.clock
+
+
+MISSING = "user,item,time\na,x,3\na,y,\nb,x,1\nb,y,NaN\nb,z,2\n"
+
+
+def test_some_missing_times_drop_the_clock_or_the_rows(tmp_path: Path) -> None:
+    path = write(tmp_path / "d.csv", MISSING)
+    read = from_file(path, "d")
+    assert len(read.dataset) == 5 and read.dataset.time_E is None
+    assert read.notes[0].startswith("2 of 5 rows have no time: no times are used")
+    read = from_file(path, "d", Columns(drop_untimed=True))
+    assert own(read.dataset) == [("a", "x"), ("b", "x"), ("b", "z")] and read.dataset.clock
+    assert read.notes == ("2 of 5 rows had no time and were dropped",)
+    assert from_file(path, "d", Columns(time="")).notes == ()
+
+
+def test_a_file_without_a_header(tmp_path: Path) -> None:
+    path = write(tmp_path / "u.data", "1\t2\t5\t99\n3\t4\t1\t98\n")
+    d = from_file(path, "u", Columns(names=("user", "item", "rating", "timestamp"))).dataset
+    assert own(d) == [("1", "2"), ("3", "4")] and d.clock
+
+
+def test_an_order_is_no_clock_and_an_encoding_can_be_said(tmp_path: Path) -> None:
+    path = write(tmp_path / "e.csv", "user|item|order|title\na|x|1|é\nb|y|0|ü\n", "cp1252")
+    with pytest.raises(CoveyError, match=r"is not UTF-8 text.*--encoding, such as cp1252"):
+        from_file(path, "e")
+    d = from_file(path, "e", Columns(encoding="cp1252")).dataset
+    assert d.titles == ("é", "ü") and d.time_E is not None and not d.clock
+
+
+def test_spaces_behind_commas_and_other_dates(tmp_path: Path) -> None:
+    text = 'User ID, "Product ID", date, title\n1, 2, {}, "Tea, green"\n3, 4, {}, x\n'
+    for one, two in (
+        ("2024/1/31", "2024/02/01"),
+        ("31.1.2024 00:00", "01.02.2024"),
+        ("2024-01-31T00:00Z", "2024-02-01"),
+    ):
+        d = from_file(write(tmp_path / "s.csv", text.format(one, two)), "s").dataset
+        assert own(d) == [("1", "2"), ("3", "4")] and d.titles == ("Tea, green", "x")
+        assert d.time_E is not None and d.time_E.tolist() == [1706659200, 1706745600]
+    with pytest.raises(CoveyError, match="line 2: '1/2/2024' is no time"):
+        from_file(write(tmp_path / "s.csv", text.format("1/2/2024", "1/2/2024")), "s")
+
+
+def test_titles_of_a_second_file(tmp_path: Path) -> None:
+    rows = write(tmp_path / "rows.csv", "user,item,name\na,x,Ann\nb,y,Bo\n")
+    assert from_file(rows, "r").dataset.titles == ()  # a name beside a user may be the user's
+    items = write(tmp_path / "items.csv", "item;name\ny;Why\nunused;No\n")
+    assert from_file(rows, "r", items=items).dataset.titles == ("x", "Why")
+
+
+def test_atomic_files_of_recbole(tmp_path: Path) -> None:
+    inter = "user_id:token\titem_id:token\trating:float\ttimestamp:float\n1\t07\t3\t5.0\n2\t7\t1\t6\n"
+    write(tmp_path / "x.inter", inter)
+    write(tmp_path / "x.item", 'item_id:token\tmovie_title:token_seq\n7\tAn "odd one\n07\tSeven\n')
+    d = from_file(tmp_path / "x.inter", "x").dataset
+    assert d.titles == ("Seven", 'An "odd one') and d.clock and own(d) == [("1", "07"), ("2", "7")]
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "message"),
+    [
+        ("", Columns(), "is empty; a header"),
+        ("  \n\n", Columns(), "is empty"),
+        ("user,item\n", Columns(), "no interactions"),
+        ("user item\n1 2\n", Columns(), "one column only.*--delimiter"),
+        ("user;item\n1;2\n3;4\n", Columns(delimiter=","), "no column for the user; it has: user;item"),
+        ("user,thing\na,b\n", Columns(), "no column for the item; it has: user, thing; say --item COLUMN"),
+        ("user,item\na,b\n", Columns(item="sku"), "no column 'sku'; it has: user, item"),
+        ("user,item\na,b\na\n", Columns(), "line 3: 1 columns, the header has 2"),
+        ("user,item\na,b\na,b,c\n", Columns(), "line 3: 3 columns, the header has 2; put quotes"),
+        ("user,item\na,b\n,b\n", Columns(), "line 3: a row without user"),
+        ("user,item,time\na,b,1\na,c,soon\n", Columns(), "line 3: 'soon' is no time"),
+        ("user,item,time\na,b,1\na,c,inf\n", Columns(), "line 3: 'inf' is no time"),
+        ("user,item,time\na,b,1\na,c,2024-01-01\n", Columns(), "line 3: the time column mixes numbers and dates"),
+        ("user,item\na,b\n", Columns(), "1 user; federated training needs"),
+        ("user,item\na,b\n", Columns(encoding="klingon"), "unknown encoding"),
+    ],
+)
+def test_a_bad_file_is_told_in_one_line(text: str, columns: Columns, message: str, tmp_path: Path) -> None:
+    with pytest.raises(CoveyError, match=message) as caught:
+        from_file(write(tmp_path / "bad.csv", text), "bad", columns)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_half(tmp_path: Path) -> None:
+    with pytest.raises(CoveyError, match="no file"):
+        from_file(tmp_path / "none.csv", "none")
+    whole = gzip.compress(QUOTED.encode() * 50)
+    (tmp_path / "half.csv.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CoveyError, match=r"cannot read .*is it whole"):
+        from_file(tmp_path / "half.csv.gz", "half")
+
+
+def test_a_frame_comes_in() -> None:
+    pandas = pytest.importorskip("pandas")
+    times = pandas.to_datetime(["2024-01-31", "2024-02-01", "2024-02-02"])
+    frame = pandas.DataFrame({"user": [1.0, 2.0, 1.0], "item": ["01", "1", "1"], "time": times})
+    d = from_frame(frame, "f", items=pandas.DataFrame({"item": ["1"], "title": ["One"]})).dataset
+    assert own(d) == [("1", "01"), ("2", "1"), ("1", "1")] and d.titles == ("01", "One")
+    assert d.time_E is not None and d.time_E[0] == 1706659200
+    for wrong, message in (
+        (frame.assign(item=["01", 1, "1"]), "the item column mixes numbers and text"),
+        (frame.assign(user=[1.0, np.nan, 2.0]), "a row without user"),
+        (frame.drop(columns="user"), "the DataFrame has no column for the user"),
+    ):
+        with pytest.raises(CoveyError, match=message):
+            from_frame(wrong, "f")
+    assert from_frame(frame.assign(time=pandas.to_datetime(["2024-01-31", None, None])), "f").notes
+
+
+def test_parquet_needs_its_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(
+        CoveyError, match=r"needs (pyarrow|pandas): pip install pandas pyarrow; or save a\.parquet as CSV"
+    ):
+        from_file(tmp_path / "a.parquet", "a")
+
+
+def test_parquet_is_read_through_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"user": ["a", "b"], "item": ["x", "y"]})
+
+    def read(path: Path) -> Any:
+        if not path.exists():
+            raise FileNotFoundError(path)
+        if path.read_bytes() != b"PAR1":
+            raise RuntimeError("Parquet magic bytes\nnot found")
+        return frame
+
+    monkeypatch.setitem(sys.modules, "pyarrow", pandas)  # any module will do
+    monkeypatch.setattr(pandas, "read_parquet", read)
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    (tmp_path / "b.parquet").write_bytes(b"PAR")
+    assert own(from_file(tmp_path / "a.parquet", "a").dataset) == [("a", "x"), ("b", "y")]
+    with pytest.raises(CoveyError, match="magic bytes not found; is it a whole"):
+        from_file(tmp_path / "b.parquet", "b")
+    with pytest.raises(CoveyError, match="no file"):
+        from_file(tmp_path / "c.parquet", "c")
+
+
+# --- what would flatter or blur a result ---
+
+
+def rows(text: str, tmp_path: Path, name: str = "rows") -> Dataset:
+    return from_file(write(tmp_path / f"{name}.csv", "user,item,time\n" + text), name).dataset
+
+
+def test_facts_by_hand(tmp_path: Path) -> None:
+    found = facts(rows("a,x,1\na,x,2\na,y,2\nb,y,3\nb,z,3\nb,x,4\n", tmp_path))
+    assert (found.users, found.items, found.rows, found.distinct, found.duplicates) == (2, 3, 6, 5, 1)
+    assert found.density == pytest.approx(5 / 6)
+    assert (found.tied_rows, found.tied_users) == (4, 1)  # b's tie is not at the end
+    assert (found.shortest, found.median, found.longest, found.time) == (3, 3, 3, "clock")
+    assert [line.split()[0] for line in warnings(found)] == ["1", "1"]
+    assert not warnings(facts(rows("a,x,1\na,y,2\na,z,3\nb,x,1\nb,y,2\nb,z,3\n", tmp_path)))
+
+
+def test_the_same_pair_in_train_and_test_is_counted_by_own_ids(tmp_path: Path) -> None:
+    train, test = rows("a,x,1\nb,y,1\nb,x,1\n", tmp_path), rows("b,x,5\nb,x,6\nc,x,5\na,z,3\n", tmp_path, "test")
+    assert leaks(train, test) == 1
+    nameless = Dataset("n", 2, 2, np.array([0, 1]), np.array([0, 1]))
+    assert leaks(nameless, nameless) == 2
+
+
+def test_an_import_can_be_split(tmp_path: Path) -> None:
+    lines = "".join(f"{u:03},{i:02},{u * i}\n" for u in range(4) for i in range(5))
+    parts = split(rows(lines, tmp_path), SplitConfig("loo"))
+    assert len(parts.test.values) == 4

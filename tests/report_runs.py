@@ -1,0 +1,56 @@
+"""Run folders for the tests of the report, and its commands as they are called."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from covey.commands import compare, report
+from covey.config import Config, merge, read
+from covey.data.dataset import Dataset
+from covey.run import run
+
+EVIL = '</script><script>document.title="x"</script><img src=x onerror="document.title=1">'
+USERS, ITEMS = 24, 30
+
+
+def dataset(path: Path, n_items: int = ITEMS) -> Path:
+    """Everybody has item 0 and a few of the others; item 0 has a title that wants to be a script."""
+    dice = np.random.default_rng(0)
+    own = [np.r_[0, dice.choice(np.arange(1, n_items), 5, replace=False)] for _ in range(USERS)]
+    titles = (EVIL, *(f"Tale & Song {i}" for i in range(1, n_items)))
+    time_E = np.tile(np.arange(6.0), USERS)
+    Dataset("tales", USERS, n_items, np.repeat(np.arange(USERS), 6), np.concatenate(own), time_E, titles=titles).save(
+        path
+    )
+    return path
+
+
+def make(folder: Path, data: Path, method: str = "fedmf", seed: int = 0, **sections: dict[str, Any]) -> Path:
+    """A small run of a shipped method."""
+    tree = merge(read("methods", method) | {"method": method}, {"data": {"name": str(data)}})
+    tree = merge(tree, {"run": {"rounds": 3, "seed": seed}, "evaluate": {"metrics": ["recall@5", "ndcg@5"]}})
+    if "pooled" not in tree:
+        tree = merge(tree, {"model": {"dim": 4}})
+    run(Config.of(merge(tree, sections)), folder)
+    return folder
+
+
+def lengthen(folder: Path, rounds: int) -> None:
+    """As if the run had taken so many rounds."""
+    metrics, result = folder / "metrics.jsonl", folder / "result.json"
+    row = json.loads(metrics.read_text().splitlines()[0])
+    metrics.write_text("".join(json.dumps(row | {"round": r}) + "\n" for r in range(1, rounds + 1)))
+    done = json.loads(result.read_text()) | {"rounds": rounds, "round": rounds // 2}
+    result.write_text(json.dumps(done))
+
+
+def call(*arguments: object) -> int:
+    parser = argparse.ArgumentParser()
+    commands = parser.add_subparsers()
+    report.add(commands)
+    compare.add(commands)
+    options = parser.parse_args([str(word) for word in arguments])
+    return int(options.act(options))

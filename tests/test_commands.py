@@ -1,0 +1,51 @@
+"""`covey list`, `covey doctor`, and the examples that every command's help shows."""
+
+import argparse
+import json
+import shlex
+
+import pytest
+
+from command import Covey
+from covey import cli
+from covey.config import shipped
+
+
+def subparsers() -> dict[str, argparse.ArgumentParser]:
+    (found,) = (a for a in cli._parser()._actions if isinstance(a, argparse._SubParsersAction))
+    return dict(found.choices)
+
+
+@pytest.mark.parametrize("name", sorted(subparsers()))
+def test_every_help_has_an_example_that_is_understood(name: str) -> None:
+    parser = subparsers()[name]
+    nested = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    for one in nested[0].choices.values() if nested else [parser]:
+        assert one.epilog and "example: covey " in one.epilog, f"{one.prog} shows no example"
+        words = shlex.split(one.epilog.split("example: covey ", 1)[1].splitlines()[0])
+        assert cli._parser().parse_args(words).act
+
+
+def test_methods_are_listed_with_what_leaves_the_device(covey: Covey) -> None:
+    rows = {row["name"]: row for row in json.loads(covey("list", "methods", "--json").out)}
+    assert set(rows) == set(shipped("methods"))
+    assert rows["local"]["leaves the device"] == "nothing"
+    assert rows["fedmf"]["leaves the device"] == "update/items" and "solver.lr" in rows["fedmf"]["options"]
+    assert "fedcl/user" in rows["fedcl"]["leaves the device"] and "2022" in rows["fedcl"]["paper"]
+    assert all(len(line) <= 80 for line in covey("list", "methods").out.splitlines())
+
+
+def test_presets_studies_and_datasets_are_listed(covey: Covey, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COVEY_DATA", raising=False)
+    for what in ("presets", "studies"):
+        rows = json.loads(covey("list", what, "--json").out)
+        assert {row["name"] for row in rows} == set(shipped(what)) and all(row["what"] for row in rows)
+    assert "synthetic" in covey("list", "datasets").out
+
+
+def test_the_doctor_trains_for_real(covey: Covey, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COVEY_DATA", "/nowhere/at/all")
+    said = covey("doctor", "--json")
+    found = json.loads(said.out)
+    assert found["a run"][0] and found["torch"][0]
+    assert not found["data"][0] and said.code == 1

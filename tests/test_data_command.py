@@ -1,0 +1,224 @@
+"""`covey data` from the outside: what it prints, writes and refuses."""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from command import SMALL, Covey, Said, expect_line, leftovers, sets
+from covey.commands import data as command
+from covey.config import Config, assign, read
+from covey.core import CoveyError
+from covey.data import cache, load
+from covey.data.sources import SOURCES
+from covey.prepare import prepare
+
+ROWS = "user,item,timestamp,title\n" + "".join(f"{u:03},{i},{u * i},Item {i}\n" for u in range(6) for i in range(5))
+REAL = {  # users, items, rows of each copy; and as the papers filter it
+    "ml-100k": ((943, 1682, 100_000), None),
+    "ml-1m": ((6040, 3706, 1_000_209), None),
+    "filmtrust": ((1508, 2071, 35_497), (1227, 2059, 34_888)),
+    "lastfm-2k": ((1892, 12_523, 186_479), (1600, 12_454, 185_650)),
+    "amazon-beauty-bert4rec": ((40_226, 54_542, 353_962), None),
+    "amazon-sports-s3rec": ((35_598, 18_357, 296_337), None),
+    "yelp-s3rec": ((30_431, 20_033, 316_354), None),
+    "amazon-video-pfedrec": ((8072, 11_830, 63_836), None),
+    "amazon-office": ((4905, 2420, 53_258), None),
+    "amazon-cellphones-5core": ((27_879, 10_429, 194_439), None),
+}
+DATA = os.environ.get("COVEY_DATA", "")
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="covey")
+    command.add(made.add_subparsers(required=True))
+    return made
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with some files, an empty cache and no local copies."""
+    monkeypatch.setenv("COVEY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("COVEY_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    Path("ratings.csv").write_text(ROWS)
+    with zipfile.ZipFile("ml-100k.zip", "w") as archive:
+        archive.writestr("ml-100k/u.data", "1\t2\t5\t9\n3\t2\t5\t9\n3\t4\t5\t9\n")
+        archive.writestr("ml-100k/u.item", "2|Two (1995)|\n4|Four (1995)|\n")
+    yield tmp_path
+    assert not leftovers(tmp_path)
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Covey:
+    def call(*words: object) -> Said:
+        options = parser().parse_args([str(w) for w in words])
+        try:
+            code = options.act(options)
+        except CoveyError as error:
+            print(f"covey: {error}", file=sys.stderr)
+            code = 2
+        return Said(code, *capsys.readouterr())
+
+    return call
+
+
+def helps() -> list[str]:
+    texts = []
+    for words in ([], ["list"], ["get"], ["import"], ["show"]):
+        with contextlib.redirect_stdout(None) as _, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(argparse.ArgumentParser, "print_help", lambda self, *_: texts.append(self.format_help()))
+            with pytest.raises(SystemExit):
+                parser().parse_args(["data", *words, "--help"])
+    return texts
+
+
+def test_the_example_of_every_help_runs(say: Covey) -> None:
+    texts = helps()
+    assert len(texts) == 5
+    for text in texts:
+        found = re.search(r"example: covey (.*)", text)
+        assert found, text
+        assert say(*shlex.split(found[1])).code == 0
+
+
+def test_list_names_what_is_known_and_what_is_here(say: Covey) -> None:
+    say("data", "import", "ratings.csv", "--name", "mine")
+    said = say("data", "list")
+    assert all(len(line) <= 80 for line in said.out.splitlines())
+    assert re.search(r"^mine +cache$", said.out, re.M) and re.search(r"^ml-1m +no +MovieLens 1M$", said.out, re.M)
+    rows = {row["name"]: row["here"] for row in json.loads(say("data", "list", "--json").out)}
+    assert rows["synthetic"] == "built in" and rows["mine"] == "cache" and rows["qb-article"] == "no"
+
+
+def test_get_shows_the_licence_first_and_once(say: Covey) -> None:
+    said = say("data", "get", "ml-100k", "--from", "ml-100k.zip")
+    assert said.code == 0 and "licence GroupLens" in said.err
+    assert "another version" in " ".join(said.out.split())  # three rows are not a hundred thousand
+    assert load("ml-100k").titles == ("Two (1995)", "Four (1995)")
+    again = say("data", "get", "ml-100k")
+    assert "already in" in again.out and not again.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("get ml-100", r"did you mean 'ml-100k'\?"),
+        ("get qb-article", "by hand only"),
+        ("get ml-1m --recbole", "has ml-100k only"),
+        ("get ml-1m --from nothing", "no file or folder nothing"),
+        ("get ml-1m --from ml-100k.zip", r"has no file ratings\.dat"),
+        ("import nothing.csv", r"no file nothing\.csv"),
+        ("import ratings.csv --name ml-1m", "is a known dataset"),
+        ("import ratings.csv --name synthetic", "used first"),
+        ("import ratings.csv --name ../up", "cannot name a dataset"),
+        ("import ratings.csv --delimiter ::", "one character"),
+        ("import ratings.csv --delimiter ;", "no column for the user"),
+        ("import ratings.csv --user who", "no column 'who'"),
+        ("import ratings.csv --min-user 6", "no interactions.*filter too strict"),
+        ("show nothing", "no dataset 'nothing'.*covey data list"),
+        ("show ml-1m", "covey data get ml-1m"),
+        ("show ratings.npz", "no file"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_writes_nothing(say: Covey, words: str, message: str, home: Path) -> None:
+    said = say("data", *words.split())
+    expect_line(Said(said.code, said.out, said.err.splitlines(True)[-1]), message)
+    assert not cache.names() and not (home / "cache").exists()
+
+
+def test_no_write_permission_is_one_line(say: Covey, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COVEY_CACHE", str(home / "ratings.csv"))  # a file stands where the folder should be
+    expect_line(say("data", "import", "ratings.csv"), "cannot write .*set COVEY_CACHE")
+
+
+def test_an_import_is_not_replaced_by_accident(say: Covey) -> None:
+    assert say("data", "import", "ratings.csv").code == 0
+    expect_line(say("data", "import", "ratings.csv"), "imported already.*--replace")
+    assert say("data", "import", "ratings.csv", "--replace", "--min-item", 2).code == 0
+
+
+def test_a_replaced_import_is_read_again(say: Covey) -> None:
+    config = Config.of(assign(read("methods", "fedmf"), ['data.name="ratings"']))
+    for extra, users in (("", 6), ("new,1,1,x\nnew,2,2,x\nnew,3,3,x\n", 7)):
+        Path("ratings.csv").write_text(ROWS + extra)
+        assert say("data", "import", "ratings.csv", "--replace").code == 0
+        assert prepare(config).dataset.n_users == users
+
+
+def test_a_test_split_is_checked_for_leaks(say: Covey) -> None:
+    Path("test.csv").write_text("user,item\n001,4\n001,9\n002,4\n")
+    said = say("data", "import", "ratings.csv", "--test", "test.csv", "--json")
+    told = json.loads(said.out)
+    assert told["notes"][0] == "2 (user, item) pairs of test.csv are in ratings.csv too"
+    assert told["facts"]["rows"] == 30 and told["facts"]["tied_users"] == 1
+
+
+def test_show_prints_counts_that_fit(say: Covey) -> None:
+    said = say("data", "show", "synthetic")
+    assert re.search(r"^all rows +1,000 +500 +[\d,]+", said.out, re.M)
+    assert all(len(line) <= 80 for line in said.out.splitlines())
+
+
+@pytest.mark.skipif(not DATA, reason="COVEY_DATA is unset: the real datasets are not part of the project")
+@pytest.mark.parametrize("name", REAL)
+def test_real_counts(say: Covey, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COVEY_DATA", DATA)
+    told = json.loads(say("data", "show", name, "--json").out)
+    shown = [tuple(told[k][c] for c in ("users", "items", "rows")) if k in told else None for k in ("facts", "papers")]
+    assert tuple(shown) == REAL[name]
+    assert "nothing to get" in say("data", "get", name).out
+
+
+ODD = {
+    "semicolons": "customer;product;date;title\r\n{}".format(
+        "".join(f'{u:04};P{i};2024-01-{i + 1:02};"Tea; no. {i}"\r\n' for u in range(8) for i in range(u % 3, 6))
+    ),
+    "tabs": "\ufeffuser_id\titem_id\n" + "".join(f"0{u}\t00{i}\n" for u in range(8) for i in range(u % 3, 6)),
+    "gaps": "userId,movieId,title,timestamp\n"
+    + "".join(f'{u},{i},"No. {i}, ""the"" film",{"" if i == 2 else i}\n' for u in range(8) for i in range(u % 3, 6)),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_files_are_imported_and_trained_on(say: Covey, covey: Covey, name: str, home: Path) -> None:
+    Path(f"{name}.csv").write_text(ODD[name], encoding="utf-8", newline="")
+    assert say("data", "import", f"{name}.csv").code == 0
+    small = sets(*(text for text in SMALL if not text.startswith("data.")))
+    said = covey("run", "--method", "fedmf", "--dataset", name, *small, "--out", home / "run")
+    assert said.code == 0, said.err
+
+
+def test_the_command_is_declared_without_heavy_imports() -> None:
+    code = (
+        "import argparse, sys; import covey.commands.data as d;"
+        "d.add(argparse.ArgumentParser().add_subparsers()); print('torch' in sys.modules, 'numpy' in sys.modules)"
+    )
+    words = [sys.executable, "-c", code]
+    path = str(Path(command.__file__).parents[2])
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": path})
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_the_python_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pandas")
+    page = (Path(__file__).parents[1] / "docs/data.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    exec(compile(code, "docs/data.md", "exec"), {})
+    assert capsys.readouterr().out == "['ann' 'bo']\n"
+
+
+def test_the_table_of_the_page_has_every_dataset() -> None:
+    page = (Path(__file__).parents[1] / "docs/data.md").read_text(encoding="utf-8")
+    for source in SOURCES:
+        counts = " / ".join(f"{n:,}" for n in source.counts) if source.counts else "by request"
+        assert f"| `{source.name}` | {counts} |" in page
