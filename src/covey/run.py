@@ -23,10 +23,10 @@ from .pooled.mf import FittedMF
 from .pooled.ncf import FittedNCF
 from .pooled.popularity import Popularity
 from .prepare import Prepared, device_of, fleet_of, method_of, prepare
+from .references import references, some_of
 from .rng import Rng
 from .server import Method, Server, admit, enrol, run_round, start
 
-EVERY_ITEM = 20_000  # largest catalogue for which the pooled ceiling is computed beside a run
 CHECKPOINT, MODEL = "checkpoint.safetensors", "model.safetensors"
 Progress = Callable[[int, int, dict[str, Any]], None]  # round, of how many, the newest metrics
 
@@ -186,8 +186,7 @@ def measured(config: Config, fleet: SimulatedFleet, server: Server, number: int)
     ids_C = torch.arange(fleet.n_present, device=fleet.device)
     if config.evaluate.clients:
         assert fleet.data.held is not None
-        ids_C = ids_C[fleet.data.held.test.lengths[ids_C] > 0]  # those with something to measure
-        ids_C = ids_C[:: max(1, len(ids_C) // config.evaluate.clients)][: config.evaluate.clients]
+        ids_C = some_of(fleet.data.held.test.lengths[ids_C], config.evaluate.clients)
     sent = Sent({k: v for k, v in server.public.items() if k not in fleet.program.model.kept})
     traffic = fleet.meter.up, fleet.meter.down
     answers = fleet.ask("evaluate", number, ids_C, Download(sent))
@@ -281,17 +280,3 @@ def pooled_figures(config: Config, prepared: Prepared, fitted: Fitted) -> dict[s
     figures = evaluate_pooled(fitted, prepared.split, config.evaluate, prepared.candidates or None)
     activity = prepared.split.train.lengths
     return {part: summarise({k: v.cpu() for k, v in f.items()}, activity) for part, f in figures.items()}
-
-
-def references(config: Config, prepared: Prepared) -> dict[str, Any]:
-    """The popularity floor, and the closed-form ceiling on pooled data where the catalogue allows it."""
-    split = prepared.split
-    models: dict[str, Popularity | Ease] = {"popularity": Popularity()}
-    if "ease" in config.run.ceilings and split.n_items <= EVERY_ITEM:
-        models["ease"] = Ease()
-    out = {}
-    for name, model in models.items():
-        fitted = model.fit(split.train, split.n_items)
-        figures = evaluate_pooled(fitted, split, config.evaluate, prepared.candidates, ("test",))
-        out[name] = summarise(figures["test"], split.train.lengths)
-    return {"floor": {"popularity": out["popularity"]}, "ceiling": {k: v for k, v in out.items() if k != "popularity"}}
