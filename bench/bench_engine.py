@@ -28,6 +28,7 @@ from plain import Lists, Loop, NcfNet, SampledRanking, ScoreNet, TouchedLoop, ra
 
 KFLOP_PER_ROW = 9.7  # FedNCF, per distinct row and epoch: forward 3.1, backward 6.2, Adam 0.4
 SAME = 0.05  # how far two sides may be apart in work done
+TIMES_WITH = "times the plain loop with"
 PLAIN, TOUCHED, FUSED = "plain loop", "loop over touched rows", "plain loop, fused optimiser"
 
 
@@ -107,7 +108,8 @@ def same_work(engine: Engine, loop: Loop, ids_C: Tensor) -> dict[str, float]:
     return {f"covey / loop: {k}": v for k, v in notes.items()} | {"cosine of updates": cosine, "doubled": doubled}
 
 
-def fedncf(dataset: str, clients: int, options: Options, *assignments: str) -> Row:
+def fedncf(dataset: str, clients: int, options: Options, *assignments: str, fewer: tuple[int, ...] = ()) -> Row:
+    """`fewer`: smaller cohorts to time covey on too, since its cost per round does not shrink with them."""
     config = config_of("fedncf", "loo-full", *source_of(dataset), *assignments)
     engine = Engine.of(config)
     ids_C = engine.stratified(options.clients if clients and options.quick else clients)
@@ -118,7 +120,11 @@ def fedncf(dataset: str, clients: int, options: Options, *assignments: str) -> R
     sides |= {name: partial(loop.round, ids_C.tolist()) for name, loop in others.items()}
     for loop in others.values():
         loop.round(ids_C[:2].tolist())
-    return Row(len(ids_C), interleaved(sides, options.repeats, (FUSED,)), config.tree, config.data.name, notes)
+    times = interleaved(sides, options.repeats, (FUSED,))
+    for many in fewer:
+        mine = interleaved({"covey": partial(engine.round, engine.stratified(many))}, 2 * options.repeats)
+        notes[f"{TIMES_WITH} {many} clients"] = times.median(PLAIN) / len(ids_C) * many / mine.median("covey")
+    return Row(len(ids_C), times, config.tree, config.data.name, notes)
 
 
 def ncf_100k(options: Options) -> Row:
@@ -130,7 +136,7 @@ def ncf_1m(options: Options) -> Row:
 
 
 def ncf_beauty(options: Options) -> Row:
-    return fedncf("beauty", 512, options)
+    return fedncf("beauty", 512, options, fewer=(128, 256))
 
 
 def pfedrec(options: Options) -> Row:
@@ -229,6 +235,7 @@ def table(records: dict[str, dict[str, Any]]) -> str:
             + " ".join(f"{x:>7.1f}" if x else f"{'':>7}" for x in more)
             + mark
         )
+        lines += [f"{'':<48} {k}: {v:.0f}" for k, v in r["notes"].items() if k.startswith(TIMES_WITH)]
         if "share of sgemm" in r:
             useful = f"useful work {r['useful GFLOP per CPU second']:.1f} GFLOP per CPU second"
             lines.append(f"{'':<48} {useful}, {r['share of sgemm']:.0%} of sgemm")

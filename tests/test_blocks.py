@@ -95,7 +95,7 @@ def test_mini_batches_hold_every_example_once(lengths: list[int], size: int, see
 def test_a_lone_client_is_paired_with_itself() -> None:
     (block,) = blocks_of(work_of([64], False, False, 0), 1)
     assert block.pick.tolist() == [0, 0] and block.real == 1
-    (block,) = blocks_of(work_of([5], False, True, 0), 1)  # 8 padded examples, so 4 fill the registers
+    (block,) = blocks_of(work_of([5], False, True, 8), 1)  # steps of 8 examples, so 4 clients fill the registers
     assert block.pick.tolist() == [0, 0, 0, 0] and block.real == 1
 
 
@@ -103,7 +103,7 @@ def test_clients_without_examples() -> None:
     work = work_of([0, 0], False, True, 0)
     (block,) = blocks_of(work, 100)
     batch = whole_batch(work, block)
-    assert not bool(batch.real_CR.any()) and not bool(batch.weight_CL.any()) and batch.items_CR.shape == (4, 8)
+    assert not bool(batch.real_CR.any()) and not bool(batch.weight_CL.any()) and batch.items_CR.shape == (2, 32)
 
 
 def test_rows_of_the_chunk_are_found_again() -> None:
