@@ -3,6 +3,8 @@
 import argparse
 import json
 import shlex
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +43,22 @@ def test_presets_studies_and_datasets_are_listed(covey: Covey, monkeypatch: pyte
         rows = json.loads(covey("list", what, "--json").out)
         assert {row["name"] for row in rows} == set(shipped(what)) and all(row["what"] for row in rows)
     assert "synthetic" in covey("list", "datasets").out
+
+
+def test_bash_completes_commands_options_and_names(covey: Covey, tmp_path: Path) -> None:
+    script = tmp_path / "covey.bash"
+    script.write_text(covey("completion", "bash").out)
+
+    def completed(*words: str) -> list[str]:
+        typed = " ".join(shlex.quote(word) for word in words)
+        ask = f"source {script}; COMP_WORDS=({typed}); COMP_CWORD={len(words) - 1}; _covey; echo ${{COMPREPLY[@]}}"
+        return subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True).stdout.split()
+
+    assert completed("covey", "rep") == ["report"]
+    assert completed("covey", "run", "--me") == ["--method"]
+    assert completed("covey", "run", "--method", "fed") == ["fedcl", "fedmf", "fedncf"]
+    assert completed("covey", "list", "pre") == ["presets"]
+    assert "bashcompinit" in covey("completion", "zsh").out
 
 
 def test_the_doctor_trains_for_real(covey: Covey, monkeypatch: pytest.MonkeyPatch) -> None:

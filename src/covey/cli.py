@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .commands import compare, data, doctor, listing, recommend, report
+from .commands import compare, completion, data, doctor, listing, recommend, report
 from .errors import CoveyError
 
 
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     resume.add_argument("out", type=Path)
     _common(resume, _resume)
-    for command in (report, compare, recommend, listing, data, doctor):
+    for command in (report, compare, recommend, listing, data, doctor, completion):
         command.add(commands)
     return parser
 
