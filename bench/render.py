@@ -13,14 +13,28 @@ def engine(found: dict[str, Any]) -> list[str]:
         f"`make bench`, commit {found['commit']}, {about['cpu']} ({about['instructions']}), torch {about['torch']}."
     ]
     lines += [f"Ceilings of one core: {peak}.", ""]
-    lines += ["| workload | data | clients per CPU second | plain loop | times | single repeats | at least |"]
-    lines += ["|---|---|---|---|---|---|---|"]
+    lines += [
+        "| workload | data | clients | clients per CPU second | plain loop | times | repeats | at least | fused loop |"
+    ]
+    lines += ["|---|---|---|---|---|---|---|---|---|"]
     for row in found["workloads"].values():
         rate, (low, high) = row["clients per CPU second"], row["of single repeats"]
-        cells = [row["workload"], row["data"], f"{rate['covey']:,.0f}", f"{rate['plain loop']:,.1f}"]
+        fused = row["times the other loops"].get("plain loop, fused optimiser")
+        cells = [
+            row["workload"],
+            row["data"],
+            f"{row['clients']:,}",
+            f"{rate['covey']:,.0f}",
+            f"{rate['plain loop']:,.1f}",
+        ]
         cells += [f"{row['times the plain loop']:.1f}", f"{low:.1f} to {high:.1f}", f"{row['at least']}"]
+        cells += [f"{fused:.1f}" if fused else ""]
         lines.append("| " + " | ".join(cells) + " |")
     for row in found["workloads"].values():
+        smaller = {k.split()[-2]: v for k, v in row["notes"].items() if k.startswith("times the plain loop with")}
+        if smaller:
+            sizes = ", ".join(f"{v:.0f} times with {k} clients" for k, v in smaller.items())
+            lines += ["", f"{row['workload']}: the fixed cost of a round weighs more in a small one: {sizes}."]
         if "share of sgemm" in row:
             useful, share = row["useful GFLOP per CPU second"], row["share of sgemm"]
             lines += [

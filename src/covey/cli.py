@@ -103,15 +103,16 @@ def _resume(options: argparse.Namespace) -> int:
 
 
 def _go(config: Any, out: Path, options: argparse.Namespace, resume: bool) -> int:
+    import torch
+
     from .progress import Bar
     from .run import run
 
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)  # threads inside operations on small tensors cost more than they give
     try:
         with Bar(quiet=options.json) as bar:
             result = run(config, out, resume=resume, progress=bar.update)
-    except BrokenPipeError:  # the reader of our output has gone, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except KeyboardInterrupt:
         begun = (out / "config.toml").exists()
         return _say(f"stopped; go on with covey resume {out}" if begun else "stopped before anything was written", 130)
