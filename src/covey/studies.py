@@ -95,7 +95,7 @@ def study(name: str, work: Path, more: Sequence[str] = (), jobs: int = 1) -> Tre
         _summary(row, plan["metrics"], [results[config.digest()] for r, config in wanted if r is row])
         for row in plan["row"]
     ]
-    command = f"python -m covey.studies {name}"
+    command = " ".join([f"python -m covey.studies {name}", *(f"--set '{text}'" for text in more)])
     about = {"study": name, "title": plan["title"], "metrics": plan["metrics"], "command": command}
     return {**about, "commit": commit(), "machine": machine(), "rows": rows}
 

@@ -62,11 +62,12 @@ class SimulatedFleet:
             ids, part = ids_C[pick], download.take(pick)
             kept, data, rng = self.store.take(ids), self.data.take(ids), Rng.of(self.seed, round, ids)
             if summing:
-                kept, total = program.answer_total(kept, data, part, ids, rng)
-                self.store.put(ids, kept)
-                self._meter_total(step, total)
-                sums.add_total(total)
-                continue
+                after, total = program.answer_total(kept, data, part, ids, rng)
+                if all(bool(v.isfinite().all()) for v in total.update.values()):
+                    self.store.put(ids, after)
+                    self._meter_total(step, total)
+                    sums.add_total(total)
+                    continue  # else somebody diverged: ask one by one, to leave out nobody else
             kept, upload = program.answer(step, kept, data, part, ids, rng, round)
             self.store.put(ids, kept)
             self.meter.received(step, upload)

@@ -1,0 +1,36 @@
+"""The simulated fleet's own care: a diverged client costs itself, not the round."""
+
+import torch
+
+from covey.aggregate.combine import Sum
+from covey.client import LocalData, Program
+from covey.core import Catalogue, Ragged, Round
+from covey.fleet.simulated import SimulatedFleet
+from covey.mechanism import TrainingData
+from covey.models.mf import MF
+from covey.objectives import Bce
+from covey.server import Method, enrol, run_round, start
+from covey.solvers import Local
+
+LISTS = [[0, 1, 2], [3, 4], [5, 6, 7], [1, 8]]
+
+
+def after_a_round(diverged: int | None) -> tuple[torch.Tensor, SimulatedFleet]:
+    model, objective, catalogue, solver = MF(dim=4), Bce(), Catalogue(12), Local("sgd", lr=1.0, epochs=1)
+    items = Ragged.of(LISTS)
+    fleet = SimulatedFleet(Program(model, objective, catalogue, solver), LocalData(TrainingData(items, items)))
+    assert fleet.program.can_sum()
+    if diverged is not None:
+        fleet.store.dense["user"][diverged] = torch.nan
+    method = Method(model, objective, catalogue, solver, combine=Sum())
+    server = enrol(start(method), fleet, method)
+    present = [c for c in range(4) if diverged is not None or c != 2]
+    server, _ = run_round(server, fleet, method, Round(1, torch.tensor(present)))
+    return server.public["items"], fleet
+
+
+def test_a_diverged_client_is_left_out_of_a_sum_and_nobody_else() -> None:
+    without, quiet = after_a_round(None)
+    among, fleet = after_a_round(2)
+    torch.testing.assert_close(among, without)
+    assert fleet.meter.dropped == {"not finite": 1} and quiet.meter.dropped == {}
