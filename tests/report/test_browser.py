@@ -1,43 +1,15 @@
 """The page in a real browser: it renders, its script runs, other people's text does not, nothing is fetched."""
 
-import os
 import re
-import shutil
-import signal
 import struct
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from browser import NEEDED, browse, console
 from report_runs import EVIL, call, dataset, make
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-BROWSER = next((found for name in BROWSERS if (found := shutil.which(name))), None)
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    " --disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars --enable-logging=stderr --v=0"
-)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason=f"no browser found; install one of {', '.join(BROWSERS)}")
-
-
-def browse(profile: Path, page: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    """With a profile of its own; where it does not end, it and its children are ended."""
-    words = [str(BROWSER), *FLAGS.split(), f"--user-data-dir={profile}", *flags, page.as_uri()]
-    process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, errors="replace"
-    )
-    try:
-        out, err = process.communicate(timeout=60)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
-    return subprocess.CompletedProcess(words, process.returncode, out, err)
-
-
-def console(said: str) -> list[str]:
-    """What pages wrote to the console: errors of the script, and what the page's own policy held back."""
-    return re.findall(r"CONSOLE.*", said)
+pytestmark = NEEDED
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,115 @@
+"""How the pages become a site: the order of the menu, and links to files of the project that are no pages of docs/.
+
+The same Markdown is read in the checkout and on the site. There the README is the first page, and whatever a page
+links to outside docs/ gets a page of its own, so that no link leads out of the site.
+"""
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+FIRST = ("index.md", "quick-start.md", "concepts.md", "data.md", "report.md", "honest-evaluation.md")
+LAST = ("performance.md", "principles.md", "add-a-method.md", "files/CONTRIBUTING.md", "files/CHANGELOG.md")
+HEADINGS = {"methods": "Methods", "papers": "Papers"}  # folders of docs/; another one is called by its own name
+LINK = re.compile(r"(?<=\]\()(?!\w+:|#|/)([^)\s#]+)(?=[)#])")
+STARTS = re.compile(r"(?:[-*]|\d+\.) |\|")  # a list or a table
+GOES_ON = re.compile(r"(?:[-*]|\d+\.) |\||\s|#")  # lines after which it is one already
+PICTURES = (".png", ".svg", ".html")  # and whole pages: shown as they are
+KINDS = {".py": "python", ".toml": "toml", ".yml": "yaml", ".json": "json"}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages that are made, and the menu."""
+    made: dict[str, Path] = {}
+    wanted = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    wanted += [path for page in files.documentation_pages() for path in _outside(Path(page.abs_src_path))]
+    while wanted:
+        path = wanted.pop()
+        if _uri(path) not in made:
+            made[_uri(path)] = path
+            wanted += _outside(path) if path.suffix == ".md" else []
+    for uri, path in sorted(made.items()):
+        as_it_is = path.suffix in PICTURES
+        files.append(File.generated(config, uri, content=path.read_bytes() if as_it_is else _content(path)))
+    config.nav = menu({page.src_uri: page.content_string for page in files.documentation_pages()})
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Links as the site has them."""
+    folder = posixpath.dirname(page.file.src_uri)
+    path = ROOT / "docs" / page.file.src_uri
+    if page.file.generated_by:
+        path = ROOT / ("README.md" if page.file.src_uri == "index.md" else page.file.src_uri.removeprefix("files/"))
+    if path.suffix != ".md" or not path.exists():
+        return markdown  # the text of a program
+
+    def moved(link: re.Match[str]) -> str:
+        target = (path.parent / link[1]).resolve()
+        return posixpath.relpath(_uri(target), folder or ".") if _has_place(target) else link[1]
+
+    return _spaced(LINK.sub(moved, markdown))
+
+
+def menu(pages: dict[str, str]) -> list[Any]:
+    """First pages, folders, pages that nobody has listed, last pages; a new page needs no line here."""
+    loose = [uri for uri in sorted(pages) if "/" not in uri and uri not in (*FIRST, *LAST)]
+    folders = sorted({uri.split("/")[0] for uri in pages if "/" in uri and not uri.startswith("files/")})
+    nav: list[Any] = [{"Overview": uri} if uri == "index.md" else uri for uri in FIRST if uri in pages]
+    for folder in folders:
+        within = [{_short(pages[uri]): uri} for uri in sorted(pages) if uri.startswith(f"{folder}/")]
+        nav.append({HEADINGS.get(folder, folder.capitalize()): within})
+    return [*nav, *loose, *(uri for uri in LAST if uri in pages)]
+
+
+def _short(text: str) -> str:
+    """Of a page's title, what stands before a colon."""
+    return text.partition("# ")[2].partition("\n")[0].partition(":")[0].strip()
+
+
+def _outside(page: Path) -> list[Path]:
+    """Files that a page links to and that are not under docs/."""
+    targets = [(page.parent / link).resolve() for link in LINK.findall(page.read_text(encoding="utf-8"))]
+    return [target for target in targets if _has_place(target) and not target.is_relative_to(ROOT / "docs")]
+
+
+def _has_place(path: Path) -> bool:
+    """Folders of docs/ have no page of their own; what is not there is for MkDocs to complain about."""
+    return path.is_relative_to(ROOT) and (path.is_file() or (path.is_dir() and not path.is_relative_to(ROOT / "docs")))
+
+
+def _uri(path: Path) -> str:
+    """Where the site has a file of the project."""
+    name = path.relative_to(ROOT).as_posix()
+    if name.startswith("docs/"):
+        return name.removeprefix("docs/")
+    return "index.md" if name == "README.md" else f"files/{name}" + ("" if path.suffix in (".md", *PICTURES) else ".md")
+
+
+def _content(path: Path) -> str:
+    if path.is_dir():
+        return f"# {path.name}\n\n" + "\n".join(f"- `{inner.name}`" for inner in sorted(path.iterdir())) + "\n"
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        return text
+    kind = KINDS.get(path.suffix, "text")
+    unsearched = "---\nsearch:\n  exclude: true\n---\n" if kind == "json" else ""  # figures, and many of them
+    return f"{unsearched}# {path.name}\n\n`{path.relative_to(ROOT)}`\n\n````{kind}\n{text.rstrip()}\n````\n"
+
+
+def _spaced(markdown: str) -> str:
+    """An empty line before a list or a table that follows a line of text, which others than MkDocs do without."""
+    out: list[str] = []
+    fenced = False
+    for line in markdown.splitlines():
+        before = out[-1] if out else ""
+        if not fenced and STARTS.match(line) and before.strip() and not GOES_ON.match(before):
+            out.append("")
+        fenced ^= line.lstrip().startswith("```")
+        out.append(line)
+    return "\n".join(out) + "\n"

@@ -1,0 +1,152 @@
+"""The site: it is built from the pages as they are, opens without a network, and has them all."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from browser import NEEDED, browse, console
+
+pytest.importorskip("material", reason="the site needs the extra 'docs'")
+
+ROOT = Path(__file__).parents[2]
+# What a browser fetches by itself, by the attribute that says from where.
+LOADS = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "video": "src", "use": "href"}
+IDLE = {"canonical", "next", "prev", "alternate"}  # links of a head that nothing is fetched for
+
+
+def build(config: Path, out: Path) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(config), "-d", str(out)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(words, capture_output=True, text=True, check=False, env=environment, cwd=config.parent)
+
+
+class Page(HTMLParser):
+    """What a page loads, where it leads, and its text outside of code."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.links: list[str] = []
+        self.prose: list[str] = []
+        self.menu: list[str] = []
+        self._inside: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {key: value or "" for key, value in attrs}
+        if tag in LOADS and not IDLE & set(found.get("rel", "").split()):
+            self.loads += [found[LOADS[tag]]] if LOADS[tag] in found else []
+        if tag == "a" and "href" in found:
+            (self.menu if "md-nav__link" in found.get("class", "") else self.links).append(found["href"])
+        if tag in ("script", "style", "code", "pre"):
+            self._inside.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._inside and self._inside[-1] == tag:
+            self._inside.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not self._inside:
+            self.prose.append(data)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("site")
+    done = build(ROOT / "mkdocs.yml", out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[str, Page]:
+    return {p.relative_to(site).as_posix(): Page(p.read_text(encoding="utf-8")) for p in site.rglob("*.html")}
+
+
+def test_every_page_is_there_and_in_the_menu(site: Path, pages: dict[str, Page]) -> None:
+    written = {p.relative_to(ROOT / "docs").with_suffix(".html").as_posix() for p in (ROOT / "docs").rglob("*.md")}
+    assert "concepts.html" in written and sum(name.startswith("methods/") for name in written) >= 15
+    assert written <= set(pages)
+    assert written <= {link.partition("#")[0] for link in pages["index.html"].menu}
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict[str, Page]) -> None:
+    for name, page in pages.items():
+        assert page.loads, name
+        if name == "404.html":  # a server shows it at any address, so its paths begin at the root
+            assert all(load.startswith("/assets/") for load in page.loads)
+            continue
+        missing = [load for load in page.loads if not (site / name).parent.joinpath(load.partition("?")[0]).is_file()]
+        assert not missing, f"{name} loads {missing}"
+    styles = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.css"))
+    assert not re.findall(r"@import|url\(\s*[\"']?(?:https?:)?//", styles)
+
+
+def test_links_lead_somewhere(site: Path, pages: dict[str, Page]) -> None:
+    near = [(name, link) for name, page in pages.items() for link in page.links if not re.match(r"\w+:|#|/", link)]
+    assert ("methods/fedcl.html", "../files/src/covey/configs/methods/fedcl.toml.html") in near
+    assert not [(name, link) for name, link in near if not (site / name).parent.joinpath(link.split("#")[0]).is_file()]
+
+
+def test_markdown_is_rendered(site: Path, pages: dict[str, Page]) -> None:
+    """Tables and lists have become such, and the marks of stored tables do not show."""
+    for name, page in pages.items():
+        text = "".join(page.prose)
+        assert not re.search(r"<!--|-->|\|--|\]\(|^(?:- |\* |\d+\. |#+ |```|\|)", text, re.MULTILINE), name
+    fedcl = (site / "methods/fedcl.html").read_text(encoding="utf-8")
+    assert re.search(r"<h2[^>]*>Equation map.*?</h2>\s*<table>.*?Eq\. 1", fedcl, re.DOTALL)
+
+
+@NEEDED
+def test_the_search_works_from_disk(site: Path, tmp_path: Path) -> None:
+    flags = ("--dump-dom", "--virtual-time-budget=5000")
+    done = browse(tmp_path / "profile", site / "concepts.html", *flags, query="?q=krum")
+    assert done.returncode == 0, done.stderr
+    assert not console(done.stderr)
+    results = done.stdout.partition('class="md-search-result__list"')[2].partition("</ol>")[0]
+    assert re.search(r'href="[^"]*methods/krum\.html', results)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The project's pages, and what they link to."""
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    for name in ("mkdocs.yml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    for name in ("src/covey", "results"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def test_a_new_page_needs_no_other_change(copy: Path) -> None:
+    """It is in the menu, and what it links to outside of docs/ is on the site."""
+    (copy / "docs/new").mkdir()
+    shutil.copy(ROOT / "docs/images/demo.png", copy / "results/picture.png")
+    (copy / "results/one.json").write_text('{"answer": 42}')
+    links = "[a](../../results/one.json) [b](../../src/covey/fleet) [c](../../src/covey/rng.py) [d](../data.md)"
+    page = f"# New: a page\n\n![picture](../../results/picture.png)\n\n{links}\nAs a list:\n- one\n"
+    (copy / "docs/new/page.md").write_text(page)
+    done = build(copy / "mkdocs.yml", copy / "site")
+    assert done.returncode == 0, done.stderr
+    html = (copy / "site/new/page.html").read_text(encoding="utf-8")
+    found = Page(html)
+    assert {"../files/results/one.json.html", "../files/src/covey/fleet.html", "../data.html"} <= set(found.links)
+    assert "../files/results/picture.png" in found.loads and (copy / "site/files/results/picture.png").is_file()
+    assert "<li>one</li>" in html and "42" in (copy / "site/files/results/one.json.html").read_text(encoding="utf-8")
+    assert "new/page.html" in Page((copy / "site/index.html").read_text(encoding="utf-8")).menu
+
+
+def test_broken_links_fail(copy: Path) -> None:
+    broken = ("nothing.md", "data.md#nothing", "../src/nothing.py", "images/nothing.png")
+    links = " ".join(f"[nothing]({link})" for link in broken)
+    page = copy / "docs/report.md"
+    page.write_text(page.read_text(encoding="utf-8") + f"\nSee {links}.\n", encoding="utf-8")
+    done = build(copy / "mkdocs.yml", copy / "site")
+    assert done.returncode != 0
+    assert not [link for link in broken if f"'{link}'" not in done.stderr]
