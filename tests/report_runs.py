@@ -43,6 +43,9 @@ def lengthen(folder: Path, rounds: int) -> None:
     metrics, result = folder / "metrics.jsonl", folder / "result.json"
     row = json.loads(metrics.read_text().splitlines()[0])
     metrics.write_text("".join(json.dumps(row | {"round": r}) + "\n" for r in range(1, rounds + 1)))
+    spent = folder / "rounds.jsonl"
+    row = json.loads(spent.read_text().splitlines()[-1])
+    spent.write_text("".join(json.dumps(row | {"round": r}) + "\n" for r in range(rounds + 1)))
     done = json.loads(result.read_text()) | {"rounds": rounds, "round": rounds // 2}
     result.write_text(json.dumps(done))
 

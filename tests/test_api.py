@@ -182,7 +182,10 @@ def test_a_run_folder_is_kept_and_loads(tmp_path: Path) -> None:
         (lambda r: r.recommend(["0"], k=0), "k = 0; at least 1"),
         (lambda r: r.recommend_new([]), "at least one item"),
         (lambda r: r.recommend_new("12"), "at least one item"),
-        (lambda r: r.recommend_new(["1", "brand new"]), "no item 'brand new' in synthetic; .*fit again"),
+        (
+            lambda r: r.recommend_new(["1", "brand new"]),
+            "no item 'brand new' in synthetic; .*add_items, or by fitting again",
+        ),
         (lambda r: covey.fit("fedmf", "synthetic", modell={"dim": 3}), "no option 'modell'; did you mean 'model'"),
         (lambda r: covey.fit("fedmf", "synthetic", model={"dims": 3}), "no option 'dims'; did you mean 'dim'"),
         (lambda r: covey.fit("fedmff"), "no method 'fedmff'; did you mean 'fedmf'"),
@@ -222,7 +225,7 @@ def test_the_quick_start_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     pytest.importorskip("pandas")
     page = (Path(__file__).parents[1] / "docs" / "quick-start.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     for block in blocks:

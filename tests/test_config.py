@@ -1,5 +1,6 @@
 """Configurations: strict, written and read back the same, and every one that is shipped runs."""
 
+import copy
 import json
 import math
 import tomllib
@@ -19,7 +20,6 @@ from covey.prepare import fleet_of, method_of, prepare
 from covey.run import run
 from covey.show import size, table
 from covey.solvers import Local
-from covey.studies import tree_of
 
 METHODS, PRESETS = list(shipped("methods")), list(shipped("presets"))
 TINY = ["data.users=40", "data.items=60", "data.mean_items=8", "run.rounds=2", "run.cohort=15", 'run.unit="round"']
@@ -50,14 +50,6 @@ def test_every_shipped_configuration_comes_back(name: str, preset: str) -> None:
     assert again == config
     assert again.digest() == config.digest()
     assert config.tree["title"]
-
-
-@pytest.mark.parametrize("name", list(shipped("studies")))
-def test_every_row_of_a_shipped_study_is_a_configuration(name: str) -> None:
-    plan = read("studies", name)
-    for row in plan["row"]:
-        config = Config.of(tree_of(row, plan, 0))
-        assert set(plan["metrics"]) <= set(config.evaluate.metrics)
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -143,6 +135,54 @@ def test_another_class_starts_afresh() -> None:
 def test_assignments(text: str, value: object) -> None:
     assert assign({"a": {"z": 0}}, [text]) == {"a": {"z": 0, "b": value}}
     assert assign({}, [text, "a.b=1"]) == {"a": {"b": 1}}
+
+
+LISTS = {"mechanism": [{"use": "a:A", "epsilon": 1.0}, {"use": "a:B"}], "evaluate": {"metrics": ["x", "y"]}}
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        ("mechanism.0.epsilon=2", {"mechanism": [{"use": "a:A", "epsilon": 2}, {"use": "a:B"}]}),
+        ("mechanism.1.bound=3", {"mechanism": [{"use": "a:A", "epsilon": 1.0}, {"use": "a:B", "bound": 3}]}),
+        ("mechanism.0.use=a:C", {"mechanism": [{"use": "a:C"}, {"use": "a:B"}]}),  # another class starts afresh
+        ("mechanism=[]", {"mechanism": []}),
+        ("evaluate.metrics.1=z", {"evaluate": {"metrics": ["x", "z"]}}),
+    ],
+)
+def test_assignments_into_lists(text: str, changed: Tree) -> None:
+    before = copy.deepcopy(LISTS)
+    assert assign(LISTS, [text]) == LISTS | changed
+    assert before == LISTS
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mechanism.2.epsilon=2", "--set mechanism.2.epsilon=2: the list has entries 0 to 1, not '2'; say which one"),
+        ("mechanism.-1.epsilon=2", "the list has entries 0 to 1, not '-1'"),
+        ("mechanism.epsilon=2", "the list has entries 0 to 1, not 'epsilon'"),
+        ("evaluate.0=2", "there is no list to count in"),
+        ("attack.0.share=1", "there is no list to count in"),
+    ],
+)
+def test_assignments_that_miss_a_list(text: str, message: str) -> None:
+    with pytest.raises(CoveyError, match=message):
+        assign(LISTS, [text])
+
+
+def test_what_a_part_is_cannot_be_set() -> None:
+    """Without the class to go with it, a run would end in the middle."""
+    for text in (
+        "model.shared=[]",
+        "model.kept=[]",
+        "model.tables=[]",
+        "objective.pointwise=false",
+    ):
+        with pytest.raises(CoveyError, match=r"has no option '\w+'"):
+            Config.of(assign(read("methods", "fedmf"), [text]))
+    with pytest.raises(CoveyError, match="ItemContrast has no option 'whole_table'; there are "):
+        Config.of(assign(read("methods", "cofedrec"), ["mechanism.0.whole_table=false"]))
 
 
 # Strict
@@ -247,7 +287,7 @@ def check_federated(result: dict[str, Any], out: Path) -> None:
     assert [row["round"] for row in rows] == [1, 2]
     assert result["test"] == rows[result["round"] - 1]["test"]
     tensors = {f"{name}.safetensors" for name in ("checkpoint", "model", "users")}
-    assert {p.name for p in out.iterdir()} == tensors | {"config.toml", "metrics.jsonl", "result.json"}
+    assert {p.name for p in out.iterdir()} == tensors | {"config.toml", "metrics.jsonl", "rounds.jsonl", "result.json"}
 
 
 def test_a_field_that_nobody_declared_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from command import SMALL, Covey, Said, expect_line, leftovers, sets
+from covey import checkpoint
 from covey.commands import data as command
 from covey.config import Config, assign, read
 from covey.core import CoveyError
@@ -124,6 +125,9 @@ def test_get_shows_the_licence_first_and_once(say: Covey) -> None:
         ("import ratings.csv --delimiter ::", "one character"),
         ("import ratings.csv --delimiter ;", "no column for the user"),
         ("import ratings.csv --user who", "no column 'who'"),
+        ("import ratings.csv --split who", "no column 'who'"),
+        ("import ratings.csv --split user", "line 2: '000' is no part of a split"),
+        ("import ratings.csv --test nothing.csv", r"no file nothing\.csv"),
         ("import ratings.csv --min-user 6", "no interactions.*filter too strict"),
         ("show nothing", "no dataset 'nothing'.*covey data list"),
         ("show ml-1m", "covey data get ml-1m"),
@@ -155,12 +159,25 @@ def test_a_replaced_import_is_read_again(say: Covey) -> None:
         assert prepare(config).dataset.n_users == users
 
 
-def test_a_test_split_is_checked_for_leaks(say: Covey) -> None:
+def test_a_split_of_ones_own_is_checked_and_trained_on(say: Covey, covey: Covey, home: Path) -> None:
     Path("test.csv").write_text("user,item\n001,4\n001,9\n002,4\n")
     said = say("data", "import", "ratings.csv", "--test", "test.csv", "--json")
     told = json.loads(said.out)
-    assert told["notes"][0] == "2 (user, item) pairs of test.csv are in ratings.csv too"
-    assert told["facts"]["rows"] == 30 and told["facts"]["tied_users"] == 1
+    assert told["what"].endswith("use it with --dataset ratings --set split.kind=given")
+    assert any(note.startswith("2 (user, item) pairs are in two parts") for note in told["notes"])
+    assert told["facts"]["parts"] == [30, 0, 3] and told["facts"]["leaks"] == 2
+    assert "split     30 rows train, 0 valid, 3 test" in say("data", "show", "ratings").out
+    options = ["--method", "fedmf", "--dataset", "ratings", "--rounds", 2, *sets("model.dim=4", "split.kind=given")]
+    assert covey("run", *options, "--out", home / "run").code == 0
+    expect_line(
+        covey("run", *options, *sets("evaluate.candidates=sampled"), "--out", home / "x"),
+        "evaluate.candidates = 'full'",
+    )
+    users = checkpoint.load_model(home / "run" / "users.safetensors")
+    assert (~users["test/ndcg@20"].isnan()).sum() == 1  # item 9 of user 001 is all that is no leak
+    expect_line(
+        covey("run", "--method", "fedmf", *sets("split.kind=given"), "--out", home / "y"), "has no split of its own"
+    )
 
 
 def test_show_prints_counts_that_fit(say: Covey) -> None:

@@ -1,4 +1,4 @@
-"""A run killed at any instant ends, after `resume`, in the same bits: model, metrics and private state."""
+"""A run killed at any instant ends, after `resume`, in the same bits: model, metrics, private state and traffic."""
 
 import os
 import random
@@ -13,6 +13,7 @@ import torch
 
 from covey.config import Config, assign, merge, read, shipped
 from covey.run import run
+from rounds import untimed
 
 FILES = ("model.safetensors", "checkpoint.safetensors", "metrics.jsonl", "users.safetensors")
 SMALL = ["data.users=40", "data.items=60", "data.mean_items=8", "run.rounds=4", 'run.unit="round"', "run.cohort=15"]
@@ -75,6 +76,7 @@ def test_killed_and_resumed_is_never_killed(name: str, sets: list[str], tmp_path
         in_child(config, out, resume=(out / "config.toml").exists())
         for f in FILES:
             assert (out / f).read_bytes() == whole[f], f"{f} differs after kill {killed}"
+        assert untimed(out) == untimed(tmp_path / "whole"), f"rounds.jsonl differs after kill {killed}"
         if killed == INSTANTS:
             return
     pytest.fail(f"only {killed} of {INSTANTS} kills hit a running process")

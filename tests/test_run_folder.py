@@ -15,6 +15,7 @@ from covey import checkpoint
 from covey.cli import main
 from covey.core import CoveyError
 from covey.progress import Bar
+from rounds import untimed
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +33,11 @@ def stopped(finished: Path, tmp_path: Path) -> Path:
     return tmp_path / "stopped"
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name != "result.json"}
+def files(folder: Path) -> dict[str, object]:
+    """All but times, which no two runs share."""
+    timed = ("result.json", "rounds.jsonl")
+    same: dict[str, object] = {p.name: p.read_bytes() for p in folder.iterdir() if p.name not in timed}
+    return same | {"rounds.jsonl": untimed(folder)}
 
 
 def test_a_folder_holds_one_run(finished: Path, covey: Covey) -> None:
@@ -79,7 +83,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     monkeypatch.setattr(os, "fsync", fsync)
 
 
-@pytest.mark.parametrize("after", range(16))
+@pytest.mark.parametrize("after", range(20))
 def test_a_full_disk(after: int, finished: Path, covey: Covey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whenever it fills up, nothing is half-written, and with space the run goes on to the same end."""
     out = tmp_path / "out"
@@ -89,7 +93,7 @@ def test_a_full_disk(after: int, finished: Path, covey: Covey, tmp_path: Path, m
     expect_line(said, "No space left on device; free space")
     assert not leftovers(tmp_path)
     if not out.exists():
-        assert after < 7  # before the first checkpoint
+        assert after < 10  # before the first checkpoint
         return
     rows = (out / "metrics.jsonl").read_text()
     assert all(json.loads(row) for row in rows.splitlines())
@@ -188,6 +192,8 @@ def test_no_byte_of_a_checkpoint_can_change_unseen(stopped: Path) -> None:
         ("config.toml", lambda text: text.replace("lr = 0.01", "lr = 0.02"), "belongs to another configuration; start"),
         ("config.toml", lambda text: text + "x = \n", "config.toml is not valid TOML"),
         ("metrics.jsonl", lambda text: text[:10], "has lost rows that the checkpoint counts on; start again"),
+        ("rounds.jsonl", lambda text: text[:-10], "has lost rows that the checkpoint counts on; start again"),
+        ("rounds.jsonl", lambda text: text.replace("elapsed", "else"), "has lost rows that the checkpoint counts on"),
     ],
 )
 def test_resume_with_other_files(

@@ -29,19 +29,20 @@ def load(
     item: str | None = None,
     time: str | None = None,
     title: str | None = None,
+    split: str | None = None,
     items: Any = None,
     name: str = "",
 ) -> Dataset:
     """A dataset by name ('synthetic', a folder under $COVEY_DATA), from a file (.npz, .csv, .inter ...) or a DataFrame.
 
-    The next four name the columns of a file or DataFrame where they have unusual names; `items` is a
-    second one with titles, `name` what the dataset is called.
+    The next four name the columns of a file or DataFrame where they have unusual names, `split` one that says
+    train, valid or test; `items` is a second one with titles, `name` what the dataset is called.
     """
     if isinstance(source, Dataset):
         return source
     if _is_name(source):
         return data.load(source)
-    columns = Columns(user=user, item=item, time=time, title=title)
+    columns = Columns(user=user, item=item, time=time, title=title, split=split)
     if not hasattr(source, "columns"):
         return _told(from_file(source, name or Path(source).stem, columns, items))
     made = _told(from_frame(source, name or "frame", columns, items))

@@ -15,6 +15,7 @@ from . import atomic
 from .core import CoveyError, Fields
 from .server import Server
 
+CHECKPOINT, MODEL, USERS = "checkpoint.safetensors", "model.safetensors", "users.safetensors"  # in a run folder
 FORMAT = "covey checkpoint 1"
 AGAIN = "start again with covey run and another --out"
 SEPARATOR = "|"  # stands in no name of a part or a field
@@ -91,3 +92,8 @@ def _plain(x: Tensor) -> Tensor:
 
 def save_model(public: Fields, path: Path) -> None:
     atomic.write(path, lambda part: _save(public, part, {"format": "covey model 1"}))
+
+
+def load_model(path: Path, device: torch.device | str = "cpu") -> Fields:
+    """What `save_model` wrote: a public model, or each client's figures."""
+    return read(path, "covey model 1", device)[1]

@@ -5,7 +5,6 @@ import difflib
 import hashlib
 import json
 import math
-import tomllib
 import types
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -18,8 +17,11 @@ from .blocks import Engine
 from .core import CoveyError
 from .data.split import SplitConfig
 from .evaluate.metrics import EvaluateConfig
+from .trees import Tree as Tree
+from .trees import assign as assign
+from .trees import merge as merge
+from .trees import parse as parse
 
-Tree = dict[str, Any]
 T = TypeVar("T")
 
 
@@ -93,7 +95,12 @@ PARTS = {  # the function by which a class is known to be such a part
     "attack": "poison",
     "mechanism": "seal",
 }
-LABELS = {"method": str, "title": str, "paper": str, "preset": str, "weighting": Literal["equal", "examples"]}
+LABELS: dict[str, Any] = dict.fromkeys(("method", "title", "paper", "preset"), str)
+LABELS |= {"weighting": Literal["equal", "examples"], "tuned": dict}  # what `covey tune` says of its values
+STRUCTURE = {  # fields that say what a part is: its class fixes them, no configuration does
+    *("shared", "kept", "uploaded", "tables", "sequential", "pointwise", "asks", "hears", "whole_table"),
+    *("needs", "sees", "knowledge"),
+}
 CREW = tuple(f.name for f in dataclasses.fields(AttackConfig))
 
 
@@ -115,6 +122,7 @@ class Config:
             _known(key, [*SETTINGS, *PARTS, *LABELS], "the configuration")
             if key in LABELS:
                 _fit(value, LABELS[key], key)
+        _fit(tree.get("tuned", {"trials": 0}).get("trials"), int, "tuned.trials")
         config = cls(tree, **{k: fill(c, _section(tree.get(k, {}), k), k) for k, c in SETTINGS.items()})
         here = [name for name in PARTS if config.parts(name)]
         if "pooled" in here and len(here) > 1:
@@ -157,9 +165,12 @@ class Config:
 
 
 def shipped(kind: str) -> dict[str, Path]:
-    """The configurations that come with covey: "methods", "presets" or "studies"."""
-    folder = Path(str(resources.files("covey"))) / "configs" / kind
-    return {p.stem: p for p in sorted(folder.glob("*.toml"))}
+    """The configurations that come with covey: "methods", "presets" or "spaces"."""
+    return {p.stem: p for p in sorted(shipped_folder(kind).glob("*.toml"))}
+
+
+def shipped_folder(kind: str) -> Path:
+    return Path(str(resources.files("covey"))) / "configs" / kind
 
 
 def read(kind: str, name: str) -> Tree:
@@ -168,48 +179,8 @@ def read(kind: str, name: str) -> Tree:
         return parse(Path(name))
     files = shipped(kind)
     if name not in files:
-        one = "study" if kind == "studies" else kind.removesuffix("s")
-        raise CoveyError(f"there is no {one} {name!r}{_hint(name, files)}")
+        raise CoveyError(f"there is no {kind.removesuffix('s')} {name!r}{_hint(name, files)}")
     return parse(files[name])
-
-
-def parse(path: Path) -> Tree:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CoveyError(f"cannot read {path}: {error.strerror}; give the path of a TOML file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise CoveyError(f"{path} is not valid TOML: {error}") from error
-
-
-def merge(base: Tree, over: Tree) -> Tree:
-    """`over` on top of `base`; a section that names another `use` replaces the old one."""
-    out = dict(base)
-    for key, value in over.items():
-        old = out.get(key)
-        swap = isinstance(value, dict) and isinstance(old, dict) and value.get("use", old.get("use")) != old.get("use")
-        out[key] = merge(old, value) if isinstance(value, dict) and isinstance(old, dict) and not swap else value
-    return out
-
-
-def assign(tree: Tree, assignments: Iterable[str]) -> Tree:
-    """`a.b=c` on top of a tree; values are read as TOML, else as text."""
-    for text in assignments:
-        path, equals, value = text.partition("=")
-        if not equals or not path.strip():
-            raise CoveyError(f"--set takes a.b=value, not {text!r}")
-        nested: Any = _value(value.strip())
-        for key in reversed(path.strip().split(".")):
-            nested = {key: nested}
-        tree = merge(tree, nested)
-    return tree
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def part_of(section: Tree, near: Iterable[str] = ()) -> Any:
@@ -231,7 +202,8 @@ def part_of(section: Tree, near: Iterable[str] = ()) -> Any:
 def fill(cls: type[T], options: Mapping[str, Any], where: str, near: Iterable[str] = ()) -> T:
     """A dataclass from plain data, strictly: names and types must fit."""
     hints = get_type_hints(cls)
-    names = {f.name: f.default is f.default_factory for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
+    options_of = [f for f in dataclasses.fields(cls) if f.init and f.name not in STRUCTURE]  # type: ignore[arg-type]
+    names = {f.name: f.default is f.default_factory for f in options_of}
     for key in options:
         _known(key, names, where, near)
     for key, needed in names.items():  # both are MISSING

@@ -54,11 +54,15 @@ def _rows(config: DataConfig, split_config: SplitConfig, stamp: tuple[tuple[str,
 
 
 def prepare(config: Config) -> Prepared:
-    dataset, split = _rows(config.data, config.split, _stamp(config.data.name))
+    return ready(config, *_rows(config.data, config.split, _stamp(config.data.name)))
+
+
+def ready(config: Config, dataset: Dataset, split: Split) -> Prepared:
     if not len(split.test.values):
         raise CoveyError("nothing is held out for the test: users need at least 3 interactions; choose another split")
     sampled = config.evaluate.candidates == "sampled"
-    if sampled and config.split.kind != "loo":
+    single = split.n_users and max(int(part.lengths.max()) for part in (split.valid, split.test)) <= 1
+    if sampled and not (config.split.kind == "loo" or (config.split.kind == "given" and single)):
         raise CoveyError(
             "evaluate.candidates = 'sampled' ranks one held-out item of each client;"
             " use split.kind = 'loo', or evaluate.candidates = 'full'"

@@ -8,18 +8,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from . import atomic, toml
+from .adding import grown
 from .config import Config, parse
 from .core import CoveyError, Ragged, positive
 from .data.dataset import Array
 from .data.split import SplitConfig
 from .data.split import split as split_rows
 from .evaluate.ranking import merged
+from .growth import growth_of
 from .prepare import Prepared, device_of, prepare
 from .serve import Scorer, load_devices, load_pooled
 
@@ -119,6 +121,15 @@ class Recommender:
         history = Ragged.of([latest])
         return self._best(self.scorer.newcomer(history, rounds), history if filter_seen else None, k)[0]
 
+    def add_items(self, items: Iterable[Any], interactions: Iterable[tuple[Any, Any]] = (), rounds: int = 0) -> Self:
+        """A recommender that knows these items too, {id: title} or ids, while all that was learned stands still.
+
+        `interactions` are (user, new item), oldest first; an item that nobody has is placed by its title. Rows are
+        fitted over `rounds` rounds of everybody, 0: as many as a client of the run had.
+        """
+        growth = growth_of(self.config, self.prepared, self._places, items, interactions)
+        return replace(self, config=growth.config, prepared=growth.prepared, scorer=grown(self.scorer, growth, rounds))
+
     def evaluate(self) -> dict[str, dict[str, float]]:
         """Means over clients of the held-out parts, {"valid": {...}, "test": {...}}, with what it ranks with now."""
         return self.scorer.figures(self.config, self.prepared)
@@ -159,7 +170,7 @@ class Recommender:
 
     def _item(self, item: Any) -> int:
         if (at := self._places[1].get(str(item))) is None:
-            what = "items added after training have no scores: fit again with them"
+            what = "one added after training is made known with add_items, or by fitting again"
             raise CoveyError(f"there is no item {str(item)!r} in {self.prepared.dataset.name}; {what}")
         return at
 

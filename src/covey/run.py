@@ -1,7 +1,6 @@
 """A run from its configuration to its folder of results; it survives being killed at any instant."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -12,22 +11,19 @@ import torch
 from torch import Tensor
 
 from . import __version__, atomic, checkpoint, toml
+from .central import run_pooled
+from .checkpoint import CHECKPOINT, MODEL, USERS
 from .config import Config
 from .core import CoveyError, Download, Fields, Round, Sent, Upload
 from .evaluate.metrics import summarise
 from .fleet.simulated import SimulatedFleet
 from .ledger import Disclosure, Ledger
-from .pooled.common import Fitted, evaluate_pooled, fit_selected
-from .pooled.ease import Ease
-from .pooled.mf import FittedMF
-from .pooled.ncf import FittedNCF
-from .pooled.popularity import Popularity
 from .prepare import Prepared, device_of, fleet_of, method_of, prepare
 from .references import references, some_of
 from .rng import Rng
-from .server import Method, Server, admit, enrol, run_round, start
+from .server import Method, Server, admit, enrol, run_round, start, told
+from .trace import ROUNDS, Trace, Watch
 
-CHECKPOINT, MODEL = "checkpoint.safetensors", "model.safetensors"
 Progress = Callable[[int, int, dict[str, Any]], None]  # round, of how many, the newest metrics
 
 
@@ -83,7 +79,7 @@ def _or_nothing(out: Path) -> Iterator[None]:
     except CoveyError:
         if out.is_dir() and not (out / CHECKPOINT).exists():
             with suppress(OSError):
-                for name in ("config.toml", "metrics.jsonl"):
+                for name in ("config.toml", "metrics.jsonl", ROUNDS):
                     (out / name).unlink(missing_ok=True)
                 if not there:
                     out.rmdir()
@@ -91,14 +87,14 @@ def _or_nothing(out: Path) -> Iterator[None]:
 
 
 def _run(config: Config, out: Path, resume: bool, progress: Progress | None) -> dict[str, Any]:
-    began, cpu = time.perf_counter(), time.process_time()
+    watch = Watch()
     device_of(config)  # before anything that takes time
     prepared = prepare(config)
     if "pooled" in config.tree:
         _open(config, out)
-        done = _pooled(config, prepared, out)
+        done = run_pooled(config, prepared, out)
     else:
-        done = _federated(config, prepared, out, resume, progress)
+        done = _federated(config, prepared, out, resume, progress, watch)
     result = {
         "covey": __version__,
         "method": config.tree.get("method", ""),
@@ -107,40 +103,48 @@ def _run(config: Config, out: Path, resume: bool, progress: Progress | None) -> 
         "seed": config.run.seed,
         **done,
         **references(config, prepared),
-        "seconds": round(time.perf_counter() - began, 3),
-        "cpu_seconds": round(time.process_time() - cpu, 3),
+        **_spent(watch),
         "config": config.tree,
     }
     atomic.write_text(out / "result.json", json.dumps(result, indent=1) + "\n")
     return result
 
 
+def _spent(watch: Watch) -> dict[str, float]:
+    seconds, cpu = watch.read()
+    return {"seconds": round(seconds, 3), "cpu_seconds": round(cpu, 3)}
+
+
 def _federated(
-    config: Config, prepared: Prepared, out: Path, resume: bool, progress: Progress | None
+    config: Config, prepared: Prepared, out: Path, resume: bool, progress: Progress | None, watch: Watch
 ) -> dict[str, Any]:
     method = method_of(config, prepared.catalogue)
     fleet = fleet_of(config, prepared, method)
     begun = resume and (out / CHECKPOINT).exists()
-    state = _load(config, fleet, out) if begun else _begin(config, method, fleet, out)
+    state, trace = _load(config, fleet, out, watch) if begun else _begin(config, method, fleet, out, watch)
     total = rounds_of(config, len(fleet.data.training.items))
-    for now in _rounds(config, method, fleet, state, total, out, progress):
+    for now in _rounds(config, method, fleet, state, trace, total, out, progress):
         state = now
         if state.round % config.run.checkpoint == 0 or state.round == total:
+            trace.flush()
             _save(config, fleet, state, out)
     checkpoint.save_model(state.server.public, out / MODEL)
-    checkpoint.save_model(state.users, out / "users.safetensors")
+    checkpoint.save_model(state.users, out / USERS)
     return {"rounds": total, **state.best, "traffic": _traffic(fleet, total), "ledger": _ledger(fleet, prepared)}
 
 
-def _begin(config: Config, method: Method, fleet: SimulatedFleet, out: Path) -> State:
+def _begin(config: Config, method: Method, fleet: SimulatedFleet, out: Path, watch: Watch) -> tuple[State, Trace]:
     """Nothing is written before the method stands."""
     server = start(method)
     server = replace(server, public={k: v.to(fleet.device) for k, v in server.public.items()})
+    lap = watch.read()
     state = State(enrol(server, fleet, method))
     _open(config, out)
     (out / CHECKPOINT).unlink(missing_ok=True)  # of a run that is gone
     atomic.write_text(out / "metrics.jsonl", "")
-    return state
+    trace = Trace.begin(out / ROUNDS, watch, lap)
+    trace.stop(fleet, 0, len(fleet.ids_N), len(fleet.ids_N))
+    return state, trace
 
 
 def _open(config: Config, out: Path) -> None:
@@ -156,15 +160,19 @@ def _rounds(
     method: Method,
     fleet: SimulatedFleet,
     state: State,
+    trace: Trace,
     total: int,
     out: Path,
     progress: Progress | None,
 ) -> Iterator[State]:
     for number in range(state.round + 1, total + 1):
         server = state.server
+        trace.start(fleet)
         if config.run.late and number == total // 2 + 1:
             server = _late(server, fleet, method, number)
-        server, _ = run_round(server, fleet, method, cohort(config, fleet.ids_N, number))
+        asked = cohort(config, fleet.ids_N, number)
+        server, answered = run_round(server, fleet, method, asked)
+        trace.stop(fleet, number, len(asked.ids_C), len(answered.ids_C), told(server))
         state = replace(state, server=server, round=number)
         row: dict[str, Any] = {}
         if number % config.evaluate.every == 0 or number == total:
@@ -198,6 +206,7 @@ def measured(config: Config, fleet: SimulatedFleet, server: Server, number: int)
 def _evaluate(config: Config, fleet: SimulatedFleet, state: State, out: Path) -> tuple[State, dict[str, Any]]:
     ids_C, figures = measured(config, fleet, state.server, state.round)
     row = {"round": state.round, **summaries(figures, fleet.data.training.items.lengths[ids_C])}
+    row |= {"told": said} if (said := told(state.server)) else {}
     state = replace(state, written=atomic.append(out / "metrics.jsonl", state.written, json.dumps(row) + "\n"))
     if not state.best or _better(config, row, state.best):
         mine = {k: v for k, v in figures.items() if k.startswith("test/")}
@@ -228,15 +237,16 @@ def _save(config: Config, fleet: SimulatedFleet, state: State, out: Path) -> Non
     checkpoint.Checkpoint(state.server, fleet.state(), progress, state.users).save(out / CHECKPOINT)
 
 
-def _load(config: Config, fleet: SimulatedFleet, out: Path) -> State:
+def _load(config: Config, fleet: SimulatedFleet, out: Path, watch: Watch) -> tuple[State, Trace]:
     saved = checkpoint.load(out / CHECKPOINT, fleet.device)
     at, metrics = saved.progress, out / "metrics.jsonl"
     if at["digest"] != config.digest():
         raise CoveyError(f"the checkpoint in {out} belongs to another configuration; {checkpoint.AGAIN}")
     if not metrics.is_file() or metrics.stat().st_size < at["written"]:
         raise CoveyError(f"{metrics} has lost rows that the checkpoint counts on; {checkpoint.AGAIN}")
+    trace = Trace.resume(out / ROUNDS, watch, at["round"], checkpoint.AGAIN)
     fleet.load(saved.fleet)
-    return State(saved.server, at["round"], at["best"], saved.users, at["written"])
+    return State(saved.server, at["round"], at["best"], saved.users, at["written"]), trace
 
 
 def _traffic(fleet: SimulatedFleet, total: int) -> dict[str, Any]:
@@ -251,32 +261,3 @@ def _ledger(fleet: SimulatedFleet, prepared: Prepared) -> list[dict[str, object]
     ledger = Ledger.of([*declared, *(Disclosure(*key, "NOT DECLARED by what sends it") for key in silent)], longest)
     ledger.sends, ledger.bytes = fleet.meter.most_sends(), fleet.meter.bytes
     return ledger.table()
-
-
-def _pooled(config: Config, prepared: Prepared, out: Path) -> dict[str, Any]:
-    """Methods that see everybody's data: floors and ceilings."""
-    fitted, epoch = fit_pooled(config, prepared)
-    save_pooled(fitted, out)
-    return {"rounds": epoch, "round": epoch, **pooled_figures(config, prepared, fitted)}
-
-
-def fit_pooled(config: Config, prepared: Prepared) -> tuple[Fitted, int]:
-    """The model, and the epoch that validation selected."""
-    model, split, exams = config.part("pooled"), prepared.split, prepared.candidates or None
-    if isinstance(model, Popularity | Ease):
-        return model.fit(split.train, split.n_items), 0
-    seed, device = config.run.seed, device_of(config)
-    best = fit_selected(model, split, prepared.avoid, split.n_items, config.evaluate, seed, device, exams)
-    return best.fitted, best.epoch
-
-
-def save_pooled(fitted: Fitted, out: Path) -> None:
-    """Nothing where the model is a closed form of the data."""
-    if isinstance(fitted, FittedMF | FittedNCF):
-        checkpoint.save_model({f"{k:02}": p for k, p in enumerate(fitted.params())}, out / MODEL)
-
-
-def pooled_figures(config: Config, prepared: Prepared, fitted: Fitted) -> dict[str, Any]:
-    figures = evaluate_pooled(fitted, prepared.split, config.evaluate, prepared.candidates or None)
-    activity = prepared.split.train.lengths
-    return {part: summarise({k: v.cpu() for k, v in f.items()}, activity) for part, f in figures.items()}

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from . import checkpoint
+from .central import fit_pooled, pooled_figures, save_pooled
+from .checkpoint import CHECKPOINT, MODEL
 from .client import LocalData, Program
 from .config import Config
 from .core import CoveyError, Download, Drawer, Fields, Ragged, Sent
@@ -23,9 +25,10 @@ from .pooled.ease import FittedEase
 from .pooled.mf import FittedMF, PooledMF
 from .pooled.ncf import FittedNCF
 from .pooled.popularity import FittedPopularity
+from .pooled.sequence import FittedSequence, PooledBERT4Rec, PooledGRU, PooledSASRec
 from .prepare import Prepared, fleet_of, method_of
 from .rng import Rng
-from .run import CHECKPOINT, MODEL, batches_of, fit_pooled, measured, pooled_figures, save_pooled, summaries
+from .run import batches_of, measured, summaries
 from .server import Server
 
 
@@ -119,10 +122,13 @@ class PooledScorer:
         if isinstance(self.fitted, FittedEase):  # a function of the list
             fitted = FittedEase(distinct(history).to(self.fitted.weight_II.device), self.fitted.weight_II)
             return fitted.score(torch.arange(len(ids_C), device=fitted.weight_II.device)).cpu()
+        if isinstance(self.fitted, FittedSequence):
+            at_C = torch.arange(len(ids_C), device=self.fitted.items().device)
+            return self.fitted.knowing(history).score(at_C).cpu()
         return self.fitted.score(ids_C.to(self.fitted.items().device)).cpu()
 
     def newcomer(self, history: Ragged, rounds: int) -> Tensor:
-        if not isinstance(self.fitted, FittedEase | FittedPopularity):
+        if not isinstance(self.fitted, FittedEase | FittedPopularity | FittedSequence):
             raise CoveyError(
                 "this pooled model has a vector for each user of its data and none for a new one;"
                 " use ease, popularity or a federated method such as fedmf"
@@ -142,6 +148,9 @@ def load_pooled(config: Config, prepared: Prepared, folder: Path) -> PooledScore
         return PooledScorer(fit_pooled(config, prepared)[0])
     _there(folder / MODEL, folder)
     _, flat = checkpoint.read(folder / MODEL, "covey model 1", config.engine.device)
+    if isinstance(model, PooledGRU | PooledSASRec | PooledBERT4Rec):
+        stacked = {k: v[None] for k, v in flat.items()}
+        return PooledScorer(FittedSequence(model.model(), stacked, prepared.split.train, model.last))
     user, item, *rest = (flat[k] for k in sorted(flat))
     layers = tuple(zip(rest[::2], rest[1::2], strict=True))
     return PooledScorer(FittedMF(user, item) if isinstance(model, PooledMF) else FittedNCF(user, item, layers))

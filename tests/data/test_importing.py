@@ -10,7 +10,7 @@ import pytest
 
 from covey.core import CoveyError
 from covey.data import SplitConfig
-from covey.data.checks import facts, leaks, warnings
+from covey.data.checks import facts, warnings
 from covey.data.dataset import Dataset
 from covey.data.importing import Columns, from_file, from_frame
 from covey.data.split import split
@@ -209,13 +209,6 @@ def test_facts_by_hand(tmp_path: Path) -> None:
     assert (found.shortest, found.median, found.longest, found.time) == (3, 3, 3, "clock")
     assert [line.split()[0] for line in warnings(found)] == ["1", "1"]
     assert not warnings(facts(rows("a,x,1\na,y,2\na,z,3\nb,x,1\nb,y,2\nb,z,3\n", tmp_path)))
-
-
-def test_the_same_pair_in_train_and_test_is_counted_by_own_ids(tmp_path: Path) -> None:
-    train, test = rows("a,x,1\nb,y,1\nb,x,1\n", tmp_path), rows("b,x,5\nb,x,6\nc,x,5\na,z,3\n", tmp_path, "test")
-    assert leaks(train, test) == 1
-    nameless = Dataset("n", 2, 2, np.array([0, 1]), np.array([0, 1]))
-    assert leaks(nameless, nameless) == 2
 
 
 def test_an_import_can_be_split(tmp_path: Path) -> None:

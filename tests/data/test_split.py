@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from covey.core import CoveyError, Ragged
 from covey.data import Dataset, Split, SplitConfig, Synthetic, candidates, generate, pool
-from covey.data.split import split
+from covey.data.split import assigned, split
 
 
 def make(rows: Sequence[tuple[int, int, float]], n_users: int = 2, n_items: int = 6, clock: bool = True) -> Dataset:
@@ -171,6 +171,14 @@ def test_no_row_is_lost_or_used_twice(d: Dataset, config: SplitConfig) -> None:
     rows_N = sum(p.lengths for p in parts(s))
     assert isinstance(rows_N, torch.Tensor)
     assert (s.train.lengths[rows_N > 0] > 0).all()  # whoever has rows trains
+
+
+@settings(max_examples=100, deadline=None)
+@given(datasets(), configs)
+def test_a_split_can_be_written_down(d: Dataset, config: SplitConfig) -> None:
+    whole, again = split(d, config), split(assigned(d, config), SplitConfig("given", rows="given"))
+    assert all(torch.equal(a.values, b.values) for a, b in zip(parts(whole), parts(again), strict=True))
+    assert all(torch.equal(a.offsets, b.offsets) for a, b in zip(parts(whole), parts(again), strict=True))
 
 
 @settings(max_examples=100, deadline=None)

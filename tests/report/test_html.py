@@ -77,7 +77,7 @@ def page(place: Path) -> str:
 def test_the_page_has_its_sections(page: str) -> None:
     reader = Reader(page)
     assert reader.headings == HEADINGS
-    assert reader.seen["svg"] == 2 + 2 + 1  # results and curves of two metrics, the map
+    assert reader.seen["svg"] == 2 + 2 + 3 + 1  # results and curves of two metrics, time and traffic, the map
     assert page.startswith("<!doctype html>")
 
 

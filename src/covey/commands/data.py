@@ -57,11 +57,13 @@ def _add_import(parts: Any) -> None:
     own.add_argument("--items", type=Path, metavar="FILE", help="titles: columns item and title")
     for column in ("user", "item", "time", "title"):
         own.add_argument(f"--{column}", metavar="COLUMN", help=f"which column is the {column}")
+    own.add_argument("--split", metavar="COLUMN", help="which column says train, valid or test: your own split")
+    for part in ("valid", "test"):
+        own.add_argument(f"--{part}", type=Path, metavar="FILE", help=f"the {part} part of your own split, as a file")
     own.add_argument("--columns", metavar="A,B,...", help="names of the columns of a file without a header")
     own.add_argument("--delimiter", help="found by itself where possible; \\t is a tab")
     own.add_argument("--encoding", default="utf-8-sig", help="of the text (default: UTF-8)")
     own.add_argument("--drop-untimed", action="store_true", help="drop rows that have no time")
-    own.add_argument("--test", type=Path, metavar="FILE", help="your test split: only checked for pairs of the file")
     own.add_argument("--replace", action="store_true", help="replace an imported dataset of this name")
     _add_filter(own)
     _finish(own, _import)
@@ -144,21 +146,18 @@ def _differs(source: "Source", dataset: "Dataset") -> tuple[str, ...]:
 
 def _import(options: argparse.Namespace) -> int:
     from ..data import apply_filter, cache
-    from ..data.checks import leaks
     from ..data.folder import Filter
     from ..data.importing import from_file
 
     name = options.name or options.file.name.split(".")[0].replace(" ", "-")
     _check_name(name, options.replace)
     columns = _columns(options)
-    read = from_file(options.file, name, columns, options.items)
+    parts = {part: getattr(options, part) for part in ("valid", "test") if getattr(options, part)}
+    read = from_file(options.file, name, columns, options.items, parts)
     dataset = apply_filter(read.dataset, Filter(options.min_user, options.min_item))
-    notes = read.notes
-    if options.test:
-        count = leaks(dataset, from_file(options.test, "test", columns).dataset)
-        notes += (f"{count:,} (user, item) pairs of {options.test} are in {options.file} too",)
     path = cache.save(dataset)
-    return _done(options, name, f"imported into {path}; use it with --dataset {name}", dataset, notes)
+    use = f"--dataset {name}" + ("" if dataset.part_E is None else " --set split.kind=given")
+    return _done(options, name, f"imported into {path}; use it with {use}", dataset, read.notes)
 
 
 def _check_name(name: str, again: bool) -> None:
@@ -182,7 +181,7 @@ def _columns(options: argparse.Namespace) -> Any:
     if delimiter and len(delimiter) != 1:
         raise CoveyError(f"--delimiter '{options.delimiter}': one character; several, such as '::', cannot be read")
     names = tuple(name.strip() for name in options.columns.split(",")) if options.columns else ()
-    own = {kind: getattr(options, kind) for kind in ("user", "item", "time", "title")}
+    own = {kind: getattr(options, kind) for kind in ("user", "item", "time", "title", "split")}
     return Columns(
         **own, names=names, delimiter=delimiter, encoding=options.encoding, drop_untimed=options.drop_untimed
     )
@@ -241,4 +240,7 @@ def _table(found: "Facts", filtered: "Facts | None") -> None:
             print(f"{label:<16}{counts}{row.density:>10.3%}")
     print(f"history   {found.shortest:,} to {found.longest:,} rows a user, median {found.median:g}")
     print(f"time      {found.time}; {found.tied_rows:,} rows tie, {found.tied_users:,} users at their end")
+    if found.parts:
+        train, valid, test = found.parts
+        print(f"split     {train:,} rows train, {valid:,} valid, {test:,} test")
     print(f"titles    {'yes' if found.titles else 'no'}")

@@ -3,12 +3,11 @@
 Shape suffix: E = interactions.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from .dataset import Array, Dataset
+from .dataset import TEST, TRAIN, VALID, Array, Dataset
 
 
 @dataclass(frozen=True)
@@ -26,6 +25,9 @@ class Facts:
     tied_users: int  # whose last row is not known, because the last time is shared
     time: str  # "clock", "order" or "none"
     titles: bool
+    parts: tuple[int, ...] = ()  # rows of train, valid and test, where the data has its own split
+    leaks: int = 0  # (user, item) pairs that are in two of them
+    untrained: int = 0  # users with something held out and nothing to train on
 
     @property
     def duplicates(self) -> int:
@@ -51,7 +53,18 @@ def facts(dataset: Dataset) -> Facts:
         tied_users,
         "none" if dataset.time_E is None else "clock" if dataset.clock else "order",
         bool(dataset.titles),
+        *_own_split(dataset),
     )
+
+
+def _own_split(dataset: Dataset) -> tuple[tuple[int, ...], int, int]:
+    if dataset.part_E is None:
+        return (), 0, 0
+    pairs = [np.unique(_pair_E(dataset)[dataset.part_E == part]) for part in (TRAIN, VALID, TEST)]
+    leaks = sum(map(len, pairs)) - len(np.unique(np.concatenate(pairs)))
+    trained = np.bincount(dataset.user_E[dataset.part_E == TRAIN], minlength=dataset.n_users)
+    rows = np.bincount(dataset.part_E, minlength=3)
+    return tuple(rows.tolist()), leaks, int((trained == 0).sum())
 
 
 def _pair_E(dataset: Dataset) -> Array:
@@ -81,6 +94,16 @@ def warnings(found: Facts) -> list[str]:
                 " in train and test; the default keeps one row of each",
             ),
             (
+                found.leaks > 0,
+                f"{found.leaks:,} (user, item) pairs are in two parts of the split that came with the data: by default"
+                " what trains is not tested; with split.rows = 'given' they leak",
+            ),
+            (
+                found.untrained > 0,
+                f"{found.untrained:,} users have something held out and nothing to train on",
+            ),
+            (len(found.parts) > 0 and not found.parts[TEST], "the split that came with the data has no test part"),
+            (
                 found.tied_users > 0,
                 f"{found.tied_users:,} users ({found.tied_users / found.users:.0%}) have a tie at the end of their"
                 " history: which item is their last one is decided by file order",
@@ -93,17 +116,3 @@ def warnings(found: Facts) -> list[str]:
         )
         if holds
     ]
-
-
-def leaks(train: Dataset, test: Dataset) -> int:
-    """Distinct (user, item) pairs, by own ids, that are in both."""
-    return len(_own(train) & _own(test))
-
-
-def _own(dataset: Dataset) -> set[tuple[str, str]]:
-    user, item = _names(dataset.users), _names(dataset.items)
-    return {(user(u), item(i)) for u, i in zip(dataset.user_E.tolist(), dataset.item_E.tolist())}
-
-
-def _names(own: Array | None) -> Callable[[int], str]:
-    return str if own is None else own.tolist().__getitem__

@@ -18,7 +18,8 @@ from ..core import CoveyError
 Array = npt.NDArray[Any]
 
 FORMAT = 1
-ARRAYS = ("user_E", "item_E", "time_E", "users", "items")
+ARRAYS = ("user_E", "item_E", "time_E", "users", "items", "part_E")
+TRAIN, VALID, TEST = 0, 1, 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +36,7 @@ class Dataset:
     items: Array | None = None
     titles: tuple[str, ...] = ()
     clock: bool = False  # time_E can be compared across users
+    part_E: Array | None = None  # uint8, TRAIN, VALID or TEST: a split that came with the data
 
     def __len__(self) -> int:
         return len(self.user_E)
@@ -91,7 +93,7 @@ def check(dataset: Dataset) -> Dataset:
 
 
 def _wrong_shape(d: Dataset) -> list[tuple[bool, str]]:
-    lengths = {len(d.user_E), len(d.item_E)} | ({len(d.time_E)} if d.time_E is not None else set())
+    lengths = {len(column) for column in (d.user_E, d.item_E, d.time_E, d.part_E) if column is not None}
     named = (("users", d.users, d.n_users), ("items", d.items, d.n_items), ("titles", d.titles or None, d.n_items))
     return [
         (len(lengths) > 1, f"has columns of unequal lengths {sorted(lengths)}"),
@@ -111,6 +113,7 @@ def _wrong_values(d: Dataset) -> list[tuple[bool, str]]:
             "has missing or infinite times; mend those rows or leave the time column out",
         ),
         (d.clock and d.time_E is None, "has a clock but no times"),
+        (d.part_E is not None and _outside(d.part_E, 3), "has a split of more than train, valid and test"),
     ]
 
 

@@ -1,7 +1,7 @@
 """Datasets in folders of csv files: <root>/<name>/interactions.csv.gz, and items.csv.gz with titles.
 
-Columns: user, item, and timestamp (a clock) or order (the position in that user's history);
-other columns are not read, every row is an interaction.
+Columns: user, item, timestamp (a clock) or order (the position in that user's history), and split
+(train, valid, test) where the data has its own; other columns are not read, every row is an interaction.
 """
 
 import csv
@@ -20,6 +20,7 @@ import numpy as np
 
 from ..core import CoveyError
 from .dataset import Array, Dataset, check, renumber
+from .given import part_of
 
 Reader = Iterator[list[str]]
 
@@ -65,6 +66,7 @@ def read(name: str, root: str | Path) -> Dataset:
             np.array(list(columns.items), np.str_),
             titles,
             columns.clock,
+            np.frombuffer(columns.part_E, np.uint8) if columns.part_E else None,
         )
     )
 
@@ -98,6 +100,7 @@ def _select(dataset: Dataset, keep_E: Array) -> Dataset:
         user_E=user_E,
         item_E=item_E,
         time_E=None if dataset.time_E is None else dataset.time_E[keep_E],
+        part_E=None if dataset.part_E is None else dataset.part_E[keep_E],
         users=user.astype(np.str_) if dataset.users is None else dataset.users[user],
         items=item.astype(np.str_) if dataset.items is None else dataset.items[item],
         titles=tuple(dataset.titles[i] for i in item) if dataset.titles else (),
@@ -112,13 +115,17 @@ class _Columns:
     item_E: "array[int]"
     time_E: "array[float]"
     clock: bool
+    part_E: "array[int]"
 
 
 def _read_interactions(path: Path) -> _Columns:
     with _rows(path) as (header, rows):
         u, i = _column(header, "user", path), _column(header, "item", path)
         times = [header.index(k) for k in ("timestamp", "order") if k in header]
-        columns = _Columns(_numbering(), _numbering(), array("i"), array("i"), array("d"), "timestamp" in header)
+        columns = _Columns(
+            _numbering(), _numbering(), array("i"), array("i"), array("d"), "timestamp" in header, array("B")
+        )
+        split = header.index("split") if "split" in header else None
         add_user, add_item, add_time = columns.user_E.append, columns.item_E.append, columns.time_E.append
         order = array("d")
         for row in rows:
@@ -128,6 +135,8 @@ def _read_interactions(path: Path) -> _Columns:
                 add_time(float(row[times[0]]))
                 if len(times) == 2:
                     order.append(float(row[times[1]]))
+            if split is not None:
+                columns.part_E.append(part_of(row[split]))
     if "" in columns.users or "" in columns.items:
         raise CoveyError(f"{path} has rows without a user or an item; mend or remove them")
     return replace(columns, time_E=_within_second(columns.time_E, order)) if order else columns

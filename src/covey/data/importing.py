@@ -5,14 +5,18 @@ Ids are text and stay as they are written: 007 is not 7. Every row is an interac
 
 import math
 import re
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..core import CoveyError
 from .dataset import Dataset, check
+from .given import part_of, together
 from .raw import NO_TIME, Row, collect, with_titles
 from .tables import Table, of_frame, open_table
 
@@ -36,6 +40,7 @@ class Columns:
     item: str | None = None
     time: str | None = None  # empty: none
     title: str | None = None
+    split: str | None = None  # which part a row belongs to: train, valid or test
     names: tuple[str, ...] = ()  # of a file without a header
     delimiter: str | None = None  # None: found from the first lines
     encoding: str = "utf-8-sig"
@@ -53,11 +58,28 @@ class Imported:
 USUAL = Columns()
 
 
-def from_file(path: str | Path, name: str, columns: Columns = USUAL, items: str | Path | None = None) -> Imported:
-    """Interactions of a file, with the titles in it or in a second one."""
+def from_file(
+    path: str | Path,
+    name: str,
+    columns: Columns = USUAL,
+    items: str | Path | None = None,
+    parts: Mapping[str, Path] | None = None,
+) -> Imported:
+    """Interactions of a file, with the titles in it or in a second one; `parts`: files of a "valid" and a "test" part.
+
+    With such parts, the first file is what trains.
+    """
+    if parts and columns.split:
+        raise CoveyError("a split is a column or files of its own; leave out --split, or --valid and --test")
     path = Path(path)
-    with open_table(path, columns.delimiter, columns.encoding, columns.names) as table:
-        dataset, titles, notes = _read(table, name, columns, str(path))
+    dataset, titles, notes = _read_file(path, name, columns)
+    if parts:
+        made = {"train": dataset}
+        for part, file in parts.items():
+            made[part], more, told = _read_file(file, name, columns)
+            titles, notes = more | titles, (*notes, *told)
+        dataset, untimed = together(made), {d.time_E is None for d in made.values()}
+        notes += ("some parts have no times: none are used",) if len(untimed) > 1 else ()
     if items is None and path.suffix == ".inter" and path.with_suffix(".item").exists():
         items = path.with_suffix(".item")
     if items is not None:
@@ -77,12 +99,18 @@ def from_frame(frame: Any, name: str, columns: Columns = USUAL, items: Any = Non
     return Imported(check(with_titles(dataset, titles.items()) if titles else dataset), notes)
 
 
+def _read_file(path: Path, name: str, columns: Columns) -> tuple[Dataset, dict[str, str], tuple[str, ...]]:
+    with open_table(path, columns.delimiter, columns.encoding, columns.names) as table:
+        return _read(table, name, columns, str(path))
+
+
 def _read(table: Table, name: str, columns: Columns, where: str) -> tuple[Dataset, dict[str, str], tuple[str, ...]]:
     header, rows = table
     u, i = _needed(header, "user", columns.user, where), _needed(header, "item", columns.item, where)
     t, n = _place(header, "time", columns.time, where), _place(header, "title", columns.title, where)
     users, items, times = _Ids("user"), _Ids("item"), _Times()
     titles: dict[str, str] = {}
+    s, parts = _place(header, "split", columns.split, where) if columns.split else None, array("B")
 
     def pick() -> Iterator[Row]:
         for row in rows:
@@ -92,11 +120,15 @@ def _read(table: Table, name: str, columns: Columns, where: str) -> tuple[Datase
                 continue
             if n is not None and not titles.get(item):
                 titles[item] = _title(row[n])
+            if s is not None:
+                parts.append(part_of(row[s]))
             yield user, item, time
 
     dataset = collect(name, pick(), clock=t is not None and _plain(header[t]) not in CLOCKLESS)
     if times.missing and not columns.drop_untimed:  # half a clock would put rows into the wrong order
         dataset = replace(dataset, time_E=None, clock=False)
+    if s is not None:
+        dataset = replace(dataset, part_E=np.array(parts, np.uint8))
     return dataset, titles, times.notes(columns.drop_untimed)
 
 

@@ -16,14 +16,13 @@ from torch import Tensor
 from ..core import CoveyError, Ragged, offsets_of
 from ..rng import Rng
 from ..sampling import distinct_ranks, outside
-from .dataset import Array, Dataset, check
+from .dataset import TEST, TRAIN, VALID, Array, Dataset, check
 
-Kind = Literal["ratio", "loo", "temporal"]
+Kind = Literal["ratio", "loo", "temporal", "given"]
 Order = Literal["random", "time", "file"]
 RowsKept = Literal["distinct", "given"]
 Pool = Literal["train", "all"]
 
-TRAIN, VALID, TEST = 0, 1, 2
 CHUNK_ROWS = 1 << 21  # random words made at once
 CHUNK_USERS = 1 << 13  # users whose candidates are drawn at once
 ROUNDING = 1e-9  # 0.7 * 10 is a hair under 7
@@ -33,7 +32,7 @@ ROUNDING = 1e-9  # 0.7 * 10 is a hair under 7
 class SplitConfig:
     """How a dataset is split; each choice has its own key."""
 
-    kind: Kind = "loo"
+    kind: Kind = "loo"  # given: the split that came with the data
     order: Order = "time"  # what counts as last in a user's history; file order where no time is known
     rows: RowsKept = "distinct"  # one row for each (user, item), or all of them
     test: float = 0.2  # share of all rows; ratio and temporal
@@ -72,12 +71,28 @@ def _one_of(key: str, value: str, names: tuple[str, ...]) -> None:
 
 def split(dataset: Dataset, config: SplitConfig) -> Split:
     """Each row goes to training, validation or test; none is lost."""
+    rows, by_time, part_S = _assign(dataset, config)
+    user_S, item_S = rows.user_E[by_time], rows.item_E[by_time]
+    parts = (_ragged(user_S[part_S == p], item_S[part_S == p], rows.n_users) for p in (TRAIN, VALID, TEST))
+    return Split(rows.n_users, rows.n_items, *parts)
+
+
+def assigned(dataset: Dataset, config: SplitConfig) -> Dataset:
+    """The rows that a split uses, with the part of each: split.kind = 'given', rows = 'given' is that split again."""
+    rows, by_time, part_S = _assign(dataset, config)
+    part_E = np.empty(len(rows), np.uint8)
+    part_E[by_time] = part_S
+    return replace(rows, part_E=part_E)
+
+
+def _assign(dataset: Dataset, config: SplitConfig) -> tuple[Dataset, Array, Array]:
+    """The rows that are used, their order by user and time, and the part of each in that order."""
     rows = check(dataset)
     if config.rows == "distinct":
         rows = _distinct(rows)
     by_time = _by_time(rows)
-    if config.kind == "temporal":
-        part_S = _temporal(rows, config)[by_time]
+    if config.kind in ("temporal", "given"):
+        part_S = (_temporal(rows, config) if config.kind == "temporal" else _given(rows))[by_time]
     elif config.order == "time":
         part_S = _per_user(rows.user_E[by_time], rows.n_users, config)
     else:
@@ -85,13 +100,11 @@ def split(dataset: Dataset, config: SplitConfig) -> Split:
         part_E = np.empty(len(rows), np.uint8)
         part_E[by_order] = _per_user(rows.user_E[by_order], rows.n_users, config)
         part_S = part_E[by_time]
-    user_S, item_S = rows.user_E[by_time], rows.item_E[by_time]
-    parts = (_ragged(user_S[part_S == p], item_S[part_S == p], rows.n_users) for p in (TRAIN, VALID, TEST))
-    return Split(rows.n_users, rows.n_items, *parts)
+    return rows, by_time, part_S
 
 
 def _distinct(rows: Dataset) -> Dataset:
-    """One row for each (user, item): the latest time, at the place of the first."""
+    """One row for each (user, item): the latest time, at the place of the first; what trains is not tested."""
     key_E = rows.user_E.astype(np.int64) * rows.n_items + rows.item_E
     ordered_E = np.sort(key_E)
     if not (ordered_E[1:] == ordered_E[:-1]).any():
@@ -103,7 +116,8 @@ def _distinct(rows: Dataset) -> Dataset:
     first_P = order[starts]
     by_place = np.argsort(first_P)
     kept = first_P[by_place]
-    return replace(rows, user_E=rows.user_E[kept], item_E=rows.item_E[kept], time_E=last_P[by_place])
+    part_E = None if rows.part_E is None else np.minimum.reduceat(rows.part_E[order], starts)[by_place]
+    return replace(rows, user_E=rows.user_E[kept], item_E=rows.item_E[kept], time_E=last_P[by_place], part_E=part_E)
 
 
 def _by_file(rows: Dataset) -> Array:
@@ -197,6 +211,13 @@ def _temporal(rows: Dataset, config: SplitConfig) -> Array:
             f"dataset '{rows.name}': the last {config.test:.0%} of its rows share one time; raise split.test"
         )
     return part_E
+
+
+def _given(rows: Dataset) -> Array:
+    if rows.part_E is None:
+        what = "import it with covey data import --split COLUMN, or use split.kind = 'loo' or 'ratio'"
+        raise CoveyError(f"dataset '{rows.name}' has no split of its own; {what}")
+    return rows.part_E
 
 
 def _point(time_E: Array, share: float) -> float:

@@ -13,6 +13,7 @@ from ..config import DataConfig, NegativesConfig, fill
 from ..core import CoveyError
 from ..data.split import SplitConfig
 from ..evaluate.metrics import EvaluateConfig
+from ..trace import ROUNDS
 
 NEEDED: dict[str, type | tuple[type, ...]] = {
     "method": str,
@@ -25,6 +26,7 @@ NEEDED: dict[str, type | tuple[type, ...]] = {
     "seconds": (int, float),
     "config": dict,
 }
+SPENT = ("round", "clients", "up_bytes", "down_bytes", "seconds")
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Run:
     folder: Path
     result: dict[str, Any]
     rows: tuple[dict[str, Any], ...]  # of metrics.jsonl; none where nothing was trained in rounds
+    spent: tuple[dict[str, Any], ...] = ()  # of rounds.jsonl; none in folders of older versions
 
     @property
     def seed(self) -> int:
@@ -108,6 +111,9 @@ class Group:
 
     def each(self, way: str) -> float | None:
         """Bytes of one client in one round."""
+        rounds = [row for run in self.runs for row in run.spent if row["round"]]
+        if rounds:
+            return sum(row[f"{way}_bytes"] for row in rounds) / max(sum(row["clients"] for row in rounds), 1)
         whole, run = self.traffic(way), self.first
         clients = int(run.config.get("run", {}).get("cohort", 0)) or int(run.result["dataset"]["users"])
         return None if whole is None else whole / max(run.result["rounds"], 1) / max(clients, 1)
@@ -115,6 +121,13 @@ class Group:
     @property
     def seconds(self) -> float:
         return statistics.fmean(float(run.result["seconds"]) for run in self.runs)
+
+    @property
+    def round_seconds(self) -> float | None:
+        """Of training in one round; in folders of older versions, a share of the whole run."""
+        each = [float(row["seconds"]) for run in self.runs for row in run.spent if row["round"]]
+        many = 0 if self.pooled else self.first.result["rounds"]
+        return statistics.fmean(each) if each else self.seconds / many if many else None
 
     @property
     def private(self) -> list[dict[str, Any]]:
@@ -179,6 +192,7 @@ class Setting:
         """How it was measured, in words."""
         _, split, negatives, evaluate = _protocol(self.runs[0])
         kind = {"loo": "the last item of each user is the test", "ratio": f"{split.test:.0%} of each user is the test"}
+        kind["given"] = "the split came with the data"
         words = [kind.get(split.kind, f"the last {split.test:.0%} of all rows is the test"), f"order: {split.order}"]
         full = "all unseen items are ranked" if evaluate.seen == "filtered" else "all items are ranked, seen ones too"
         words.append(full if evaluate.candidates == "full" else "ranked among 99 sampled items, not the catalogue")
@@ -211,9 +225,15 @@ def read_run(folder: Path) -> Run:
     wrong = [k for k, kind in NEEDED.items() if not isinstance(result.get(k), kind)]
     if wrong or not {"name", "users", "items"} <= set(result["dataset"]):
         raise CoveyError(f"{path} is of another version of covey, this is {__version__}; run it again with covey run")
-    metrics = folder / "metrics.jsonl"
-    lines = metrics.read_bytes().splitlines() if metrics.exists() else []
-    return Run(folder, result, tuple(_json(line, metrics) for line in lines))
+    spent = _rows(folder / ROUNDS)
+    if any(not isinstance(row.get(k), int | float) for row in spent for k in SPENT):
+        raise CoveyError(f"{folder / ROUNDS} is of another version of covey; run it again with covey run")
+    return Run(folder, result, _rows(folder / "metrics.jsonl"), spent)
+
+
+def _rows(path: Path) -> tuple[dict[str, Any], ...]:
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    return tuple(_json(line, path) for line in lines)
 
 
 def _json(raw: bytes, path: Path) -> dict[str, Any]:

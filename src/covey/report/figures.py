@@ -1,10 +1,10 @@
-"""Figures as inline SVG: learning curves, figures over seeds, accuracy against traffic, the item map.
+"""Figures as inline SVG: curves over rounds, figures over seeds, accuracy against traffic, the item map.
 
 Colours are classes of the page's style sheet (c0, c1, ...), so that light, dark and print each have their own.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..show import size
@@ -91,6 +91,25 @@ def curves(metric: str, lines: Sequence[Line], marks: Mapping[str, float]) -> Ht
     return picture(WIDTH, height, f"{metric} over the rounds", *parts, kind="hover")
 
 
+def spent(what: str, lines: Sequence[Line], say: Callable[[float], str]) -> Html:
+    """What each round took; powers of ten where methods differ widely, so that none is a line at the bottom."""
+    height = 220.0
+    points = [p for line in lines for p in line.points]
+    first, last = min(p.round for p in points), max(p.round for p in points)
+    top, low = max(p.high for p in points) or 1.0, min((p.low for p in points if p.low > 0), default=1.0)
+    x = Axis(min(first, last - 1), last, 52, END)
+    if wide := max(p.mean for p in points) > 50 * low:
+        low, top = 10.0 ** math.floor(math.log10(low)), 10.0 ** math.ceil(math.log10(top))
+        levels = [10.0**k for k in range(round(math.log10(low)), round(math.log10(top)) + 1)]
+    else:
+        low, top = 0.0, top * 1.1
+        levels = ticks(top)
+    y = Axis(low, top, height - 36, 16, log=wide)
+    grid = (join(ruler(52, y(t), END, y(t), "grid"), words(48, y(t) + 4, say(t), "end", "tick")) for t in levels)
+    parts = [*grid, *_rounds(x, first, last, height), *(_curve(line, x, y, say) for line in lines)]
+    return picture(WIDTH, height, f"{what}, over the rounds", *parts, kind="hover")
+
+
 def _levels(marks: Mapping[str, float], y: Axis) -> list[Html]:
     """Lines across, each with its name and what it is behind the end; names keep their distance."""
     out, free = [], -math.inf
@@ -134,7 +153,7 @@ def _rounds(x: Axis, first: int, last: int, height: float) -> list[Html]:
     return [*labels, words(END, height - 4, "round", "end", "tick")]
 
 
-def _curve(line: Line, x: Axis, y: Axis) -> Html:
+def _curve(line: Line, x: Axis, y: Axis, say: Callable[[float], str] = "{:.4f}".format) -> Html:
     points, colour = thinned(line.points, line.selected), f"c{line.colour % COLOURS}"
     dash = " dashed" if line.colour >= COLOURS else ""
     at = lambda pairs: " ".join(f"{x(r):.1f},{y(v):.1f}" for r, v in pairs)
@@ -145,7 +164,7 @@ def _curve(line: Line, x: Axis, y: Axis) -> Html:
     for p in points:
         chosen = p.round == line.selected
         kind = f"dot {colour}" + (" chosen" if chosen else "" if few else " faint")
-        said = f"{line.name}, round {p.round}: {p.mean:.4f}" + (" (selected)" if chosen else "")
+        said = f"{line.name}, round {p.round}: {say(p.mean)}" + (" (selected)" if chosen else "")
         parts.append(tag("circle", cx=x(p.round), cy=y(p.mean), r=5 if chosen else 2.5, class_=kind, data_t=said))
     return join(*parts)
 

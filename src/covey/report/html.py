@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from importlib import resources
 
 from .. import __version__, toml
+from .costs import cost
 from .data import Group, Setting
 from .disclosure import left_the_device
 from .figures import item_map
 from .items import MOST_ITEMS, map_of
 from .markup import Child, Html, join, tag
 from .people import recommendations
-from .sections import activity, cost, learning, results, section, summary, verdict
+from .sections import activity, learning, results, section, summary, verdict
 
 
 def report(setting: Setting) -> str:

@@ -1,11 +1,11 @@
-"""The parts of the page that tell how well the runs did, how fast and at what traffic."""
+"""The parts of the page that tell how well the runs did."""
 
 import math
 from collections.abc import Sequence
 
 from ..show import size
 from .data import Group, Setting, Stat, known, said
-from .figures import Line, curves, dots, price
+from .figures import Line, curves, dots
 from .markup import Child, Html, join, tag
 
 
@@ -155,48 +155,6 @@ def _both(group: Group, metric: str) -> list[Line]:
 
 def _line(group: Group, part: str, metric: str, colour: int, name: str) -> Line:
     return Line(name, group.curve(part, metric), group.first.result.get("round"), colour)
-
-
-def cost(setting: Setting) -> Html:
-    """Time and traffic, of the whole run, of a round, of a client in a round."""
-    head = ["method", "rounds", "seconds", "a round, s", "up", "down", "a client a round, up", "down"]
-    rows: list[list[Child]] = []
-    for group in setting.groups:
-        many = group.first.result["rounds"]
-        each = f"{group.seconds / many:.3g}" if many and not group.pooled else "–"
-        sizes = [group.traffic("up"), group.traffic("down"), group.each("up"), group.each("down")]
-        rows.append([named(setting, group), many or "–", f"{group.seconds:.1f}", each, *(_size(n) for n in sizes)])
-    lost = {why for g in setting.groups for why in g.first.result.get("traffic", {}).get("dropped", {})}
-    return section(
-        "Time and traffic",
-        _prices(setting),
-        table(head, rows),
-        tag("p", f"Dropped messages: {', '.join(sorted(lost))}.") if lost else None,
-        tag(
-            "p",
-            "Seconds are those of the whole command: data, training, evaluation, floor and ceiling. Traffic is what",
-            " the method sends; the measurements of this study are not in it.",
-            class_="aside",
-        ),
-    )
-
-
-def _prices(setting: Setting) -> Html | None:
-    """Only where there is something to weigh: two methods that send something."""
-    senders = [(g, g.each("up"), i) for i, g in enumerate(setting.groups)]
-    found = [(g, up, i) for g, up, i in senders if up]
-    if len(found) < 2:
-        return None
-    figures = []
-    for m in setting.metrics[:2]:
-        rows = [(g.name, up, g.test(m).mean, i) for g, up, i in found if g.test(m).values]
-        drawn = price(m, rows, marks(setting, m)) if rows else None
-        figures.append(tag("figure", tag("figcaption", m, " against upload"), drawn))
-    return join(legend([(g.name, i) for g, _, i in found]), tag("div", *figures, class_="figures-row"))
-
-
-def _size(n: float | None) -> str:
-    return "–" if n is None else size(n)
 
 
 def activity(setting: Setting) -> Html | None:

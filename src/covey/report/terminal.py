@@ -85,5 +85,6 @@ def _row(setting: Setting, group: Group) -> dict[str, Any]:
         "up_bytes": group.traffic("up"),
         "down_bytes": group.traffic("down"),
         "seconds": group.seconds,
+        "round_seconds": group.round_seconds,
         "guarantee": guarantee(group),
     }
