@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .commands import compare, completion, data, doctor, listing, recommend, report
+from .commands import compare, completion, data, doctor, listing, recommend, report, reproduce, tune
 from .errors import CoveyError
 
 
@@ -42,8 +42,13 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="covey", description="Federated recommendation, and what it costs.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    first = "example: covey run --method fedncf --rounds 3 --out runs/first"
-    run = commands.add_parser("run", help="train and evaluate a method", epilog=first)
+    run = commands.add_parser(
+        "run",
+        help="train and evaluate a method",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="example: covey run --method fedncf --rounds 3 --out runs/first\n"
+        "example: covey run --method fedmf --rounds 3 --set model.dim=16 --out runs/second",
+    )
     run.add_argument("config", nargs="?", help="a TOML file; or choose --method")
     run.add_argument("--method", help="a shipped method, such as fedncf")
     run.add_argument("--dataset", help="synthetic, a folder under COVEY_DATA, or a prepared .npz")
@@ -58,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     resume.add_argument("out", type=Path)
     _common(resume, _resume)
-    for command in (report, compare, recommend, listing, data, doctor, completion):
+    for command in (report, compare, reproduce, tune, recommend, listing, data, doctor, completion):
         command.add(commands)
     return parser
 

@@ -19,7 +19,7 @@ from covey.config import shipped
 from covey.mechanism import Combine, Grouping, Mechanism
 from covey.models.base import Model
 from covey.objectives import Objective
-from covey.studies import render_docs
+from covey.reproduce.docs import render
 
 ROOT = Path(__file__).parents[2]
 PAGES = {p.relative_to(ROOT).as_posix(): p.read_text(encoding="utf-8") for p in (ROOT / "docs").rglob("*.md")}
@@ -148,19 +148,8 @@ def test_the_example_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_tables_are_those_that_are_stored(tmp_path: Path) -> None:
     """A page is rendered from results/, and a mark without a stored table stays as it is."""
     for name, text in PAGES.items():
-        if "<!-- study:" in text and name.startswith("docs/"):
+        if "<!-- table:" in text and name.startswith("docs/"):
             (tmp_path / Path(name).name).write_text(text, encoding="utf-8")
     assert list(tmp_path.iterdir())
-    assert render_docs(tmp_path, ROOT / "results") == []
-    assert render_docs(tmp_path, tmp_path / "nothing stored") == []
-
-
-def test_a_stored_table_is_put_between_its_marks(tmp_path: Path) -> None:
-    row = {"label": "a", "mean": {"hit@10": 0.5}, "spread": {"hit@10": 0.1}, "seeds": 2, "rounds": [1, 3]}
-    table = {"title": "T", "metrics": ["hit@10"], "command": "c", "commit": "x", "machine": "m", "rows": [row]}
-    (tmp_path / "one.json").write_text(json.dumps(table))
-    page = tmp_path / "page.md"
-    page.write_text("a\n<!-- study:one -->\nold\n<!-- end -->\nb\n<!-- study:two -->\n<!-- end -->\n")
-    assert render_docs(tmp_path, tmp_path) == [page]
-    assert "| a | 0.5000 ± 0.1000 | 2 | 1 to 3 |" in page.read_text()
-    assert page.read_text().endswith("<!-- study:two -->\n<!-- end -->\n") and "old" not in page.read_text()
+    assert render(tmp_path, ROOT / "results") == []
+    assert render(tmp_path, tmp_path / "nothing stored") == []

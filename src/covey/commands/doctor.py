@@ -38,7 +38,7 @@ def checks() -> dict[str, tuple[bool, str]]:
             out[package] = (False, f"not installed; pip install {package}")
     cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else "none; runs use the CPU"
     out["cuda"] = (True, cuda)
-    out["cores"] = (True, f"{os.cpu_count()}; covey uses one thread a run, several runs with studies --jobs")
+    out["cores"] = (True, f"{os.cpu_count()}; covey uses one thread a run, several runs with reproduce --jobs")
     folder = os.environ.get("COVEY_DATA", "")
     there = not folder or Path(folder).is_dir()
     out["data"] = (there, folder or "COVEY_DATA is not set; the built-in synthetic data is always there")

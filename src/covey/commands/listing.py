@@ -7,13 +7,13 @@ from typing import Any
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser("list", help="what there is to run", epilog="example: covey list methods")
-    command.add_argument("what", choices=("methods", "presets", "studies", "datasets"))
+    command.add_argument("what", choices=("methods", "presets", "papers", "datasets"))
     command.add_argument("--json", action="store_true", help="print as JSON")
     command.set_defaults(act=_list)
 
 
 def _list(options: argparse.Namespace) -> int:
-    rows = {"methods": _methods, "presets": _files, "studies": _files, "datasets": _datasets}[options.what](
+    rows = {"methods": _methods, "presets": _files, "papers": _papers, "datasets": _datasets}[options.what](
         options.what
     )
     print(json.dumps(rows) if options.json else "\n".join(_lines(rows)))
@@ -68,6 +68,14 @@ def _files(kind: str) -> list[dict[str, Any]]:
         first = next((line[2:] for line in path.read_text().splitlines() if line.startswith("# ")), "")
         rows.append({"name": name, "what": tree.get("title", first)})
     return rows
+
+
+def _papers(kind: str) -> list[dict[str, Any]]:
+    from ..config import parse
+    from ..reproduce.plan import papers
+
+    files = [(paper, path) for paper, folder in papers().items() for path in sorted(folder.glob("*.toml"))]
+    return [{"name": f"{paper} {path.stem}", "what": parse(path)["title"]} for paper, path in files]
 
 
 def _datasets(kind: str) -> list[dict[str, Any]]:

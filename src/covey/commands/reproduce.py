@@ -1,0 +1,73 @@
+"""`covey reproduce`: a paper's tables and figures, with a verdict on each of its claims."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..reproduce.plan import Table
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "reproduce",
+        help="run a paper's tables and judge its claims",
+        description="Runs what a paper's tables and figures need, beside floors and ceilings, and judges its claims."
+        " Finished runs are kept and not repeated.",
+        epilog="example: covey reproduce covey demo --quick",
+    )
+    command.add_argument("paper", nargs="?", help="such as pfedrec, or a folder of your own; none: only --docs")
+    command.add_argument("tables", nargs="*", metavar="TABLE", help="such as table1; none: all of the paper")
+    command.add_argument("--quick", action="store_true", help="one seed, a tenth of the rounds; labelled so")
+    command.add_argument("--dataset", action="append", default=[], help="only the columns of this dataset")
+    command.add_argument("--jobs", type=int, default=1, help="runs at a time, each with one thread; also on one GPU")
+    command.add_argument("--set", action="append", default=[], metavar="A.B=C", help="of every run: engine.device=cuda")
+    command.add_argument("--results", type=Path, default=Path("results"), help="where the records are written")
+    command.add_argument("--work", type=Path, default=Path("runs/papers"), help="where the runs are kept")
+    command.add_argument("--docs", type=Path, help="a folder of pages whose marked tables are rendered anew")
+    command.add_argument("--json", action="store_true", help="print the records as JSON")
+    command.set_defaults(act=act)
+
+
+def act(options: argparse.Namespace) -> int:
+    from .. import atomic
+    from ..core import CoveyError, positive
+    from ..reproduce.docs import render
+    from ..reproduce.page import page
+    from ..reproduce.plan import Cut, papers, tables
+    from ..reproduce.record import reproduce, store
+    from ..reproduce.show import terminal
+
+    if not options.paper and not options.docs:
+        raise CoveyError(f"name a paper; there are {', '.join(papers())}")
+    positive("reproduce", jobs=options.jobs)
+    if options.paper:
+        cut = Cut(options.quick, tuple(options.dataset), tuple(options.set))
+        wanted = tables(options.paper, options.tables)
+        _data_is_there(wanted, cut.datasets)
+        say = lambda line: None if options.json else print(line, file=sys.stderr, flush=True)
+        records = reproduce(wanted, options.work, cut, options.jobs, say)
+        stored = [store(made, options.results) for made in records]
+        html = options.work / f"{records[0]['paper']}.html"
+        atomic.write_text(html, page(records))
+        print(json.dumps(records) if options.json else "\n\n".join(terminal(made) for made in records))
+        say(f"records in {', '.join(map(str, stored))}; page in {html}")
+    if options.docs:
+        render(options.docs, options.results)
+    return 0
+
+
+def _data_is_there(wanted: "list[Table]", only: tuple[str, ...]) -> None:
+    """Before anything runs: a dataset that is missing, and how to get it."""
+    from .. import data
+    from ..core import CoveyError
+    from ..reproduce.plan import datasets
+
+    names = datasets(wanted)
+    for name in only:
+        if name not in names:
+            raise CoveyError(f"no column is of dataset {name!r}; there are {', '.join(names)}")
+    for name in only or names:
+        data.load(name)

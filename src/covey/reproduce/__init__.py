@@ -1,0 +1,1 @@
+"""A paper's tables as one command, with a verdict on each of its claims."""

@@ -1,0 +1,146 @@
+"""From finished runs to the record of a table: what is stored, shown, and rendered into the docs."""
+
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import atomic
+from ..config import Config, Tree, shipped
+from ..core import CoveyError
+from .claims import judge
+from .execute import Outcome, Say, execute, key
+from .plan import Column, Cut, Row, Table, chosen, configs
+from .sanity import impossible, refuse
+
+Figures = np.ndarray[Any, Any]
+Cells = dict[tuple[str, str], list[Outcome]]  # (row, column) -> one per seed
+
+
+def reproduce(tables: Sequence[Table], work: Path, cut: Cut, jobs: int, say: Say) -> list[Tree]:
+    """Runs what has not been run yet, for all tables at once, and returns their records."""
+    tables = [chosen(table, cut) for table in tables]
+    wanted = {
+        (table.name, row.label, column.label): configs(table, row, column, cut)
+        for table in tables
+        for row, column in table.cells()
+    }
+    found = execute([config for cell in wanted.values() for config in cell], work, jobs, say)
+    records = []
+    for table in tables:
+        runs = {
+            (row.label, column.label): [found[key(c)] for c in wanted[table.name, row.label, column.label]]
+            for row, column in table.cells()
+        }
+        records.append(record(table, runs, cut))
+    return records
+
+
+def record(table: Table, runs: Cells, cut: Cut) -> Tree:
+    """The table as plain data; refused where arithmetic forbids one of our own numbers."""
+    rows: list[Tree] = []
+    for row in table.rows:
+        mine = {c.label: c for r, c in table.cells() if r is row}
+        cells = {label: _cell(table, row, column, runs[row.label, label], cut) for label, column in mine.items()}
+        rows.append({"label": row.label, "method": row.method, "role": row.role, "cells": cells})
+    by_label: dict[str, Tree] = {row["label"]: row["cells"] for row in rows}
+    done = [o for outcomes in runs.values() for o in outcomes if not o.error]
+    made: Tree = {
+        "paper": table.paper,
+        "table": table.name,
+        "title": table.plan.title,
+        "about": table.plan.about,
+        "quick": cut.quick,
+        "command": _command(table, cut),
+        "commit": ", ".join(sorted({o.made["commit"] for o in done})),
+        "machine": "; ".join(sorted({o.made["machine"] for o in done})),
+        "metrics": list(table.plan.metrics),
+        "sweep": {"option": ", ".join(table.sweep.set), "label": table.sweep.label} if table.sweep else None,
+        "columns": [_column(column) for column in table.columns],
+        "rows": rows,
+    }
+    refuse(made)
+
+    def cell(row: str, column: str) -> Tree | None:
+        return by_label[row].get(column)
+
+    def users(row: str, column: str, metric: str) -> Figures | None:
+        return users_of(runs.get((row, column), []), metric)
+
+    return made | {"claims": judge(table.claims, cell, users)}
+
+
+def _column(column: Column) -> Tree:
+    return {
+        "label": column.label,
+        "dataset": column.dataset,
+        "preset": " + ".join(column.presets),
+        "panel": column.panel,
+        "x": column.x,
+    }
+
+
+def _command(table: Table, cut: Cut) -> str:
+    words = ["covey reproduce", table.paper, table.name, *(["--quick"] if cut.quick else [])]
+    words += [f"--dataset {name}" for name in cut.datasets] + [f"--set '{text}'" for text in cut.set]
+    return " ".join(words)
+
+
+def _cell(table: Table, row: Row, column: Column, outcomes: list[Outcome], cut: Cut) -> Tree:
+    config = configs(table, row, column, cut)[0]
+    metrics = table.plan.metrics
+    paper = row.paper.get(column.label, row.paper.get(column.panel, {}))
+    good = [o for o in outcomes if not o.error]
+    results = [o.result for o in good]
+    figures = {m: [r["test"][m] for r in results] for m in metrics} if results else {}
+    first = results[0] if results else {}
+    traffic = first.get("traffic", {})
+    mean = lambda name: statistics.fmean(r[name] for r in results) if results else 0.0
+    return {
+        "paper": paper,
+        "impossible": impossible(paper, config.split.kind == "loo", table.plan.decimals),
+        "seeds": [r["seed"] for r in results],
+        "figures": figures,
+        "mean": {m: statistics.fmean(v) for m, v in figures.items()},
+        "spread": {m: statistics.stdev(v) if len(v) > 1 else 0.0 for m, v in figures.items()},
+        "rounds": [r.get("round", 0) for r in results],
+        "up_bytes": traffic.get("up_bytes", 0),
+        "down_bytes": traffic.get("down_bytes", 0),
+        "seconds": round(mean("seconds"), 2),
+        "cpu_seconds": round(mean("cpu_seconds"), 2),
+        "users": first.get("dataset", {}).get("users", 0),
+        "work": work_of(config, first["dataset"]["users"]) if first else None,
+        "tuned": config.tree.get("tuned", {}).get("trials", 0) if row.method in shipped("spaces") else None,
+        "config": config.tree,
+        "errors": [{"seed": n, "error": o.error} for n, o in enumerate(outcomes) if o.error],
+    }
+
+
+def work_of(config: Config, n_users: int) -> float | None:
+    """Local epochs a client trains in the whole run; None for what is not trained on devices."""
+    solver = config.part("solver")
+    if solver is None:
+        return None
+    whole = config.run.unit == "pass" or not config.run.cohort
+    share = 1.0 if whole else min(1.0, config.run.cohort / n_users)
+    return round(config.run.rounds * share * getattr(solver, "epochs", 1), 4)
+
+
+def users_of(outcomes: list[Outcome], metric: str) -> Figures | None:
+    """Each user's figure under each seed, [S, U]; None where a run is missing."""
+    if not outcomes or any(o.error for o in outcomes):
+        return None
+    figures = [o.users() for o in outcomes]
+    if any(len(f["clients"]) != len(figures[0]["clients"]) for f in figures):
+        raise CoveyError(f"the runs in {outcomes[0].folder.parent} measured different clients; remove them and repeat")
+    return np.stack([f[f"test/{metric}"].double().numpy() for f in figures])
+
+
+def store(made: Tree, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{made['paper']}-{made['table']}{'-quick' if made['quick'] else ''}.json"
+    atomic.write_text(path, json.dumps(made, indent=1, ensure_ascii=False) + "\n")
+    return path

@@ -1,0 +1,1 @@
+"""Equal-budget search for hyper-parameters, on validation only: `covey tune`."""

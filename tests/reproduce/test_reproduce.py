@@ -1,0 +1,340 @@
+"""Tables of papers: every run once, whatever breaks off; holes where runs fail; files that say what is wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from covey import cli
+from covey import run as engine
+from covey.config import Config, parse
+from covey.core import CoveyError
+from covey.reproduce import execute as execution
+from covey.reproduce.docs import render
+from covey.reproduce.execute import Outcome, execute, key
+from covey.reproduce.plan import WHOLE, Cut, Table, configs, papers, table, tables
+from covey.reproduce.record import reproduce, users_of, work_of
+from covey.reproduce.show import markdown
+from covey.run import run
+
+TABLE = """
+title = "Two rows"
+metrics = ["hit@10", "ndcg@10"]
+seeds = 2
+set = ["data.users=30", "data.items=60", "data.mean_items=8", "run.ceilings=[]", "run.checkpoint=1"]
+[[column]]
+label = "tiny"
+presets = ["loo-full"]
+[[row]]
+label = "FedMF"
+method = "fedmf"
+set = ["run.rounds=3", "model.dim=4"]
+[row.paper]
+tiny = { "hit@10" = 0.2, "ndcg@10" = 0.3 }
+[[row]]
+label = "popularity"
+method = "popularity"
+role = "floor"
+seeds = 1
+[[claim]]
+text = "FedMF beats counting"
+better = "FedMF"
+worse = "popularity"
+columns = ["tiny"]
+metrics = ["hit@10"]
+"""
+SWEEP = """
+[sweep]
+label = "width"
+set = ["model.dim={}"]
+values = [2, 4]
+"""
+
+
+class Inline:
+    """Runs what is submitted on the spot: a process of its own takes seconds to start."""
+
+    def __init__(self, *options: object) -> None:
+        pass
+
+    def __enter__(self) -> "Inline":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def submit(self, work: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        done: Future[Any] = Future()
+        try:
+            done.set_result(work(*arguments))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the rounds that were run, in this process."""
+    seen: list[int] = []
+    real = engine.run_round
+    monkeypatch.setattr(execution, "processes", Inline)
+    monkeypatch.setattr(engine, "run_round", lambda *args: (seen.append(args[3].number), real(*args))[1])
+    return seen
+
+
+def made(tmp_path: Path, text: str = TABLE) -> Table:
+    path = tmp_path / "two.toml"
+    path.write_text(text)
+    return table("own", "two", parse(path))
+
+
+def once(tmp_path: Path, text: str = TABLE, cut: Cut = WHOLE) -> dict[str, Any]:
+    return reproduce([made(tmp_path, text)], tmp_path / "work", cut, 1, lambda line: None)[0]
+
+
+def test_every_seed_of_every_cell_is_run(tmp_path: Path, rounds: list[int]) -> None:
+    record = once(tmp_path)
+    assert rounds == [1, 2, 3] * 2
+    fedmf, floor = (row["cells"]["tiny"] for row in record["rows"])
+    one, two = fedmf["figures"]["ndcg@10"]
+    assert one != two and fedmf["seeds"] == [0, 1] and floor["seeds"] == [0]
+    assert fedmf["mean"]["ndcg@10"] == pytest.approx((one + two) / 2)
+    assert fedmf["spread"]["ndcg@10"] == pytest.approx(abs(one - two) / 2**0.5)
+    assert floor["spread"] == {"hit@10": 0.0, "ndcg@10": 0.0}
+    assert fedmf["up_bytes"] > 0 and fedmf["work"] == 15 and floor["work"] is None
+    assert fedmf["config"]["model"]["dim"] == 4 and fedmf["config"]["preset"] == "loo-full"
+    assert fedmf["impossible"] and "ndcg@10" in fedmf["impossible"][0]  # the planted 0.3 > 0.2
+    assert not list((tmp_path / "work").rglob("checkpoint.safetensors"))  # large, and done with
+
+
+def test_a_second_time_nothing_runs(tmp_path: Path, rounds: list[int]) -> None:
+    first = once(tmp_path)
+    stamps = {p: p.stat().st_mtime_ns for p in (tmp_path / "work").rglob("*")}
+    rounds.clear()
+    assert once(tmp_path) == first and rounds == []
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "work").rglob("*")} == stamps
+
+
+def test_a_change_reruns_only_what_depends_on_it(tmp_path: Path, rounds: list[int]) -> None:
+    more = TABLE.replace(
+        '[[row]]\nlabel = "popularity"',
+        '[[row]]\nlabel = "wide"\nmethod = "fedmf"\nset = '
+        '["run.rounds=2", "model.dim=8"]\n[[row]]\nlabel = "popularity"',
+    )
+    once(tmp_path, more)
+    rounds.clear()
+    once(tmp_path, more.replace('"model.dim=8"', '"model.dim=6"').replace("Two rows", "Three rows"))
+    assert rounds == [1, 2] * 2
+
+
+def test_where_it_is_computed_is_not_part_of_what_is_computed(tmp_path: Path) -> None:
+    one = made(tmp_path)
+    device = lambda name: configs(one, one.rows[0], one.columns[0], Cut(set=(f'engine.device="{name}"',)))[0]
+    assert key(device("cpu")) == key(device("cuda")) != key(configs(one, one.rows[0], one.columns[0])[1])
+
+
+def test_a_run_that_broke_off_goes_on(tmp_path: Path, rounds: list[int]) -> None:
+    whole = once(tmp_path)["rows"][0]["cells"]["tiny"]["figures"]
+
+    class Killed(Exception):
+        pass
+
+    def kill(number: int, total: int, row: dict[str, Any]) -> None:
+        if number == 3:
+            raise Killed
+
+    one = made(tmp_path)
+    config = configs(one, one.rows[0], one.columns[0])[1]
+    with pytest.raises(Killed):
+        run(config, tmp_path / "again" / key(config), progress=kill)
+    rounds.clear()
+    again = reproduce([one], tmp_path / "again", WHOLE, 1, lambda line: None)[0]
+    assert again["rows"][0]["cells"]["tiny"]["figures"] == whole
+    assert rounds == [1, 2, 3, 3]  # seed 0 from the start, seed 1 from its checkpoint of round 2
+
+
+def test_a_failed_run_leaves_a_hole_and_the_others_finish(tmp_path: Path, rounds: list[int]) -> None:
+    broken = TABLE.replace('method = "popularity"', 'method = "popularity"\nset = ["data.min_user=1000"]')
+    record = once(tmp_path, broken)
+    fedmf, floor = (row["cells"]["tiny"] for row in record["rows"])
+    assert floor["errors"] and floor["figures"] == {} and fedmf["seeds"] == [0, 1]
+    assert record["claims"][0]["verdict"] == "not decided"
+    assert floor["errors"][0]["error"].split(":")[0] in markdown(record)
+
+
+DIES = """
+import multiprocessing, os
+from dataclasses import dataclass
+from covey.mechanism import Mechanism
+if multiprocessing.parent_process():  # only in a process of its own
+    os._exit(9)
+@dataclass(frozen=True)
+class Dies(Mechanism):
+    name: str = "dies"
+"""
+
+
+def test_a_process_that_dies_takes_no_other_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dies.py").write_text(DIES)
+    monkeypatch.syspath_prepend(tmp_path)
+    one = made(tmp_path)
+    good = configs(one, one.rows[0], one.columns[0])
+    bad = Config.of({**good[0].tree, "mechanism": [{"use": "dies:Dies"}]})
+    found = execute([bad, *good], tmp_path / "work", 2)
+    assert found[key(bad)].error == execution.DIED
+    assert [found[key(config)].error for config in good] == ["", ""]
+
+
+def test_a_sweep_multiplies_the_columns(tmp_path: Path, rounds: list[int]) -> None:
+    swept = TABLE.replace('columns = ["tiny"]', 'columns = ["tiny, width=2"]') + SWEEP
+    record = once(tmp_path, swept.replace('role = "floor"', 'role = "floor"\nswept = false'))
+    assert [(c["label"], c["panel"], c["x"]) for c in record["columns"]] == [
+        ("tiny, width=2", "tiny", 2.0),
+        ("tiny, width=4", "tiny", 4.0),
+    ]
+    assert [c["config"]["model"]["dim"] for c in record["rows"][0]["cells"].values()] == [2, 4]
+    assert len(list((tmp_path / "work").iterdir())) == 5  # the floor is one run in both columns
+
+
+def test_quick_is_one_seed_a_tenth_of_the_rounds_and_says_so(tmp_path: Path, rounds: list[int]) -> None:
+    record = once(tmp_path, TABLE.replace("run.rounds=3", "run.rounds=20"), Cut(quick=True))
+    assert rounds == [1, 2] and record["quick"] and "--quick" in record["command"]
+    assert record["claims"][0]["verdict"] == "not decided"
+    assert "QUICK" in markdown(record).upper()
+
+
+@pytest.mark.parametrize(
+    ("config", "work"),
+    [
+        ({"rounds": 10}, 10.0),
+        ({"rounds": 10, "cohort": 5}, 2.5),
+        ({"rounds": 10, "cohort": 5, "unit": "pass"}, 10.0),
+    ],
+)
+def test_local_work(tmp_path: Path, config: dict[str, Any], work: float) -> None:
+    one = made(tmp_path)
+    tree = configs(one, one.rows[0], one.columns[0])[0].tree
+    assert work_of(Config.of({**tree, "run": config, "solver": {**tree["solver"], "epochs": 2}}), 20) == 2 * work
+    assert work_of(Config.of({**tree, "run": config, "solver": {**tree["solver"], "epochs": 1}}), 20) == work
+
+
+def test_users_are_read_by_seed(tmp_path: Path, rounds: list[int]) -> None:
+    one = made(tmp_path)
+    found = execute(configs(one, one.rows[0], one.columns[0]), tmp_path / "work")
+    figures = users_of(list(found.values()), "hit@10")
+    assert figures is not None and figures.shape == (2, 30)
+    assert [np.nanmean(row) for row in figures] == pytest.approx([o.result["test"]["hit@10"] for o in found.values()])
+    assert users_of([Outcome(tmp_path, error="no")], "hit@10") is None
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_every_cell_of_a_shipped_paper_is_a_configuration(paper: str) -> None:
+    for one in tables(paper):
+        for row, column in one.cells():
+            assert configs(one, row, column)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('metrics = ["hit@10", ', 'metric = ["hit@10", '), r"has no option 'metric'; did you mean 'metrics'\?"),
+        (('title = "Two rows"\n', ""), "needs 'title'"),
+        (('label = "popularity"', 'label = "FedMF"'), "two rows named 'FedMF'"),
+        (('worse = "popularity"', 'worse = "popularly"'), "claims something of 'popularly'"),
+        (('columns = ["tiny"]', 'columns = ["huge"]'), "claims something at 'huge'"),
+        (("tiny = {", "huge = {"), "names column 'huge'"),
+        (("[[row]]\n", "[[rows]]\n"), "has no"),
+    ],
+)
+def test_bad_files(change: tuple[str, str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(CoveyError, match=message):
+        made(tmp_path, TABLE.replace(*change))
+
+
+def test_bad_cells(tmp_path: Path) -> None:
+    for change, message in (
+        (('method = "fedmf"', 'method = "fedfm"'), r"no method 'fedfm'; did you mean 'fedmf'\?"),
+        (('"ndcg@10"]', '"mrr@10"]'), "does not measure mrr@10"),
+        (('presets = ["loo-full"]', 'presets = ["loo-full"]\ntuning = "nowhere"'), "covey tune"),
+    ):
+        one = made(tmp_path, TABLE.replace(*change))
+        with pytest.raises(CoveyError, match=message):
+            configs(one, one.rows[0], one.columns[0])
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """In processes of their own, as users run it; killed half-way, it goes on."""
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "two.toml").write_text(TABLE)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "page.md").write_text("a\n<!-- table:own-two -->\nold\n<!-- end -->\nb\n")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["reproduce", "own", "two", "--docs", "docs"]) == 0
+    said = capsys.readouterr()
+    assert "FedMF" in said.out and "runs/papers/own.html" in said.err and "left" in said.err
+    assert all(len(line) <= 80 for line in said.out.splitlines())
+    stored = json.loads((tmp_path / "results" / "own-two.json").read_text())
+    page = (tmp_path / "docs" / "page.md").read_text()
+    assert markdown(stored) in page and "old" not in page
+    assert render(tmp_path / "docs", tmp_path / "results") == []
+    assert cli.main(["reproduce", "--docs", "docs"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["reproduce"], "name a paper; there are covey"),
+        (["reproduce", "nopaper"], "there is no paper 'nopaper'; there are covey"),
+        (["reproduce", "pfedrec", "table99"], "pfedrec has no table 'table99'; there are table1"),
+        (["reproduce", "pfedrec", "--dataset", "netflix"], "no column is of dataset 'netflix'; there are ml-100k"),
+        (["reproduce", "pfedrec", "table1"], "covey data get ml-100k"),
+        (["reproduce", "covey", "demo", "--jobs", "0"], "jobs = 0; at least 1"),
+    ],
+)
+def test_bad_commands(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COVEY_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cli.main(words) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.json"))
+
+
+@pytest.mark.slow
+def test_killed_half_way_it_finishes_without_repeating(tmp_path: Path) -> None:
+    """A real kill of the whole process group; what had finished keeps its files untouched."""
+    folder = tmp_path / "own"
+    folder.mkdir()
+    text = TABLE.replace("seeds = 2", "seeds = 4", 1).replace("run.rounds=3", "run.rounds=40")
+    (folder / "two.toml").write_text(text)
+    command = [sys.executable, "-m", "covey.cli", "reproduce", "own"]
+    first = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert first.stderr is not None
+    for line in first.stderr:
+        if line.startswith("2 of"):
+            break
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    first.stderr.close()
+    stamps = {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("made.json")}
+    assert 2 <= len(stamps) < 5 and not (tmp_path / "results").exists()
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
+    assert len(list((tmp_path / "runs").rglob("made.json"))) == 5
+    assert (tmp_path / "results" / "own-two.json").exists()
