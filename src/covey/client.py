@@ -8,6 +8,7 @@ from torch import Tensor
 
 from .blocks import Engine, Work
 from .core import Catalogue, CoveyError, Download, Drawer, Fields, Sent, Total, Upload
+from .evaluate.exposure import NAMES as EXPOSURE
 from .evaluate.metrics import EvaluateConfig
 from .ledger import Disclosure
 from .measure import HeldOut, Ranker, measure
@@ -73,6 +74,9 @@ class Program:
             case "enrol" | "report":
                 views = client_views(self.mechanisms, view, download.extra)
                 said = {m.name: getattr(m, step)(v) for m, v in zip(self.mechanisms, views, strict=True)}
+                for m in self.mechanisms if step == "report" else ():
+                    if m.releases() and said[m.name]:
+                        kept, said[m.name] = _repeated(kept, said[m.name], f"said/{m.name}", m.releases())
                 return kept, replace(upload, extra={name: drawer for name, drawer in said.items() if drawer})
             case "train":
                 return self._train(view, kept, download, upload)
@@ -155,10 +159,22 @@ class Program:
         if self.weighting == "examples":
             own.append(Disclosure("train", "weight", "how many items the client has"))
         figures = [f"{part}/{name}" for part in ("valid", "test") for name in self.evaluate.metrics]
+        figures += [f"target/{item}/{name}" for item in self.evaluate.targets for name in EXPOSURE]
         own += [
             Disclosure("evaluate", f"evaluate/{k}", "how well the client is served; for the study") for k in figures
         ]
         return tuple(own) + tuple(d for m in self.mechanisms for d in m.discloses())
+
+
+def _repeated(kept: Drawer, fresh: Drawer, where: str, most: int) -> tuple[Drawer, Drawer]:
+    """What clients say that may say something new `most` times: then their last words, which they keep."""
+    one = next(iter(fresh.values()))
+    count_C = kept.get(f"{where}/count", torch.zeros(len(one), dtype=torch.int64, device=one.device))
+    over_C = count_C >= most
+    wide = lambda x: over_C.view(-1, *[1] * (x.dim() - 1))
+    last = {f"{where}/{k}": x for k, x in fresh.items()} | kept
+    said = {k: torch.where(wide(x), last[f"{where}/{k}"], x) for k, x in fresh.items()}
+    return {**kept, **{f"{where}/{k}": x for k, x in said.items()}, f"{where}/count": count_C + ~over_C}, said
 
 
 def _check(model: Model, objective: Objective, solver: Local) -> None:

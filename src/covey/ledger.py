@@ -14,7 +14,8 @@ class Disclosure:
     """One field of one kind of message, and the privacy it is sent with.
 
     `epsilon` is the local privacy budget that one sending spends on one `unit`; infinite where
-    nothing protects the content.
+    nothing protects the content. After `releases` sendings a client only repeats its last one,
+    which spends nothing more; 0: every sending is new.
     """
 
     step: str  # the exchange it travels in: enrol, report, train, evaluate
@@ -22,6 +23,7 @@ class Disclosure:
     what: str  # in words, for a person
     epsilon: float = INFINITE
     unit: Literal["message", "item"] = "message"
+    releases: int = 0
 
     def __post_init__(self) -> None:
         if not self.epsilon > 0:
@@ -51,6 +53,7 @@ class Ledger:
             return 0.0
         if entry.epsilon == INFINITE:
             return INFINITE
+        times = min(times, entry.releases) if entry.releases else times
         return entry.epsilon * times * (self.items_per_user if entry.unit == "item" else 1)
 
     def table(self) -> list[dict[str, object]]:

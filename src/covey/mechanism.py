@@ -48,6 +48,7 @@ class ClientView:
     batch: Batch | None = None
     ready: Fields = field(default_factory=dict)  # the objective's tensors of this block
     prepared: Fields = field(default_factory=dict)  # what this mechanism's `prepare` returned
+    step: int = 0  # of local training, in `loss`
 
     def user(self) -> Tensor:
         """The users' vectors: in training those of the current step, else from the whole list."""
@@ -101,8 +102,19 @@ class Mechanism:
         """Sent before training."""
         return {}
 
+    def releases(self) -> int:
+        """How many reports of a client are new; then it repeats the last, which it keeps. 0: all are."""
+        return 0
+
     def augment(self, view: ClientView, examples: Examples) -> Examples:
         return examples
+
+    def common(self, view: ClientView) -> Sent:
+        """Before training, of all clients at hand: what several would compute alike, so that it is done once.
+
+        Joins `view.sent`. It may change nothing but the time that the loss takes.
+        """
+        return Sent()
 
     def prepare(self, view: ClientView) -> Fields:
         """Once per participation: views, masks; [C, ...], handed back as `view.prepared`."""
@@ -170,10 +182,11 @@ class Group:
     names: tuple[str, ...]
     rows: Tensor | None = None
     public: bool = True
+    weight: Tensor | None = None  # how much each of them counts; None: as it says itself
 
 
 class Grouping:
-    """Who shares a model."""
+    """Who shares a model. Single numbers in its drawer under `tell/` are written down with each round."""
 
     name: str = "grouping"
     sees: Sees = "total"
@@ -195,6 +208,10 @@ class Combine:
 
     def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
         raise NotImplementedError
+
+    def tally(self, upload: Upload | Total, names: Sequence[str]) -> dict[str, int]:
+        """What is worth counting over a run, such as rows that a rule had too few uploads for."""
+        return {}
 
 
 class ServerStep:

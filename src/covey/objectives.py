@@ -10,11 +10,13 @@ from torch import Tensor
 from .core import CoveyError, Fields, Ragged, positive
 from .examples import Batch, Examples
 from .models.base import NO_HISTORY as NO_HISTORY
-from .models.base import History, Model, rows
+from .models.base import History, Model, rows, share
+from .models.bert4rec import cloze
 from .rng import Rng
 from .sampling import distinct_ranks, negatives
 
 Reduction = Literal["mean", "sum"]
+HIDE_LAST = 0.1  # how often only the last item is hidden, where items are
 
 
 class Objective(Protocol):
@@ -126,11 +128,13 @@ class NextItemSoftmax:
     local: int = 10
     in_batch: bool = False
     last: int = 200  # newest items that are trained on
+    hide: float = 0.0  # over 0: items hidden with this probability instead of next ones (BERT4Rec)
     pointwise: bool = False
     sequential: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         positive("objective", last=self.last)
+        share("objective", hide=self.hide)
         if not 0 <= self.local <= self.stored:
             raise CoveyError(f"objective: local = {self.local} negatives are drawn from stored = {self.stored}")
 
@@ -172,15 +176,16 @@ class NextItemSoftmax:
 
     def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
         sequence_CP, mask_CP = ready["sequence"], ready["mask"]
+        hidden_CP = cloze(mask_CP, self.hide, HIDE_LAST, rng) if self.hide else None
         if u is None:
-            u = model.user(params, History(sequence_CP, mask_CP), rng, True)
+            u = model.user(params, History(sequence_CP, mask_CP, hidden_CP), rng, True)
         s_CPR = model.score(params, u, params["items"])
         if s_CPR.dim() == 2:
             s_CPR = s_CPR[:, None].expand(-1, sequence_CP.shape[1], -1)
         target_CP = s_CPR.gather(2, sequence_CP[..., None]).squeeze(2)
         masked_CPR = s_CPR + ready["weight"].to(s_CPR).log()
         nll_CP = masked_CPR.logsumexp(2) - target_CP
-        return (nll_CP * mask_CP).sum(1)
+        return (nll_CP * (mask_CP if hidden_CP is None else hidden_CP)).sum(1)
 
 
 def _newest(items: Ragged, last: int) -> Ragged:

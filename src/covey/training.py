@@ -13,6 +13,8 @@ from .models.base import rows
 from .packing import PACKED, Packing
 from .solvers import Local
 
+FEW = 512  # examples of a client
+
 
 @dataclass
 class Trained:
@@ -35,23 +37,33 @@ class Trainer:
         for m, v in zip(self.mechanisms, client_views(self.mechanisms, view, extra), strict=True):
             examples = m.augment(v, examples)
         whole = any(m.whole_table for m in self.mechanisms) or not set(view.model.tables).isdisjoint(view.model.kept)
+        whole |= getattr(view.objective, "whole_table", False)
         pointwise = view.objective.pointwise
         return Work.of(
             examples, view.catalogue.n_items, whole=whole, pointwise=pointwise, batch=self.solver.batch * pointwise
         )
 
-    def blocks(self, work: Work) -> list[Block]:
-        """A row costs about 256 numbers; where steps touch only their own rows, the table itself costs little."""
+    def blocks(self, work: Work, *, one_table: bool = False, coarse: bool = False) -> list[Block]:
+        """A row costs about 256 numbers, and little where steps touch only their own or all share one table."""
         seldom = self._windowed(work) and self.solver.optimizer == "sgd"
         more = lambda n_rows: sum(m.floats(n_rows) for m in self.mechanisms) // 256
-        cost = lambda n_rows: (n_rows // 4 if seldom else n_rows) + more(n_rows)
-        return list(plan(work, self.engine.rows_per_block(), cost, coarse=self.engine.device != "cpu"))
+        cost = lambda n_rows: (0 if one_table else n_rows // 4 if seldom else n_rows) + more(n_rows)
+        return list(plan(work, self.engine.rows_per_block(), cost, coarse=coarse or self.engine.device != "cpu"))
+
+    def _common(self, view: ClientView, extra: dict[str, Sent]) -> dict[str, Sent]:
+        """What mechanisms compute once for several clients joins what they hear."""
+        extra = dict(extra)
+        for m, v in zip(self.mechanisms, client_views(self.mechanisms, view, extra), strict=True):
+            if m.overrides("common"):
+                more = m.common(v)
+                extra[m.listens or m.name] = Sent({**v.sent.shared, **more.shared}, {**v.sent.each, **more.each})
+        return extra
 
     def _windowed(self, work: Work) -> bool:
         return bool(work.batch) and not any(m.overrides("loss") for m in self.mechanisms)
 
     def train(self, view: ClientView, kept: Drawer, extra: dict[str, Sent]) -> tuple[Work, Trained]:
-        work, out = self.work(view, extra), Trained()
+        work, out, extra = self.work(view, extra), Trained(), self._common(view, extra)
         packing = Packing.of(view.model, self.solver, view.params)
         for block in self.blocks(work):
             self._block(view, kept, extra, work, block, packing, out)
@@ -111,28 +123,41 @@ class Trainer:
         """The sum of all clients' one-gradient updates as one backward pass from the shared parameters."""
         work, out = self.work(view, extra), Trained()
         total = {k: torch.zeros_like(view.params[k][0]) for k in view.model.shared}
-        for block in self.blocks(work):
+        one_table = work.local is None and not self.mechanisms
+        short = len(work.examples.label) <= FEW * len(work.examples.items)  # starting costs more than padding
+        local = () if one_table else view.model.tables
+        for block in self.blocks(work, one_table=one_table, coarse=short):
             pick = block.pick[: block.real]
             batch = whole_batch(work, replace(block, pick=pick))
             here = replace(view, data=view.data.take(pick), rng=view.rng.take(pick))
-            shared = {k: view.params[k].detach().requires_grad_() for k in total}
+            sent = {k: rows(view.params[k], batch.items_CR) if k in local else view.params[k] for k in total}
+            base = {k: v.detach().requires_grad_() for k, v in sent.items()}
             own = {k: kept[k][pick].detach().clone().requires_grad_() for k in view.model.kept}
-            base = {k: rows(v, batch.items_CR) if k in view.model.tables else v for k, v in shared.items()}
-            mine = {k: s.take(pick) for k, s in extra.items()}
-            lesson = Lesson.of(here, batch, block, self.solver, self.mechanisms, mine, base, own, Packing())
-            leaves = {**shared, **own}
+            heard = {k: s.take(pick) for k, s in extra.items()}
+            lesson = Lesson.of(here, batch, block, self.solver, self.mechanisms, heard, base, own, Packing())
+            leaves = {**base, **own}
             grads = torch.autograd.grad(lesson.loss(own, 0).sum(), list(leaves.values()), allow_unused=True)
             for (name, leaf), grad in zip(leaves.items(), grads, strict=True):
-                move = torch.zeros_like(leaf) if grad is None else grad * -self.solver.rate(name, work.n_items)
-                if name in total:
-                    total[name] += move[0]
-                else:
+                if name not in total:
+                    move = 0 if grad is None else grad * -self.solver.rate(name, work.n_items)
                     _fill(out.moved, name, pick, leaf.detach() + move, len(work.examples.items))
-        return work, total, out
+                elif grad is not None:
+                    _add(total[name], grad, batch.items_CR if name in local else None)
+        return work, {k: v.mul_(-self.solver.rate(k, work.n_items)) for k, v in total.items()}, out
 
 
 def upload_rows(work: Work, values: Tensor) -> Rows:
     return Rows(work.row_items(), values, work.n_items)
+
+
+def _add(total: Tensor, grad: Tensor, items_CR: Tensor | None) -> None:
+    """Adds the gradient of a parameter, or of some rows of a table for each client, in a fixed order."""
+    if items_CR is None:
+        total += grad[0]
+    elif total.device.type == "cpu":
+        total.index_add_(0, items_CR.flatten(), grad.flatten(0, 1))
+    else:  # sorted, where an addition into rows would come in any order
+        total += torch.ops.aten.embedding_dense_backward(grad, items_CR, len(total), -1, False)
 
 
 def _fill(into: Fields, name: str, at: Tensor, values: Tensor, height: int) -> None:

@@ -1,11 +1,9 @@
-"""FedCL: the report's privacy, Ward, the draw of hard negatives, and Eq. 1 as a whole against a naive client."""
+"""FedCL: the report's privacy, the draw of hard negatives, and Eq. 1 as a whole against a naive client."""
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
-from sklearn.cluster import AgglomerativeClustering
 from torch import Tensor
 
 from covey.aggregate.combine import Sum
@@ -17,7 +15,7 @@ from covey.examples import Examples
 from covey.fleet.simulated import SimulatedFleet
 from covey.ledger import Ledger
 from covey.mechanism import ClientView, ServerView, TrainingData, no_clients
-from covey.methods.fedcl import HardNegatives, clipped, ward
+from covey.methods.fedcl import HardNegatives, clipped
 from covey.models.gru import GRU
 from covey.models.mf import MF
 from covey.objectives import NextItemSoftmax
@@ -99,38 +97,6 @@ def test_noise_is_fresh_in_every_round_and_for_every_client() -> None:
     assert len(said_RCD.flatten().unique()) == said_RCD.numel()
 
 
-def same_partition(a: Tensor, b: Tensor) -> bool:
-    return torch.equal(a[:, None] == a, b[:, None] == b)
-
-
-def naive_ward(x: np.ndarray, clusters: int) -> Tensor:
-    """Joins the two clusters whose union adds least to the squared distances, again and again."""
-    groups = [[i] for i in range(len(x))]
-    while len(groups) > clusters:
-        cost = lambda a, b: len(a) * len(b) / (len(a) + len(b)) * ((x[a].mean(0) - x[b].mean(0)) ** 2).sum()
-        pairs = [(cost(a, b), i, j) for i, a in enumerate(groups) for j, b in enumerate(groups) if i < j]
-        _, i, j = min(pairs)
-        groups[i] += groups.pop(j)
-    label = torch.zeros(len(x), dtype=torch.long)
-    for k, members in enumerate(groups):
-        label[members] = k
-    return label
-
-
-def test_ward_is_ward() -> None:
-    torch.manual_seed(0)
-    small, large = torch.randn(30, 5), torch.randn(500, 64)
-    assert same_partition(ward(small, 6), naive_ward(small.double().numpy(), 6))
-    theirs = AgglomerativeClustering(n_clusters=25, linkage="ward").fit_predict(large.double().numpy())
-    assert same_partition(ward(large, 25), torch.from_numpy(theirs))
-
-
-def test_ward_with_few_or_equal_rows() -> None:
-    assert ward(torch.zeros(1, 3), 25).tolist() == [0]
-    assert sorted(ward(torch.eye(3), 25).tolist()) == [0, 1, 2]
-    assert set(ward(torch.zeros(40, 3), 25).tolist()) <= set(range(25))
-
-
 def server_view(memory: dict[str, Tensor], round: Round, items_ID: Tensor, step: str = "train") -> ServerView:
     rng = Rng.of(0, round.number, round.ids_C).fold("fedcl")
     dice = Rng.server(0, round.number, "fedcl")
@@ -143,11 +109,12 @@ def reports(ids: list[int], seed: int) -> Upload:
     return Upload(ids_C, torch.ones(len(ids)), extra={"fedcl": {"user": torch.randn(len(ids), 6)}})
 
 
-def heard(*all_reports: Upload) -> dict[str, Tensor]:
+def heard(*all_reports: Upload, hard: HardNegatives = HARD) -> dict[str, Tensor]:
+    """Each in a pass of its own."""
     memory: dict[str, Tensor] = {}
     for number, upload in enumerate(all_reports, 1):
-        around = Round(number, upload.ids_C)
-        memory, _ = HARD.hear(server_view(memory, around, torch.zeros(ITEMS, 6), "report"), upload)
+        look = server_view(memory, Round(number, upload.ids_C), torch.zeros(ITEMS, 6), "report")
+        memory, _ = hard.hear(replace(look, memory=hard.begin(look)), upload)
     return memory
 
 
@@ -208,7 +175,9 @@ def test_a_round_before_any_report_has_no_hard_negatives() -> None:
     assert HARD.send(server_view({}, Round(1, ids_C), torch.zeros(ITEMS, 6))) == Sent()
     server = enrol(start(ours), fleet_of(ours), ours)
     run_round(server, fleet_of(ours), ours, Round(1, ids_C, opens_epoch=False))
-    assert len(HARD.reporters(view(server, ours, "fedcl", Round(1, ids_C, False)), ids_C)) == len(no_clients())
+    look = view(server, ours, "fedcl", Round(1, ids_C, False))
+    nobody = HARD.reporters(replace(look, memory=HARD.begin(look)), ids_C)
+    assert nobody is not None and len(nobody) == len(no_clients())
 
 
 def test_own_items_are_never_hard_negatives() -> None:

@@ -7,7 +7,8 @@ import torch
 
 from covey.core import Ragged
 from covey.pooled import PooledMF, PooledNCF
-from covey.pooled.common import Fitted, pairs, shuffled
+from covey.pooled.common import Fitted, shuffled
+from covey.pooled.pairs import pairs
 
 ITEMS = 12
 MODELS = [

@@ -1,31 +1,46 @@
 """FedCL: federated contrastive learning with semi-hard negatives (Wu et al., 2022, arXiv 2204.09850).
 
-Clients report a noisy user vector when a pass opens; the server clusters the latest report of
-every client and sends each client of a round items that its cluster scores high. The paper's
-other negatives and Eq. 1 are `NextItemSoftmax(in_batch=True)`, its update `Local("sgd", lr=1.0,
-epochs=1)`, combined by `Sum` and stepped by the server's `Adam`.
+Clients report a noisy user vector; the server clusters the latest report of every client and sends
+each client of a round items that its cluster scores high. The paper's other negatives and Eq. 1
+are `NextItemSoftmax(in_batch=True)`, its update `Local("sgd", lr=1.0, epochs=1)`, combined by `Sum`
+and stepped by the server's `Adam`.
 Shape suffixes: K = clusters, H = items of a pool, T = items sent to a client.
 """
 
+import logging
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
-from scipy.cluster.hierarchy import fcluster, linkage
 from torch import Tensor
 
 from ..core import CoveyError, Drawer, Fields, Ragged, Sent, Total, Upload, offsets_of, positive
 from ..examples import Examples
 from ..ledger import Disclosure
 from ..mechanism import ClientView, Mechanism, ServerView, no_clients
+from ..privacy.discrete import released
 from ..sampling import distinct_ranks
+from .clustering import centres, kmeans, nearest, ward
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class HardNegatives(Mechanism):
+    """`cluster`, `pool` and an infinite `epsilon` are the paper's mechanism and all its controls."""
+
     clip: float = 1.0  # delta, L1
-    epsilon: float = 4.0  # of one report
+    epsilon: float = 4.0  # of one report, or of all together where repeat = "budget"; inf: no noise
+    repeat: Literal["round", "pass", "once", "budget"] = "pass"  # when a client reports
+    reports: int = 10  # that share epsilon where repeat = "budget"
+    noise: Literal["simulated", "device"] = "simulated"  # from the run's seed, or from the device's entropy
+    first: int = 1  # pass in which the reports begin; before, nobody has hard negatives
+    latest: bool = True  # cluster everybody's latest report; false: those of this round (Algorithm 1 by the letter)
+    cluster: Literal["ward", "kmeans", "mean", "none"] = "ward"  # whose vector retrieves for a client
     clusters: int = 25  # C
+    every: int = 1  # passes between clusterings; 0, where clients report in every round: as often
+    pool: Literal["similar", "hardest", "random", "uniform", "popular"] = "similar"  # what T items are drawn from
     difficulty: float = 0.25  # R: share of the catalogue that is hard for a cluster
     count: int = 20  # T
     name: str = "fedcl"
@@ -33,13 +48,36 @@ class HardNegatives(Mechanism):
 
     def __post_init__(self) -> None:
         positive(self.name, clip=self.clip, epsilon=self.epsilon, clusters=self.clusters)
+        positive(self.name, reports=self.reports, first=self.first)
+        if not math.isfinite(self.clip):
+            raise CoveyError(f"{self.name}: clip = {self.clip}; noise needs a bound; epsilon = inf is without noise")
         if not 0 <= self.difficulty <= 1 or self.count < 0:
             raise CoveyError(f"{self.name}: difficulty is a share of the items, 0 to 1, and count at least 0")
+        if self.every < (0 if self.repeat == "round" else 1):
+            raise CoveyError(f"{self.name}: every = {self.every}; passes are counted from 1 (0 with repeat = 'round')")
+
+    @property
+    def epsilon_each(self) -> float:
+        return self.epsilon / self.reports if self.repeat == "budget" else self.epsilon
+
+    def releases(self) -> int:
+        return {"once": 1, "budget": self.reports}.get(self.repeat, 0)
+
+    @property
+    def retrieves(self) -> bool:
+        """Whether reports are of any use."""
+        return self.count > 0 and self.pool in ("similar", "hardest")
+
+    # on the client
 
     def report(self, view: ClientView) -> Drawer:
-        u_CD = clipped(view.user(), self.clip)
-        noise_CD = view.rng.laplace(2 * self.clip / self.epsilon, u_CD.shape[1], dtype=u_CD.dtype)
-        return {"user": u_CD + noise_CD}  # Algorithm 1, line 7
+        u_CD = view.user()
+        if math.isinf(self.epsilon):
+            return {"user": clipped(u_CD, self.clip)}
+        if self.noise == "device":
+            return {"user": released(u_CD, self.clip, self.epsilon_each)}
+        noise_CD = view.rng.laplace(2 * self.clip / self.epsilon_each, u_CD.shape[1], dtype=u_CD.dtype)
+        return {"user": clipped(u_CD, self.clip) + noise_CD}  # Algorithm 1, line 7
 
     def augment(self, view: ClientView, examples: Examples) -> Examples:
         """Those items that the client does not have are negatives of all its positions."""
@@ -52,41 +90,104 @@ class HardNegatives(Mechanism):
         hard = Ragged(items_CT[fresh_CT], offsets_of(fresh_CT.sum(1)))
         return examples.append(hard, torch.zeros(len(hard.values), device=items_CT.device))
 
-    def reporters(self, view: ServerView, everyone: Tensor) -> Tensor:
-        return everyone if view.round.opens_epoch else no_clients().to(everyone.device)
+    # on the server
+
+    def begin(self, view: ServerView) -> Drawer:
+        passes = view.memory.get("passes", torch.zeros((), dtype=torch.long))
+        return {**view.memory, "passes": passes + int(view.round.opens_epoch)}
+
+    def _due(self, view: ServerView) -> bool:
+        """Whether it is time to cluster anew."""
+        since = int(view.memory["passes"]) - self.first
+        if not self.every:
+            return since >= 0
+        return view.round.opens_epoch and since >= 0 and since % self.every == 0
+
+    def reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
+        if not self.retrieves or int(view.memory["passes"]) < self.first:
+            return no_clients().to(everyone.device)
+        if self.repeat == "round":
+            return None
+        if not self._due(view):
+            return no_clients().to(everyone.device)
+        most = self.releases() or math.inf
+        return everyone[_at(view.memory.get("heard", no_clients()).to(everyone.device), everyone) < most]
 
     def hear(self, view: ServerView, reports: Upload | Total) -> tuple[Drawer, Fields]:
-        """The latest report of every client, clustered anew."""
+        """The latest report of every client, clustered anew where that is due."""
         assert isinstance(reports, Upload)
+        if self.name not in reports.extra:
+            return view.memory, {}
         said_CD, ids_C = reports.extra[self.name]["user"], reports.ids_C
-        height = max(int(ids_C.max()) + 1, len(view.memory.get("known", ())))
-        report_ND, known_N = said_CD.new_zeros(height, said_CD.shape[1]), ids_C.new_zeros(height, dtype=torch.bool)
-        if view.memory:
-            before = len(view.memory["known"])
-            report_ND[:before], known_N[:before] = view.memory["report"], view.memory["known"]
-        report_ND[ids_C], known_N[ids_C] = said_CD, True
-        cluster_C = ward(report_ND[known_N], self.clusters)
+        memory = _stored(view.memory, ids_C, said_CD, self.latest)
+        if self.cluster == "none":
+            return memory, {}
+        if self._due(view) or "centre" not in view.memory or not self.latest:
+            return {**memory, **self._clustered(view, memory["report"], memory["known"])}, {}
+        member_N = memory["member"].clone()  # between clusterings: the centre next to the new report
+        member_N[ids_C] = 1 + nearest(said_CD, memory["centre"][1:])
+        return {**memory, "member": member_N}, {}
+
+    def _clustered(self, view: ServerView, report_ND: Tensor, known_N: Tensor) -> Drawer:
+        x_ND = report_ND[known_N]
+        wanted = 1 if self.cluster == "mean" else self.clusters
+        if len(x_ND) < wanted:
+            log.warning("%s: %d reports cannot make %d clusters; fewer it is", self.name, len(x_ND), wanted)
+        if self.cluster == "kmeans":
+            label_N = kmeans(x_ND, wanted, int(view.dice.fold("kmeans").integers(2**31)[0]))
+        else:
+            label_N = ward(x_ND, wanted) if wanted > 1 else torch.zeros_like(x_ND[:, 0], dtype=torch.long)
         member_N = torch.zeros_like(known_N, dtype=torch.long)  # 0 is everybody, for who never reported
-        member_N[known_N] = 1 + cluster_C
-        centre_KD = centres(report_ND[known_N], cluster_C)
-        return {"report": report_ND, "known": known_N, "member": member_N, "centre": centre_KD}, {}
+        member_N[known_N] = 1 + label_N
+        return {"member": member_N, "centre": centres(x_ND, label_N)}
 
     def send(self, view: ServerView) -> Sent:
-        """Lines 11 to 14: T items of the cluster's best R %, drawn for each client on its own."""
-        if view.step != "train" or not view.memory:
+        """Lines 11 to 14: T items of the best R %, drawn for each client on its own."""
+        if view.step != "train" or not self.count or (self.retrieves and "report" not in view.memory):
             return Sent()
-        member_N, ids_C = view.memory["member"], view.round.ids_C
-        member_C = torch.where(ids_C < len(member_N), member_N[ids_C.clamp(max=len(member_N) - 1)], 0)
-        score_KI = view.memory["centre"] @ view.public["items"].mT
-        size = math.ceil(self.difficulty * score_KI.shape[1])
-        pool_KH = score_KI.topk(size, dim=1).indices
+        pool_KH, row_C = self._pools(view)
+        size = pool_KH.shape[1]
         unit_CT = view.rng.fold("hard").uniform(min(self.count, size))
-        rank_CT = distinct_ranks(unit_CT, torch.full_like(ids_C, size))
-        return Sent(each={"items": pool_KH[member_C[:, None], rank_CT]})
+        rank_CT = distinct_ranks(unit_CT, torch.full_like(row_C, size))
+        return Sent(each={"items": pool_KH[row_C[:, None], rank_CT]})
+
+    def _pools(self, view: ServerView) -> tuple[Tensor, Tensor]:
+        """Pools of items, and which of them is each client's."""
+        ids_C, n_items = view.round.ids_C, view.catalogue.n_items
+        size = math.ceil(self.difficulty * n_items)
+        if self.pool == "uniform":
+            return torch.arange(n_items, device=ids_C.device)[None], torch.zeros_like(ids_C)
+        if self.pool == "random":  # always the same for a client, as a cluster's nearly is
+            order_CI = view.rng.home(f"{self.name} pool").permutation(n_items)
+            return order_CI[:, :size], torch.arange(len(ids_C), device=ids_C.device)
+        if self.pool == "popular":
+            if view.catalogue.popularity_I is None:
+                raise CoveyError(f"{self.name}: pool = 'popular' needs counts of the items, which are not known here")
+            return view.catalogue.popularity_I.to(ids_C.device).topk(size).indices[None], torch.zeros_like(ids_C)
+        centre_KD, row_C = self._queries(view.memory, ids_C)
+        score_KI = centre_KD @ view.public["items"].mT
+        return score_KI.topk(min(self.count, n_items) if self.pool == "hardest" else size, dim=1).indices, row_C
+
+    def _queries(self, memory: Drawer, ids_C: Tensor) -> tuple[Tensor, Tensor]:
+        """Vectors to retrieve by, and which of them is each client's; the first is for who never reported."""
+        if self.cluster != "none":
+            return memory["centre"], _at(memory["member"], ids_C)
+        report_ND, known_C = memory["report"], _at(memory["known"], ids_C)
+        own_CD = report_ND[ids_C.clamp(max=len(report_ND) - 1)]
+        mean_1D = report_ND[memory["known"]].mean(0, keepdim=True)
+        return torch.cat([mean_1D, own_CD]), torch.arange(1, len(ids_C) + 1, device=ids_C.device) * known_C
 
     def discloses(self) -> tuple[Disclosure, ...]:
-        what = f"the user vector, clipped to L1 norm {self.clip:g}, with Laplace noise"
-        return (Disclosure("report", f"{self.name}/user", what, self.epsilon),)
+        if math.isinf(self.epsilon):
+            how = "and no noise"
+        elif self.noise == "device":
+            how = "with discrete Laplace noise from the device's entropy"
+        else:
+            how = "with Laplace noise simulated from the run's seed"
+        what = f"the user vector, clipped to L1 norm {self.clip:g}, {how}"
+        if self.releases():
+            what += f"; {self.releases()} at most, then the last one again"
+        return (Disclosure("report", f"{self.name}/user", what, self.epsilon_each, releases=self.releases()),)
 
 
 def clipped(u_CD: Tensor, most: float) -> Tensor:
@@ -94,16 +195,22 @@ def clipped(u_CD: Tensor, most: float) -> Tensor:
     return u_CD * (most / u_CD.abs().sum(1, keepdim=True).clamp(min=most))
 
 
-def ward(x_ND: Tensor, clusters: int) -> Tensor:
-    """Cluster of each row by Ward's minimum variance; memory grows with the square of the rows."""
-    if len(x_ND) < 2:
-        return torch.zeros(len(x_ND), dtype=torch.long, device=x_ND.device)
-    tree = linkage(x_ND.double().cpu().numpy(), "ward")
-    return torch.from_numpy(fcluster(tree, clusters, "maxclust") - 1).long().to(x_ND.device)
+def _stored(memory: Drawer, ids_C: Tensor, said_CD: Tensor, latest: bool) -> Drawer:
+    """What was said by whom, and how often; only by these clients where not `latest`."""
+    before = len(memory.get("heard", ()))
+    height = max(int(ids_C.max()) + 1, before)
+    new = {"report": said_CD.new_zeros(height, said_CD.shape[1]), "known": ids_C.new_zeros(height, dtype=torch.bool)}
+    new |= {"heard": ids_C.new_zeros(height), "member": ids_C.new_zeros(height)}
+    for name, value in new.items():
+        if name in memory and (latest or name == "heard"):
+            value[:before] = memory[name]
+    new["report"][ids_C], new["known"][ids_C] = said_CD, True
+    new["heard"][ids_C] += 1
+    return {**memory, **new}
 
 
-def centres(x_ND: Tensor, cluster_N: Tensor) -> Tensor:
-    """The mean of all rows, then those of the clusters, [1 + K, D]."""
-    count_K = torch.bincount(cluster_N)
-    sum_KD = x_ND.new_zeros(len(count_K), x_ND.shape[1]).index_add_(0, cluster_N, x_ND)
-    return torch.cat([x_ND.mean(0, keepdim=True), sum_KD / count_K[:, None]])
+def _at(value_N: Tensor, ids_C: Tensor) -> Tensor:
+    """Values of clients, 0 for those beyond the table."""
+    if not len(value_N):
+        return torch.zeros_like(ids_C)
+    return torch.where(ids_C < len(value_N), value_N[ids_C.clamp(max=len(value_N) - 1)], 0)

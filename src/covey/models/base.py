@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..core import Fields, Ragged
+from ..core import CoveyError, Fields, Ragged
 from ..rng import Rng
 
 
@@ -21,6 +21,7 @@ class History:
 
     index_CP: Tensor
     mask_CP: Tensor  # bool
+    hidden_CP: Tensor | None = None  # bool: items that a model is to guess from the others
 
     @classmethod
     def of(cls, items: Ragged, last: int = 0) -> "History":
@@ -33,6 +34,13 @@ class History:
             items = Ragged(items.values[flat], offsets)
         width = max(int(items.lengths.max()) if len(items) else 0, 1)
         return cls(items.padded(width), items.mask(width))
+
+    def newest(self, last: int) -> "History":
+        if self.index_CP.shape[1] <= last:
+            return self
+        start_C1 = (self.mask_CP.sum(1, keepdim=True) - last).clamp(min=0)
+        place_CP = start_C1 + torch.arange(last, device=start_C1.device)
+        return History(self.index_CP.gather(1, place_CP), self.mask_CP.gather(1, place_CP))
 
 
 NO_HISTORY = History(torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 1, dtype=torch.bool))
@@ -92,6 +100,23 @@ def linear(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     return x @ w + b[:, None]
 
 
+def share(section: str, **options: float) -> None:
+    """Says which option of a section is not from 0 to below 1, where one is not."""
+    for name, value in options.items():
+        if not 0 <= value < 1:
+            raise CoveyError(f"{section}: {name} = {value}; it is a share, from 0 to below 1")
+
+
+def drop(x: Tensor, rate: float, rng: Rng) -> Tensor:
+    """Dropout of x [C, P, D] from each client's own stream; what is drawn does not depend on the padding."""
+    return kept(x, rng.bits(*x.shape[1:]), rate) if rate else x
+
+
+def kept(x: Tensor, words: Tensor, rate: float) -> Tensor:
+    """x with a share `rate` of it, chosen by 64 random bits each, set to zero and the rest scaled up."""
+    return torch.where(words >= int((rate - 0.5) * 2.0**64), x / (1 - rate), 0)
+
+
 def uniform_fan_in(rng: Rng, fan_in: int, *shape: int) -> Tensor:
     """U(-1/sqrt(fan_in), 1/sqrt(fan_in)), the usual start of a linear layer, from one stream."""
     return ((rng.uniform(*shape)[0] * 2 - 1) / fan_in**0.5).float()
@@ -104,3 +129,8 @@ def dot(u: Tensor, v_CLD: Tensor) -> Tensor:
     if v_CLD.shape[0] == 1:
         return u @ v_CLD[0].mT
     return (v_CLD * u[:, None]).sum(-1)  # a batched matrix-vector product is three times slower on a CPU
+
+
+def cosine(u: Tensor, v_CLD: Tensor) -> Tensor:
+    """Cosines, in the shapes of `dot`."""
+    return dot(torch.nn.functional.normalize(u, dim=-1), torch.nn.functional.normalize(v_CLD, dim=-1))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core import Fields, positive
 from ..rng import Rng
-from .base import History, dot, linear, rows, uniform_fan_in
+from .base import History, cosine, dot, drop, linear, rows, share, uniform_fan_in
 
 FEWEST = 8  # clients side by side; matrix kernels round differently for one to three
 
@@ -24,16 +24,22 @@ class GRU:
     dim: int = 64
     last: int = 200  # newest items that a user vector is computed from
     scale: float = 0.1  # standard deviation of the item table's start
+    dropout: float = 0.0  # of the item vectors that are read
+    cosine: bool = False  # scores are cosines, not inner products
     shared: tuple[str, ...] = ("items", "w_in", "w_state", "b_in", "b_state")
     kept: tuple[str, ...] = ()
     tuned: tuple[str, ...] = ()
     uploaded: tuple[str, ...] = ()
     tables: tuple[str, ...] = ("items",)
     sequential: ClassVar[bool] = True
-    stochastic: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("model", dim=self.dim, last=self.last)
+        share("model", dropout=self.dropout)
+
+    @property
+    def stochastic(self) -> bool:
+        return self.dropout > 0
 
     def public(self, n_items: int, rng: Rng) -> Fields:
         width = 3 * self.dim
@@ -47,8 +53,9 @@ class GRU:
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
         """Lists are padded on the right, so what stands behind a list never reaches its states."""
         if not training:
-            history = _newest(history, self.last)
+            history = history.newest(self.last)
         x_CPD = rows(params["items"], history.index_CP)
+        x_CPD = drop(x_CPD, self.dropout, rng.fold("dropout")) if training else x_CPD
         after_CPD = _fused(params, x_CPD) if params["w_state"].shape[0] == 1 else _stepwise(params, x_CPD)
         h_CPD = F.pad(after_CPD, (0, 0, 1, 0))  # from the state before the first item, which is zero
         if training:
@@ -57,15 +64,7 @@ class GRU:
         return h_CPD[torch.arange(len(length_C), device=length_C.device), length_C]
 
     def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
-        return dot(u, v_CLD)
-
-
-def _newest(history: History, last: int) -> History:
-    if history.index_CP.shape[1] <= last:
-        return history
-    start_C1 = (history.mask_CP.sum(1, keepdim=True) - last).clamp(min=0)
-    place_CP = start_C1 + torch.arange(last, device=start_C1.device)
-    return History(history.index_CP.gather(1, place_CP), history.mask_CP.gather(1, place_CP))
+        return cosine(u, v_CLD) if self.cosine else dot(u, v_CLD)
 
 
 def _fused(params: Fields, x_CPD: Tensor) -> Tensor:

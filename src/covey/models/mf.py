@@ -7,23 +7,34 @@ from torch import Tensor
 
 from ..core import Fields, positive
 from ..rng import Rng
-from .base import History, dot
+from .base import History, cosine, dot
 
 
 @dataclass(frozen=True)
 class MF:
     dim: int = 32
     scale: float = 0.1  # standard deviation of the start
+    cosine: bool = False  # scores are cosines, not inner products
+    keep_items: bool = False  # the item table stays on the device and is uploaded as a model (CoFedRec)
     tuned: tuple[str, ...] = ()
-    shared: tuple[str, ...] = ("items",)
-    kept: tuple[str, ...] = ("user",)
-    uploaded: tuple[str, ...] = ()
     tables: tuple[str, ...] = ("items",)
     sequential: ClassVar[bool] = False
     stochastic: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("model", dim=self.dim)
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        return () if self.keep_items else ("items",)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        return ("user", "items") if self.keep_items else ("user",)
+
+    @property
+    def uploaded(self) -> tuple[str, ...]:
+        return ("items",) if self.keep_items else ()
 
     def public(self, n_items: int, rng: Rng) -> Fields:
         return {"items": self.scale * rng.fold("items").normal(n_items, self.dim)[0]}
@@ -35,4 +46,4 @@ class MF:
         return params["user"]
 
     def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
-        return dot(u, v_CLD)
+        return cosine(u, v_CLD) if self.cosine else dot(u, v_CLD)

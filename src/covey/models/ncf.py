@@ -14,14 +14,18 @@ from .base import History, linear, uniform_fan_in
 
 @dataclass(frozen=True)
 class NCF:
-    """MLP [u, v] -> hidden -> 1 with ReLU; with dim 32 and hidden (32, 16) the widths are 64-32-16-1."""
+    """MLP [u, v] -> hidden -> 1 with ReLU; with dim 32 and hidden (32, 16) the widths are 64-32-16-1.
+
+    `keep_items` keeps the item table on the device and uploads it as a model (CoFedRec); `keep_mlp` keeps
+    the MLP and tells nobody (GPFedRec), and then everybody starts equal.
+    """
 
     dim: int = 32
     hidden: tuple[int, ...] = (32, 16)
     scale: float = 0.01  # standard deviation of the embeddings' start
+    keep_items: bool = False
+    keep_mlp: bool = False
     tuned: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ("user",)
-    uploaded: tuple[str, ...] = ()
     tables: tuple[str, ...] = ("items",)
     sequential: ClassVar[bool] = False
     stochastic: ClassVar[bool] = False
@@ -31,13 +35,27 @@ class NCF:
 
     @property
     def shared(self) -> tuple[str, ...]:
+        return (*(() if self.keep_items else ("items",)), *(() if self.keep_mlp else self._layers()))
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        return ("user", *(("items",) if self.keep_items else ()), *(self._layers() if self.keep_mlp else ()))
+
+    @property
+    def uploaded(self) -> tuple[str, ...]:
+        return ("items",) if self.keep_items else ()
+
+    def _layers(self) -> tuple[str, ...]:
         layers = range(len(self.hidden) + 1)
-        return ("items", "user_half", *(f"w{k}" for k in layers), *(f"b{k}" for k in layers))
+        return ("user_half", *(f"w{k}" for k in layers), *(f"b{k}" for k in layers))
 
     def public(self, n_items: int, rng: Rng) -> Fields:
-        params = {"items": self.scale * rng.fold("items").normal(n_items, self.dim)[0]}
+        items = {"items": self.scale * rng.fold("items").normal(n_items, self.dim)[0]}
+        return items if self.keep_mlp else items | self._mlp(rng)
+
+    def _mlp(self, rng: Rng) -> Fields:
         # The first layer is kept in two halves: the user's half is computed once per client.
-        params["user_half"] = uniform_fan_in(rng.fold("user_half"), 2 * self.dim, self.dim, self.hidden[0])
+        params = {"user_half": uniform_fan_in(rng.fold("user_half"), 2 * self.dim, self.dim, self.hidden[0])}
         widths = (self.dim, *self.hidden, 1)
         for k, (a, b) in enumerate(pairwise(widths)):
             fan_in = 2 * self.dim if k == 0 else a
@@ -46,7 +64,10 @@ class NCF:
         return params
 
     def private(self, rng: Rng, start: Rng) -> Fields:
-        return {"user": self.scale * rng.normal(self.dim)}
+        if not self.keep_mlp:
+            return {"user": self.scale * rng.normal(self.dim)}
+        one = {"user": self.scale * start.fold("user").normal(self.dim)[0], **self._mlp(start)}
+        return {k: v.expand(len(rng.key_C), *v.shape).clone() for k, v in one.items()}
 
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
         return params["user"]

@@ -5,5 +5,18 @@ from .ease import Ease
 from .mf import PooledMF
 from .ncf import PooledNCF
 from .popularity import Popularity
+from .sequence import PooledBERT4Rec, PooledGRU, PooledSASRec
 
-__all__ = ["Ease", "Fitted", "PooledMF", "PooledNCF", "Popularity", "Selected", "evaluate_pooled", "fit_selected"]
+__all__ = [
+    "Ease",
+    "Fitted",
+    "PooledBERT4Rec",
+    "PooledGRU",
+    "PooledMF",
+    "PooledNCF",
+    "PooledSASRec",
+    "Popularity",
+    "Selected",
+    "evaluate_pooled",
+    "fit_selected",
+]

@@ -1,4 +1,4 @@
-"""What the pooled models share: the fitted model's interface, training on pairs, selection and evaluation.
+"""What the pooled models share: the fitted model's interface, selection and evaluation.
 
 Shape suffixes: C = users of a chunk, N = all users, I = items, L = candidates of a user (the held-out one
 first), T = pairs of a user and an item, or list entries of all users together.
@@ -6,10 +6,9 @@ first), T = pairs of a user and an item, or list entries of all users together.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from covey.core import CoveyError, Ragged
@@ -29,7 +28,6 @@ from covey.evaluate import (
     with_held,
 )
 from covey.rng import Rng
-from covey.sampling import outside
 
 PARTS = ("valid", "test")
 CPU_CHUNK = 3 << 18  # scores at a time: 3 MB, so that ranking finds them in the cache
@@ -52,35 +50,13 @@ class Fitted(Protocol):
         ...
 
 
-class PairModel(Fitted, Protocol):
-    """A fitted model that is trained in place, pair by pair."""
+@runtime_checkable
+class Listening(Fitted, Protocol):
+    """A fitted model that computes a user's scores from the user's list."""
 
-    def params(self) -> list[Tensor]:
-        """What is trained."""
+    def knowing(self, known: Ragged) -> Fitted:
+        """The same model for users of whom something else is known."""
         ...
-
-    def logit(self, users_T: Tensor, items_T: Tensor) -> Tensor:
-        """Score of each pair, [T], with gradients."""
-        ...
-
-    def frozen(self) -> Fitted:
-        """A copy that further training leaves alone."""
-        ...
-
-
-class PairOptions(Protocol):
-    """How to train on pairs; part of the options of MF and of NCF."""
-
-    @property
-    def lr(self) -> float: ...
-    @property
-    def epochs(self) -> int: ...
-    @property
-    def batch(self) -> int: ...
-    @property
-    def negatives(self) -> int: ...
-    @property
-    def decay(self) -> float: ...
 
 
 OnEpoch = Callable[[int, Fitted], bool | None]  # True: stop here
@@ -113,50 +89,6 @@ class SplitLike(Protocol):
     def test(self) -> Ragged: ...
 
 
-def table(seed: int, purpose: str, rows: int, dim: int, device: torch.device | str) -> Tensor:
-    """A new embedding table, N(0, 0.01)."""
-    return (Rng.server(seed, 0, purpose).normal(rows, dim)[0] * 0.01).to(device)
-
-
-def train_pairs(
-    options: PairOptions,
-    model: PairModel,
-    train: Ragged,
-    avoid: Ragged,
-    seed: int,
-    on_epoch: OnEpoch | None = None,
-) -> Fitted:
-    """Minimise the cross entropy of positives and fresh negatives by Adam, in shuffled minibatches."""
-    device, n_items = model.items().device, len(model.items())
-    train, avoid = train.to(device), distinct(avoid.to(device))
-    params = [p.requires_grad_() for p in model.params()]
-    optimiser = torch.optim.Adam(params, lr=options.lr, weight_decay=options.decay, fused=True)
-    for epoch in range(1, options.epochs + 1):
-        sample = pairs(train, avoid, n_items, options.negatives, seed, epoch)
-        order_T = shuffled(len(sample[0]), seed, epoch).to(device)
-        for users_T, items_T, label_T in zip(*(x[order_T].split(options.batch) for x in sample)):
-            optimiser.zero_grad()
-            F.binary_cross_entropy_with_logits(model.logit(users_T, items_T), label_T).backward()
-            optimiser.step()
-        if on_epoch is not None and on_epoch(epoch, model.frozen()):
-            break
-    return model.frozen()
-
-
-def pairs(
-    train: Ragged, avoid: Ragged, n_items: int, negatives: int, seed: int, epoch: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Users, items and labels of an epoch, [T] each: all positives, then negatives outside the sorted `avoid`."""
-    rng = Rng.of(seed, epoch, torch.arange(len(train), device=train.values.device)).fold("pooled-negatives")
-    free_N = n_items - avoid.lengths
-    unit = rng.ragged_uniform(train.lengths * negatives * (free_N > 0))  # nothing to draw from: nothing drawn
-    owner_T = unit.owner
-    drawn_T = outside(avoid, n_items, unit.like((unit.values * free_N[owner_T]).long()))
-    label_T = torch.ones(len(train.values) + len(drawn_T), device=drawn_T.device)
-    label_T[len(train.values) :] = 0
-    return torch.cat([train.owner, owner_T]), torch.cat([train.values, drawn_T]), label_T
-
-
 def shuffled(count: int, seed: int, epoch: int) -> Tensor:
     """An order of 0..count-1, the same on every device."""
     key = int(Rng.server(seed, epoch, "pooled-shuffle").key_C)
@@ -169,6 +101,7 @@ class Exam:
 
     held: Ragged  # distinct
     hidden: Ragged
+    known: Ragged  # what a user has done before
     items_NL: Tensor | None = None  # sampled: the held-out item and its candidates
 
 
@@ -190,7 +123,7 @@ def exams(
             if candidates is None or part not in candidates:
                 raise CoveyError(f"evaluate.candidates is 'sampled' but the {part} part has no candidates")
             items_NL = with_held(held, candidates[part]).to(device)
-        made[part] = Exam(held.to(device), hidden.to(device), items_NL)
+        made[part] = Exam(held.to(device), hidden.to(device), seen.to(device), items_NL)
     return made
 
 
@@ -214,6 +147,14 @@ def examine(
     fitted: Fitted, papers: Mapping[str, Exam], config: EvaluateConfig, chunk: int | None = None
 ) -> dict[str, dict[str, Tensor]]:
     """`evaluate_pooled` on exams made ready before."""
+    if isinstance(fitted, Listening):
+        return {k: _examine(fitted.knowing(e.known), {k: e}, config, chunk)[k] for k, e in papers.items()}
+    return _examine(fitted, papers, config, chunk)
+
+
+def _examine(
+    fitted: Fitted, papers: Mapping[str, Exam], config: EvaluateConfig, chunk: int | None
+) -> dict[str, dict[str, Tensor]]:
     keep_heap()
     device, n_items = fitted.items().device, len(fitted.items())
     chunk = chunk or max(1, (CPU_CHUNK if device.type == "cpu" else CUDA_CHUNK) // n_items)

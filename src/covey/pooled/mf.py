@@ -12,7 +12,8 @@ from torch import Tensor
 
 from covey.core import Ragged, positive
 
-from .common import Fitted, OnEpoch, table, train_pairs
+from .common import Fitted, OnEpoch
+from .pairs import table, train_pairs
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from torch import Tensor
 from covey.core import Ragged, positive
 from covey.rng import Rng
 
-from .common import Fitted, OnEpoch, table, train_pairs
+from .common import Fitted, OnEpoch
+from .pairs import table, train_pairs
 
 FULL_CHUNK = 1 << 22  # activations of the first layer at a time when all items are scored
 

@@ -1,0 +1,94 @@
+"""Clusters of users' vectors: Ward's minimum variance and k-means.
+
+Ward is scipy's up to `LARGEST` rows; its distances take 8 N^2 / 2 bytes. Beyond, the same tree is
+grown without them: in each turn every two clusters that are each other's nearest are joined. Ward
+is reducible (a union is never nearer to a third cluster than the nearer of its parts), so the
+order of such joins does not matter (Murtagh, 1983). Memory is one block of distances, `BLOCK`.
+"""
+
+import numpy as np
+import torch
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from sklearn.cluster import KMeans
+from torch import Tensor
+
+LARGEST = 10_000  # rows whose distances fit in memory: 400 MB
+BLOCK = 1 << 23  # distances at a time: 64 MB
+
+
+def ward(x_ND: Tensor, clusters: int, largest: int = LARGEST) -> Tensor:
+    """Cluster of each row, from 0 to at most `clusters` - 1."""
+    if len(x_ND) < 2:
+        return torch.zeros(len(x_ND), dtype=torch.long, device=x_ND.device)
+    if len(x_ND) > largest:
+        return ward_of_many(x_ND, clusters)
+    tree = linkage(x_ND.double().cpu().numpy(), "ward")
+    return torch.from_numpy(fcluster(tree, clusters, "maxclust") - 1).long().to(x_ND.device)
+
+
+def ward_of_many(x_ND: Tensor, clusters: int) -> Tensor:
+    """The same without a matrix of distances; on CUDA where the rows are there."""
+    centre = x_ND.double() - x_ND.double().mean(0)
+    size = torch.ones(len(centre), dtype=torch.float64, device=centre.device)
+    name = torch.arange(len(centre), device=centre.device)  # a row of the data that is in the cluster
+    near, cost = _nearest(centre, size, name)
+    joins = []
+    while len(centre) > 1:
+        here = torch.arange(len(centre), device=centre.device)
+        a = ((near[near] == here) & (here < near)).nonzero()[:, 0]
+        if not len(a):  # equal distances, rounded apart
+            a = cost.argmin()[None]
+        b = near[a]
+        joins.append(torch.stack([cost[a], name[a].double(), name[b].double()]))
+        both = size[a] + size[b]
+        centre[a] = (centre[a] * size[a, None] + centre[b] * size[b, None]) / both[:, None]
+        size[a] = both
+        gone, moved = torch.zeros_like(here, dtype=torch.bool), torch.zeros_like(here, dtype=torch.bool)
+        gone[b] = moved[a] = moved[b] = True
+        stale = (moved | moved[near])[~gone]  # all others keep their nearest
+        place = (~gone).long().cumsum(0) - 1
+        centre, size, name, near, cost = centre[~gone], size[~gone], name[~gone], place[near[~gone]], cost[~gone]
+        if len(centre) > 1:
+            again = stale.nonzero()[:, 0]
+            near[again], cost[again] = _nearest(centre, size, again)
+    return _cut(torch.cat(joins, 1).cpu().numpy(), len(x_ND), clusters).to(x_ND.device)
+
+
+def _nearest(centre: Tensor, size: Tensor, some: Tensor) -> tuple[Tensor, Tensor]:
+    """For some clusters the one whose union adds least to the squared distances, and how much."""
+    square, share, found = centre.square().sum(1), 1 / size, []
+    for part in some.split(max(BLOCK // len(centre), 1)):
+        cost = torch.addmm(square[part, None] + square, centre[part], centre.mT, alpha=-2).clamp_(min=0)
+        cost /= share[part, None] + share
+        cost[torch.arange(len(part), device=part.device), part] = torch.inf
+        found.append(cost.min(1))
+    return torch.cat([m.indices for m in found]), torch.cat([m.values for m in found])
+
+
+def _cut(joins: np.ndarray, n: int, clusters: int) -> Tensor:
+    """The cheapest joins, until so many clusters are left."""
+    low = joins[:, joins[0].argsort(kind="stable")[: max(n - clusters, 0)]]
+    edges = coo_array((np.ones(low.shape[1]), (low[1].astype(int), low[2].astype(int))), shape=(n, n))
+    return torch.from_numpy(connected_components(edges, directed=False)[1]).long()
+
+
+def kmeans(x_ND: Tensor, clusters: int, seed: int) -> Tensor:
+    """Lloyd's algorithm from one k-means++ start."""
+    x = x_ND.double().cpu().numpy()
+    many = min(clusters, len(np.unique(x, axis=0)))
+    label = KMeans(many, n_init=1, random_state=seed).fit_predict(x)
+    return torch.from_numpy(label).long().to(x_ND.device)
+
+
+def centres(x_ND: Tensor, cluster_N: Tensor) -> Tensor:
+    """The mean of all rows, then those of the clusters, [1 + K, D]."""
+    count_K = torch.bincount(cluster_N)
+    sum_KD = x_ND.new_zeros(len(count_K), x_ND.shape[1]).index_add_(0, cluster_N, x_ND)
+    return torch.cat([x_ND.mean(0, keepdim=True), sum_KD / count_K[:, None]])
+
+
+def nearest(x_CD: Tensor, centre_KD: Tensor) -> Tensor:
+    """The centre that each row is next to, from 0."""
+    return torch.cdist(x_CD, centre_KD, compute_mode="donot_use_mm_for_euclid_dist").argmin(1)

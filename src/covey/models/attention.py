@@ -1,0 +1,98 @@
+"""What the transformers share: attention, layer norm, and user vectors of many clients in bounded memory.
+
+Parameters of all layers stand side by side in one tensor, [C or 1, several N, ...]. Dropout comes from the
+client's own stream. Shape suffixes: N = layers, P = positions, K = positions looked at, H = heads.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..core import CoveyError, Fields
+from ..rng import GOLDEN, Rng, mix
+from .base import History, kept
+
+FEWEST = 8  # clients side by side; matrix kernels round differently for one to three
+CPU_MAP, CUDA_MAP = 1 << 22, 1 << 27  # numbers of the attention maps at a time, when nothing is trained
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """A share of numbers set to zero. Each place in the model has its own stream."""
+
+    rate: float
+    rng: Rng
+
+    def __call__(self, x_CPD: Tensor, place: str) -> Tensor:
+        return kept(x_CPD, self.rng.fold(place).bits(*x_CPD.shape[1:]), self.rate) if self.rate else x_CPD
+
+    def of_map(self, a_CHPK: Tensor, place: str) -> Tensor:
+        """Of attention weights; one word for each row, so that draws do not depend on the padding."""
+        if not self.rate:
+            return a_CHPK
+        heads, many, wide = a_CHPK.shape[1:]
+        row_CHP1 = self.rng.fold(place).bits(many, heads).mT[..., None]
+        return kept(a_CHPK, mix(row_CHP1 + GOLDEN * torch.arange(1, wide + 1, device=row_CHP1.device)), self.rate)
+
+
+def check_heads(dim: int, heads: int) -> None:
+    if heads < 1 or dim % heads:
+        raise CoveyError(f"model: heads = {heads} does not divide dim = {dim}; use 1 or another divisor")
+
+
+def normed(x_CPD: Tensor, norm_C2D: Tensor) -> Tensor:
+    """Layer norm with a client's own scale and shift, or everybody's."""
+    return F.layer_norm(x_CPD, x_CPD.shape[-1:]) * norm_C2D[:, :1] + norm_C2D[:, 1:]
+
+
+def flat_norms(many: int, dim: int) -> Tensor:
+    """Scale 1 and shift 0, [many, 2, D]."""
+    return torch.tensor([1.0, 0.0])[None, :, None].expand(many, 2, dim).clone()
+
+
+def attend(
+    q_CPD: Tensor, k_CKD: Tensor, v_CKD: Tensor, seen: Tensor, heads: int, dropout: Dropout, place: str
+) -> Tensor:
+    """softmax(q k' / sqrt(d)) v in each head; `seen` [P, K] or [C, 1, P, K] says who looks at whom."""
+    q, k, v = (x.unflatten(2, (heads, -1)).transpose(1, 2) for x in (q_CPD, k_CKD, v_CKD))
+    s_CHPK = (q @ k.mT) * q.shape[-1] ** -0.5
+    a_CHPK = s_CHPK.masked_fill(~seen, -torch.inf).softmax(-1)
+    return (dropout.of_map(a_CHPK, place) @ v).transpose(1, 2).flatten(2)
+
+
+def positions(table_CLD: Tensor, many: int) -> Tensor:
+    """The vectors of the first positions; those beyond the table share its last one."""
+    place_P = torch.arange(many, device=table_CLD.device).clamp(max=table_CLD.shape[1] - 1)
+    return table_CLD[:, place_P]
+
+
+def by_length(
+    params: Fields, history: History, most: int, encode: Callable[[Fields, History], Tensor], heads: int
+) -> Tensor:
+    """[C, D] of clients of like length side by side, a few at a time.
+
+    A client is padded to a width that depends on itself alone, so its vector has the same bits in any
+    company; `encode` gets lists of at most `most` items, padded to one place more.
+    """
+    history = history.newest(most)
+    length_C = history.mask_CP.sum(1)
+    wide_C = (2 ** (length_C + 1).clamp(min=8).double().log2().ceil().long()).clamp(max=max(most + 1, 8))
+    at_once = CPU_MAP if length_C.device.type == "cpu" else CUDA_MAP
+    parts, picks = [], []
+    for wide in wide_C.unique().tolist():
+        here = (wide_C == wide).nonzero()[:, 0]
+        for pick in here.split(max(FEWEST, at_once // (heads * wide * wide))):
+            full = torch.cat([pick, pick[:1].expand(max(FEWEST - len(pick), 0))])
+            mine = {k: v if len(v) == 1 else v[full] for k, v in params.items()}
+            parts.append(encode(mine, _cut(history, full, wide))[: len(pick)])
+            picks.append(pick)
+    return torch.cat(parts)[torch.cat(picks).argsort()]
+
+
+def _cut(history: History, pick: Tensor, wide: int) -> History:
+    index_CP, mask_CP = history.index_CP[pick, :wide], history.mask_CP[pick, :wide]
+    more = wide - index_CP.shape[1]
+    return History(F.pad(index_CP, (0, more)), F.pad(mask_CP, (0, more)))

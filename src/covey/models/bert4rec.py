@@ -1,0 +1,124 @@
+"""BERT4Rec: hidden items guessed from those on both sides (Sun et al., 2019), scored by an inner product.
+
+Nothing is private. A hidden item is shown as the vector `mask`, which also stands behind a list when the
+next item is wanted. As in the original the output passes a dense layer; there is no output bias.
+Shape suffixes: N = layers, P = positions, E = 4 D.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..core import CoveyError, Fields, positive
+from ..rng import Rng
+from .attention import Dropout, attend, by_length, check_heads, flat_norms, normed, positions
+from .base import History, cosine, dot, linear, rows, share
+
+QUERY, KEY, VALUE, OUT, DOWN = range(5)
+
+
+def cloze(mask_CP: Tensor, hide: float, end: float, rng: Rng) -> Tensor:
+    """Which items are hidden: each with probability `hide` and one at least, or with probability `end` only the last.
+
+    What is drawn does not depend on the padding.
+    """
+    place_P = torch.arange(mask_CP.shape[1], device=mask_CP.device)
+    unit_CP = rng.fold("cloze").uniform(len(place_P)).masked_fill(~mask_CP, 2.0)
+    hidden_CP = (unit_CP < hide) | (unit_CP == unit_CP.min(1, keepdim=True).values)
+    last_CP = place_P == mask_CP.sum(1, keepdim=True) - 1
+    only_C1 = rng.fold("cloze end").uniform(1) < end
+    return torch.where(only_C1, last_CP, hidden_CP) & mask_CP
+
+
+@dataclass(frozen=True)
+class BERT4Rec:
+    dim: int = 64
+    layers: int = 2
+    heads: int = 2
+    dropout: float = 0.2
+    last: int = 200  # newest items of a list, the one to be guessed included; as many positions
+    scale: float = 0.02  # standard deviation of the tables' start
+    cosine: bool = False  # scores are cosines, not inner products
+    shared: tuple[str, ...] = (
+        *("items", "positions", "mask", "w", "b", "w_up", "b_up", "w_down", "w_head", "b_head", "norm"),
+    )
+    kept: tuple[str, ...] = ()
+    tuned: tuple[str, ...] = ()
+    uploaded: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ("items",)
+    sequential: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        positive("model", dim=self.dim, layers=self.layers, last=self.last - 1)
+        share("model", dropout=self.dropout)
+        check_heads(self.dim, self.heads)
+
+    @property
+    def stochastic(self) -> bool:
+        return self.dropout > 0
+
+    def public(self, n_items: int, rng: Rng) -> Fields:
+        N, D, E = self.layers, self.dim, 4 * self.dim
+        drawn = lambda scale, name, *shape: scale * rng.fold(name).normal(*shape)[0]
+        return {
+            "items": drawn(self.scale, "items", n_items, D),
+            "positions": drawn(self.scale, "positions", self.last, D),
+            "mask": drawn(self.scale, "mask", D),
+            "w": drawn(D**-0.5, "w", 4 * N, D, D),
+            "b": torch.zeros(5 * N, D),
+            "w_up": drawn(D**-0.5, "w_up", N, D, E),
+            "b_up": torch.zeros(N, E),
+            "w_down": drawn(E**-0.5, "w_down", N, E, D),
+            "w_head": drawn(D**-0.5, "w_head", D, D),
+            "b_head": torch.zeros(D),
+            "norm": flat_norms(2 * N + 2, D),
+        }
+
+    def private(self, rng: Rng, start: Rng) -> Fields:
+        return {}
+
+    def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
+        """In training a vector at each position, of which those at hidden ones are of use."""
+        if not training:
+            return by_length(params, history, self.last - 1, self._next, self.heads)
+        if history.hidden_CP is None:
+            raise CoveyError(
+                "BERT4Rec guesses hidden items, and this objective hides none;"
+                " use covey.sequence_objectives:MaskedItem, or objective.hide over 0"
+            )
+        return self._states(params, history, history.hidden_CP, Dropout(self.dropout, rng.fold("dropout")))
+
+    def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
+        return cosine(u, v_CLD) if self.cosine else dot(u, v_CLD)
+
+    def _next(self, params: Fields, history: History) -> Tensor:
+        """The vector of a hidden item behind the list."""
+        length_C = history.mask_CP.sum(1)
+        end_CP = torch.arange(history.index_CP.shape[1], device=length_C.device) == length_C[:, None]
+        longer = History(history.index_CP, history.mask_CP | end_CP)
+        return self._states(params, longer, end_CP, Dropout(0.0, Rng(length_C, length_C)))[end_CP]
+
+    def _states(self, params: Fields, history: History, hidden_CP: Tensor, dropout: Dropout) -> Tensor:
+        """[C, P, D], each from the items that are shown."""
+        many, norm = history.index_CP.shape[1], params["norm"]
+        v_CPD = rows(params["items"], history.index_CP)
+        x_CPD = torch.where(hidden_CP[..., None], params["mask"][:, None], v_CPD) + positions(params["positions"], many)
+        x_CPD = dropout(normed(x_CPD, norm[:, 0]), "input")
+        own_PP = torch.eye(many, dtype=torch.bool, device=x_CPD.device)  # so that padding sees something
+        seen_C1PP = (history.mask_CP[:, None] | own_PP)[:, None]
+        for n in range(self.layers):
+            x_CPD = self._layer(params, n, x_CPD, seen_C1PP, dropout)
+        return normed(F.gelu(linear(x_CPD, params["w_head"], params["b_head"])), norm[:, -1])
+
+    def _layer(self, params: Fields, n: int, x_CPD: Tensor, seen: Tensor, dropout: Dropout) -> Tensor:
+        w, b, norm = params["w"], params["b"], params["norm"]
+        through = lambda x, which: linear(x, w[:, 4 * n + which], b[:, 5 * n + which])
+        q, k, v = (through(x_CPD, which) for which in (QUERY, KEY, VALUE))
+        a_CPD = through(attend(q, k, v, seen, self.heads, dropout, f"attention {n}"), OUT)
+        x_CPD = normed(x_CPD + dropout(a_CPD, f"out {n}"), norm[:, 2 * n + 1])
+        f_CPE = F.gelu(linear(x_CPD, params["w_up"][:, n], params["b_up"][:, n]))
+        f_CPD = linear(f_CPE, params["w_down"][:, n], b[:, 5 * n + DOWN])
+        return normed(x_CPD + dropout(f_CPD, f"down {n}"), norm[:, 2 * n + 2])

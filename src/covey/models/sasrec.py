@@ -1,0 +1,97 @@
+"""SASRec: self-attention over the user's items, the next one scored by an inner product (Kang and McAuley, 2018).
+
+One item table is both input and output. Nothing is private: a user vector is computed from the list.
+Shape suffixes: N = layers, P = positions.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..core import Fields, positive
+from ..rng import Rng
+from .attention import Dropout, attend, by_length, check_heads, flat_norms, normed, positions
+from .base import History, cosine, dot, linear, rows, share
+
+QUERY, KEY, VALUE, UP, DOWN = range(5)
+
+
+@dataclass(frozen=True)
+class SASRec:
+    dim: int = 64
+    layers: int = 2
+    heads: int = 1
+    dropout: float = 0.2
+    last: int = 200  # newest items of a list, the one to be guessed included; as many positions less one
+    scale: float = 0.02  # standard deviation of the tables' start
+    cosine: bool = False  # scores are cosines, not inner products
+    shared: tuple[str, ...] = ("items", "positions", "w", "b", "norm")
+    kept: tuple[str, ...] = ()
+    tuned: tuple[str, ...] = ()
+    uploaded: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ("items",)
+    sequential: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        positive("model", dim=self.dim, layers=self.layers, last=self.last - 1)
+        share("model", dropout=self.dropout)
+        check_heads(self.dim, self.heads)
+
+    @property
+    def stochastic(self) -> bool:
+        return self.dropout > 0
+
+    def public(self, n_items: int, rng: Rng) -> Fields:
+        N, D = self.layers, self.dim
+        drawn = lambda name, *shape: rng.fold(name).normal(*shape)[0]
+        return {
+            "items": self.scale * drawn("items", n_items, D),
+            "positions": self.scale * drawn("positions", self.last - 1, D),
+            "w": drawn("w", 5 * N, D, D) * D**-0.5,
+            "b": torch.zeros(5 * N, D),
+            "norm": flat_norms(2 * N + 1, D),
+        }
+
+    def private(self, rng: Rng, start: Rng) -> Fields:
+        return {}
+
+    def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
+        """Lists are padded on the right, so what stands behind a list never reaches its states."""
+        if not training:
+            return by_length(params, history, self.last - 1, self._after, self.heads)
+        shown = History(history.index_CP[:, :-1], history.mask_CP[:, :-1])
+        h_CPD = self._states(params, shown, Dropout(self.dropout, rng.fold("dropout")))
+        return F.pad(h_CPD, (0, 0, 1, 0))  # before the first item nothing is known
+
+    def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
+        return cosine(u, v_CLD) if self.cosine else dot(u, v_CLD)
+
+    def _after(self, params: Fields, history: History) -> Tensor:
+        """The state after the whole list; zero where it is empty."""
+        length_C = history.mask_CP.sum(1)
+        h_CPD = self._states(params, history, Dropout(0.0, Rng(length_C, length_C)))
+        h_CD = h_CPD[torch.arange(len(length_C), device=length_C.device), (length_C - 1).clamp(min=0)]
+        return torch.where(length_C[:, None] > 0, h_CD, 0)
+
+    def _states(self, params: Fields, history: History, dropout: Dropout) -> Tensor:
+        """[C, P, D], each from the items up to its position."""
+        many = history.index_CP.shape[1]
+        x_CPD = rows(params["items"], history.index_CP) * self.dim**0.5 + positions(params["positions"], many)
+        x_CPD = dropout(x_CPD, "input")
+        causal_PP = torch.ones(many, many, dtype=torch.bool, device=x_CPD.device).tril()
+        for n in range(self.layers):
+            x_CPD = self._layer(params, n, x_CPD, causal_PP, dropout)
+        return normed(x_CPD, params["norm"][:, -1])
+
+    def _layer(self, params: Fields, n: int, x_CPD: Tensor, causal_PP: Tensor, dropout: Dropout) -> Tensor:
+        w, b = params["w"], params["b"]
+        through = lambda x, which: linear(x, w[:, 5 * n + which], b[:, 5 * n + which])
+        q_CPD = normed(x_CPD, params["norm"][:, 2 * n])
+        key_CPD, value_CPD = through(x_CPD, KEY), through(x_CPD, VALUE)
+        a_CPD = attend(through(q_CPD, QUERY), key_CPD, value_CPD, causal_PP, self.heads, dropout, f"attention {n}")
+        x_CPD = normed(q_CPD + a_CPD, params["norm"][:, 2 * n + 1])
+        f_CPD = dropout(through(x_CPD, UP), f"up {n}").relu()
+        return x_CPD + dropout(through(f_CPD, DOWN), f"down {n}")

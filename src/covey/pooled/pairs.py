@@ -1,0 +1,92 @@
+"""Training on pairs of a user and an item, for models with a vector for each of both.
+
+Shape suffixes: N = all users, T = pairs of a user and an item.
+"""
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from covey.core import Ragged
+from covey.evaluate import distinct
+from covey.rng import Rng
+from covey.sampling import outside
+
+from .common import Fitted, OnEpoch, shuffled
+
+
+class PairModel(Fitted, Protocol):
+    """A fitted model that is trained in place, pair by pair."""
+
+    def params(self) -> list[Tensor]:
+        """What is trained."""
+        ...
+
+    def logit(self, users_T: Tensor, items_T: Tensor) -> Tensor:
+        """Score of each pair, [T], with gradients."""
+        ...
+
+    def frozen(self) -> Fitted:
+        """A copy that further training leaves alone."""
+        ...
+
+
+class PairOptions(Protocol):
+    """How to train on pairs; part of the options of MF and of NCF."""
+
+    @property
+    def lr(self) -> float: ...
+    @property
+    def epochs(self) -> int: ...
+    @property
+    def batch(self) -> int: ...
+    @property
+    def negatives(self) -> int: ...
+    @property
+    def decay(self) -> float: ...
+
+
+def table(seed: int, purpose: str, rows: int, dim: int, device: torch.device | str) -> Tensor:
+    """A new embedding table, N(0, 0.01)."""
+    return (Rng.server(seed, 0, purpose).normal(rows, dim)[0] * 0.01).to(device)
+
+
+def train_pairs(
+    options: PairOptions,
+    model: PairModel,
+    train: Ragged,
+    avoid: Ragged,
+    seed: int,
+    on_epoch: OnEpoch | None = None,
+) -> Fitted:
+    """Minimise the cross entropy of positives and fresh negatives by Adam, in shuffled minibatches."""
+    device, n_items = model.items().device, len(model.items())
+    train, avoid = train.to(device), distinct(avoid.to(device))
+    params = [p.requires_grad_() for p in model.params()]
+    optimiser = torch.optim.Adam(params, lr=options.lr, weight_decay=options.decay, fused=True)
+    for epoch in range(1, options.epochs + 1):
+        sample = pairs(train, avoid, n_items, options.negatives, seed, epoch)
+        order_T = shuffled(len(sample[0]), seed, epoch).to(device)
+        for users_T, items_T, label_T in zip(*(x[order_T].split(options.batch) for x in sample)):
+            optimiser.zero_grad()
+            F.binary_cross_entropy_with_logits(model.logit(users_T, items_T), label_T).backward()
+            optimiser.step()
+        if on_epoch is not None and on_epoch(epoch, model.frozen()):
+            break
+    return model.frozen()
+
+
+def pairs(
+    train: Ragged, avoid: Ragged, n_items: int, negatives: int, seed: int, epoch: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Users, items and labels of an epoch, [T] each: all positives, then negatives outside the sorted `avoid`."""
+    rng = Rng.of(seed, epoch, torch.arange(len(train), device=train.values.device)).fold("pooled-negatives")
+    free_N = n_items - avoid.lengths
+    unit = rng.ragged_uniform(train.lengths * negatives * (free_N > 0))  # nothing to draw from: nothing drawn
+    owner_T = unit.owner
+    drawn_T = outside(avoid, n_items, unit.like((unit.values * free_N[owner_T]).long()))
+    label_T = torch.ones(len(train.values) + len(drawn_T), device=drawn_T.device)
+    label_T[len(train.values) :] = 0
+    return torch.cat([train.owner, owner_T]), torch.cat([train.values, drawn_T]), label_T

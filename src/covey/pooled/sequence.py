@@ -1,0 +1,228 @@
+"""GRU, SASRec and BERT4Rec on everybody's data: the models of the clients, trained in batches of users.
+
+Cross-entropy over all items, by Adam, with dropout; the epoch with the best validation counts. A batch is
+a cohort with one set of weights. Shape suffixes: B = users of a batch, N = all users, P = positions, T =
+positions that are learnt from, C = users of a chunk, L = items to score per user.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from covey.core import Fields, Ragged, positive
+from covey.models.base import History, Model, rows, share
+from covey.models.bert4rec import BERT4Rec, cloze
+from covey.models.catalogue import catalogue_nll
+from covey.models.gru import GRU
+from covey.models.sasrec import SASRec
+from covey.rng import Rng
+
+from .common import Fitted, OnEpoch, shuffled
+
+AT_ONCE = 4096  # users whose vectors are computed together
+
+
+class SequenceOptions(Protocol):
+    """How to train on lists; part of the options of every sequence model."""
+
+    @property
+    def last(self) -> int: ...
+    @property
+    def lr(self) -> float: ...
+    @property
+    def epochs(self) -> int: ...
+    @property
+    def batch(self) -> int: ...
+    @property
+    def decay(self) -> float: ...
+    @property
+    def patience(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class FittedSequence:
+    """The parameters, leading 1 each, and what is known of each user, oldest first."""
+
+    model: Model
+    params: Fields
+    known: Ragged
+    last: int
+
+    def knowing(self, known: Ragged) -> "FittedSequence":
+        """The same model for users of whom something else is known."""
+        return replace(self, known=known.to(self.params["items"].device))
+
+    def score(self, users_C: Tensor) -> Tensor:
+        """Scores of all items, [C, I]."""
+        return self.model.score(self.params, self.user(users_C), self.params["items"])
+
+    def score_items(self, users_C: Tensor, items_CL: Tensor) -> Tensor:
+        """Scores of some items of each user, [C, L]."""
+        return self.model.score(self.params, self.user(users_C), rows(self.params["items"], items_CL))
+
+    def items(self) -> Tensor:
+        """Item vectors, [I, D]."""
+        return self.params["items"][0]
+
+    def user(self, users_C: Tensor) -> Tensor:
+        """User vectors, [C, D]."""
+        parts = []
+        for some_C in users_C.split(AT_ONCE):
+            history = History.of(self.known.take(some_C), self.last)
+            parts.append(self.model.user(self.params, history, Rng.of(0, 0, some_C), False))
+        return torch.cat(parts)
+
+
+def train_sequences(
+    options: SequenceOptions,
+    model: Model,
+    train: Ragged,
+    n_items: int,
+    seed: int,
+    device: torch.device | str,
+    on_epoch: OnEpoch | None,
+    hide: tuple[float, float] | None = None,
+) -> Fitted:
+    """Each next item from those before it; with `hide` hidden ones from the others, see `cloze`."""
+    train = train.to(device)
+    start = model.public(n_items, Rng.server(seed, 0, "pooled-sequence"))
+    params = {k: v[None].to(device).requires_grad_() for k, v in start.items()}
+    frozen = lambda: FittedSequence(model, {k: v.detach().clone() for k, v in params.items()}, train, options.last)
+    optimiser = torch.optim.Adam(params.values(), lr=options.lr, weight_decay=options.decay, fused=True)
+    lists = History.of(train, options.last)
+    some_N = (train.lengths > (0 if hide else 1)).nonzero()[:, 0]  # with something to learn from
+    for epoch in range(1, options.epochs + 1):
+        for users_B in some_N[shuffled(len(some_N), seed, epoch).to(device)].split(options.batch):
+            optimiser.zero_grad()
+            batch_loss(model, params, lists, users_B, Rng.of(seed, epoch, users_B), hide).backward()
+            optimiser.step()
+        if on_epoch is not None and on_epoch(epoch, frozen()):
+            break
+    return frozen()
+
+
+def batch_loss(
+    model: Model, params: Fields, lists: History, users_B: Tensor, rng: Rng, hide: tuple[float, float] | None
+) -> Tensor:
+    """Mean cross-entropy over the positions of a batch that are learnt from."""
+    mask_BP = lists.mask_CP[users_B]
+    wide = int(mask_BP.sum(1).max())
+    index_BP, mask_BP = lists.index_CP[users_B, :wide], mask_BP[:, :wide]
+    hidden_BP = cloze(mask_BP, *hide, rng) if hide else None
+    u_BPD = model.user(params, History(index_BP, mask_BP, hidden_BP), rng, True)
+    learnt_BP = mask_BP & (torch.arange(wide, device=mask_BP.device) > 0) if hidden_BP is None else hidden_BP
+    return catalogue_nll(u_BPD[learnt_BP][None], params["items"], index_BP[learnt_BP][None]).mean()
+
+
+def _checked(options: SequenceOptions) -> None:
+    positive("pooled", last=options.last - 1, lr=options.lr, epochs=options.epochs, batch=options.batch)
+    positive("pooled", patience=options.patience + 1)
+
+
+@dataclass(frozen=True)
+class PooledGRU:
+    """Options of the model and its training."""
+
+    dim: int = 64
+    dropout: float = 0.2
+    last: int = 200
+    lr: float = 0.001
+    epochs: int = 300
+    batch: int = 128
+    decay: float = 0.0
+    patience: int = 20  # evaluations without a new best before training stops; 0: never
+
+    def __post_init__(self) -> None:
+        _checked(self)
+        self.model()
+
+    def model(self) -> GRU:
+        return GRU(dim=self.dim, last=self.last, dropout=self.dropout)
+
+    def fit(
+        self,
+        train: Ragged,
+        avoid: Ragged,
+        n_items: int,
+        seed: int,
+        device: torch.device | str = "cpu",
+        on_epoch: OnEpoch | None = None,
+    ) -> Fitted:
+        """Train on lists; all items are negatives, so `avoid` has no effect."""
+        return train_sequences(self, self.model(), train, n_items, seed, device, on_epoch)
+
+
+@dataclass(frozen=True)
+class PooledSASRec:
+    """Options of the model and its training."""
+
+    dim: int = 64
+    layers: int = 2
+    heads: int = 1
+    dropout: float = 0.2
+    last: int = 200
+    lr: float = 0.001
+    epochs: int = 300
+    batch: int = 128
+    decay: float = 0.0
+    patience: int = 20  # evaluations without a new best before training stops; 0: never
+
+    def __post_init__(self) -> None:
+        _checked(self)
+        self.model()
+
+    def model(self) -> SASRec:
+        return SASRec(self.dim, self.layers, self.heads, self.dropout, self.last)
+
+    def fit(
+        self,
+        train: Ragged,
+        avoid: Ragged,
+        n_items: int,
+        seed: int,
+        device: torch.device | str = "cpu",
+        on_epoch: OnEpoch | None = None,
+    ) -> Fitted:
+        """Train on lists; all items are negatives, so `avoid` has no effect."""
+        return train_sequences(self, self.model(), train, n_items, seed, device, on_epoch)
+
+
+@dataclass(frozen=True)
+class PooledBERT4Rec:
+    """Options of the model and its training."""
+
+    dim: int = 64
+    layers: int = 2
+    heads: int = 2
+    dropout: float = 0.2
+    hide: float = 0.2  # share of items that are hidden
+    end: float = 0.1  # share of lists of which only the last item is hidden
+    last: int = 200
+    lr: float = 0.001
+    epochs: int = 500
+    batch: int = 128
+    decay: float = 0.0
+    patience: int = 20  # evaluations without a new best before training stops; 0: never
+
+    def __post_init__(self) -> None:
+        _checked(self)
+        share("pooled", hide=self.hide, end=self.end)
+        self.model()
+
+    def model(self) -> BERT4Rec:
+        return BERT4Rec(self.dim, self.layers, self.heads, self.dropout, self.last)
+
+    def fit(
+        self,
+        train: Ragged,
+        avoid: Ragged,
+        n_items: int,
+        seed: int,
+        device: torch.device | str = "cpu",
+        on_epoch: OnEpoch | None = None,
+    ) -> Fitted:
+        """Train on lists; all items are negatives, so `avoid` has no effect."""
+        hide = (self.hide, self.end)
+        return train_sequences(self, self.model(), train, n_items, seed, device, on_epoch, hide)

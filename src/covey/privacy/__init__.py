@@ -1,0 +1,1 @@
+"""Privacy: noise that protects, one file per idea."""
