@@ -149,3 +149,11 @@ def test_one_seed_has_no_spread() -> None:
 def test_spans_and_durations() -> None:
     assert [span(v, str) for v in ([], [3], [5, 2, 5])] == ["–", "3", "2 to 5"]
     assert [duration(s) for s in (0.0123, 61.23, 12345.6)] == ["0.0123", "61.2", "12,346"]
+
+
+def test_what_parts_told_stands_beside_the_figures() -> None:
+    record = table()
+    (first, *_) = record["rows"][0]["cells"].values()
+    first["told"] = [{"co-clusters": {"group": 7.0}}, {"co-clusters": {"group": 839.0}}]
+    for shown in (markdown(record), terminal(record)):
+        assert "group 7, 839" in shown

@@ -18,6 +18,7 @@ COSTS_SAID = (
     "Rounds: the one that validation selected. Epochs: local ones of a client in total. "
     "Trials: of tuning, 0 is as published. Up and down: of one client in the whole run. Seconds: of one run."
 )
+TOLD = "At the selected rounds, seed by seed:"
 NOTHING = "–"
 
 
@@ -116,6 +117,21 @@ def failures(record: Record) -> list[Note]:
             Note(row["label"], label, f"seed{'s' if len(of) > 1 else ''} {', '.join(of)} failed: {why}")
             for why, of in seeds.items()
         ]
+    return out
+
+
+def told(record: Record) -> list[Note]:
+    """What methods' parts say of the selected rounds, such as how many clients shared a model; seed by seed."""
+    out = []
+    for row, label, cell in _cells(record):
+        said: dict[str, list[float]] = {}
+        for one in cell.get("told", ()):
+            for part in one.values():
+                for name, value in part.items():
+                    said.setdefault(plain(name), []).append(value)
+        if said:
+            each = (f"{name} {', '.join(f'{v:,.4g}' for v in values)}" for name, values in said.items())
+            out.append(Note(row["label"], label, "; ".join(each)))
     return out
 
 

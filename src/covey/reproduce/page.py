@@ -12,6 +12,7 @@ from .cells import (
     COSTS,
     COSTS_SAID,
     QUICK,
+    TOLD,
     Cell,
     Column,
     Note,
@@ -29,6 +30,7 @@ from .cells import (
     stat,
     theirs,
     title,
+    told,
 )
 from .plots import pictures, sweeps
 
@@ -84,8 +86,14 @@ def _part(record: Record, at: int, alone: bool) -> list[Child]:
         tag("h3", "What it cost"),
         _costs(record),
         tag("p", COSTS_SAID, class_="aside"),
+        _told(record),
         tag("p", tag("code", plain(record["command"])), f", {origin(record)}.", class_="aside where"),
     ]
+
+
+def _told(record: Record) -> Html | None:
+    said = [tag("li", f"{plain(note.row)}, {plain(note.column)}: {note.text}") for note in told(record)]
+    return join(tag("p", TOLD), tag("ul", *said)) if said else None
 
 
 def _claims(record: Record) -> Html | None:

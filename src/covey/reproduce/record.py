@@ -107,6 +107,7 @@ def _cell(table: Table, row: Row, column: Column, outcomes: list[Outcome], cut: 
         "mean": {m: statistics.fmean(v) for m, v in figures.items()},
         "spread": {m: statistics.stdev(v) if len(v) > 1 else 0.0 for m, v in figures.items()},
         "rounds": [r.get("round", 0) for r in results],
+        "told": [r.get("told", {}) for r in results],  # by the method's parts, of those rounds
         "up_bytes": traffic.get("up_bytes", 0),
         "down_bytes": traffic.get("down_bytes", 0),
         "seconds": round(mean("seconds"), 2),

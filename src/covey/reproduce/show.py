@@ -15,6 +15,7 @@ from .cells import (
     COSTS_SAID,
     NOTHING,
     QUICK,
+    TOLD,
     Cell,
     Column,
     Note,
@@ -33,6 +34,7 @@ from .cells import (
     stat,
     theirs,
     title,
+    told,
 )
 
 MARKDOWN_FIGURES = 6  # of ours in a line of a Markdown table
@@ -59,6 +61,8 @@ def markdown(record: Record) -> str:
     lines = [(by_label(record, c.row), c.panel, *c.figures) for c in costs(record)]
     parts.append(_grid(["", "on", *COSTS], lines, left=2))
     parts.append(COSTS_SAID)
+    if said := told(record):
+        parts.append("\n".join([TOLD, "", *(f"- {_escaped(_said(note))}" for note in said)]))
     if record["claims"]:
         parts.append("\n".join(["Claims:", "", *(_claim(claim) for claim in record["claims"])]))
     command = plain(record["command"]).replace("`", "'")
@@ -146,7 +150,7 @@ def terminal(record: Record) -> str:
         console.print(table)
     for mark in impossible(record).values():
         console.print(f"✗{mark.number} the paper's figures cannot be: {_said(mark)}")
-    for note in failures(record):
+    for note in (*failures(record), *told(record)):
         console.print(_said(note))
     for claim in record["claims"]:
         console.print(f"{plain(claim['verdict']).upper()} {plain(claim['text'])}: {plain(claim['reason'])}")
