@@ -60,8 +60,52 @@ def million(found: dict[str, Any]) -> list[str]:
     ]
 
 
+def defences(found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"`python bench/bench_defences.py`, commit {found['commit']}: {found['clients']} clients of FedNCF with"
+        f" {found['rows per client']:.0f} rows each, whose training takes {found['training']:.2f} CPU seconds.",
+        "",
+        "| defence | CPU seconds | of training | times a loop over items | times one over sorted rows, with NumPy |",
+        "|---|---|---|---|---|",
+    ]
+    for name, row in found["defences"].items():
+        times = [f"{row[k]:.3g}" if k in row else "" for k in ("times the loop", "times the shorter loop")]
+        lines.append(f"| {name} | {row['cpu_seconds']:.3f} | {row['share of training']:.0%} | {' | '.join(times)} |")
+    return lines
+
+
+def privacy(found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"`python bench/bench_privacy.py`, commit {found['commit']}: simulated noise beside OpenDP's.",
+        "",
+        "| mechanism | CPU seconds | OpenDP | times |",
+        "|---|---|---|---|",
+    ]
+    for name, row in found["mechanisms"].items():
+        theirs = [f"{row['library']:.1f}", f"{row['times the library']:.0f}"] if "library" in row else ["", ""]
+        lines.append(f"| {name} | {row['cpu_seconds']:.3f} | {' | '.join(theirs)} |")
+    return lines
+
+
+def secure(found: dict[str, Any]) -> list[str]:
+    first = found["sums"][0]
+    lines = [
+        f"`python bench/bench_secure.py`, commit {found['commit']}: secure sums of {first['numbers']:,} numbers over"
+        f" {first['clients']} clients with {first['neighbours']} neighbours, on one core.",
+        "",
+        "| bits | drop out | ms of a client | at most | CPU seconds of the server | at most | bytes a client sends |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in found["sums"]:
+        client, server, up = row["client ms"]["in all"], row["server s"], row["client bytes"]["in all"]
+        lines.append(f"| {row['bits']} | {row['dropped out']} | {client:.0f} | 30 | {server:.2f} | 2 | {up:,} |")
+    return lines
+
+
 def tables(results: Path) -> str:
-    parts = {"bench-engine": engine, "bench-cuda": cuda, "bench-million": million}
+    parts = {"bench-engine": engine, "bench-cuda": cuda, "bench-million": million, "bench-defences": defences}
+    parts |= {"bench-secure": secure}
+    parts |= {"bench-privacy": privacy}
     there = {name: results / f"{name}.json" for name in parts}
     made = ["\n".join(parts[name](json.loads(path.read_text()))) for name, path in there.items() if path.exists()]
     return "\n\n".join(made)

@@ -7,9 +7,10 @@ from torch import Tensor
 
 from .attacks.base import Attack as Attack
 from .attacks.base import AttackView as AttackView
+from .attacks.base import Informed, Profiled
 from .blocks import Engine
 from .client import LocalData, Program
-from .core import Catalogue, Download, Drawer, Fields, Total, Upload
+from .core import Catalogue, Download, Drawer, Fields, Ragged, Total, Upload, offsets_of
 from .evaluate.metrics import EvaluateConfig
 from .ledger import Disclosure
 from .models.base import Model
@@ -50,6 +51,7 @@ class Malicious:
     first: int
     start: int = 1  # first round of the attack
     crew: Crew = field(default_factory=Crew)
+    known: Ragged | None = None  # what an informed attack is given of the honest users' items
 
     @property
     def model(self) -> Model:
@@ -81,12 +83,15 @@ class Malicious:
     def answer(
         self, step: str, kept: Drawer, data: LocalData, download: Download, ids_C: Tensor, rng: Rng, round: int = 0
     ) -> tuple[Drawer, Upload]:
-        kept, upload = self.honest.answer(step, kept, data, download, ids_C, rng)
         if round < self.start or step in ("deliver", "evaluate"):
-            return kept, upload
-        memory = self.crew.at(round)
-        rng = rng.fold(self.attack.name)
-        view = AttackView(step, round, download, data.training, ids_C, rng, self.model, self.catalogue, memory)
+            return self.honest.answer(step, kept, data, download, ids_C, rng)
+        memory, own = self.crew.at(round), rng.fold(self.attack.name)
+        view = AttackView(
+            step, round, download, data.training, ids_C, own, self.model, self.catalogue, memory, kept, self.known
+        )
+        if isinstance(self.attack, Profiled):
+            view = replace(view, data=self.attack.profile(view))
+        kept, upload = self.honest.answer(step, kept, replace(data, training=view.data), download, ids_C, rng)
         said, upload = self.attack.poison(view, upload)
         self.crew.later = {**self.crew.later, **said}
         return kept, upload
@@ -96,3 +101,15 @@ class Malicious:
 
     def with_crew(self, crew: Crew) -> "Malicious":
         return replace(self, crew=crew)
+
+
+def leaked(attack: Attack, lists: Ragged, seed: int) -> Ragged | None:
+    """What an informed attack is given: a share of every list, rounded up, at random."""
+    if not isinstance(attack, Informed):
+        return None
+    lengths = (lists.lengths * attack.leak - 1e-9).ceil().long()
+    ids = torch.arange(len(lists), device=lists.values.device)
+    unit = Rng.of(seed, 0, ids).fold("leaked").ragged_uniform(lists.lengths)
+    order = (unit.owner + unit.values).argsort()  # shuffled inside each list
+    mixed = lists.like(lists.values[order])
+    return Ragged(mixed.values[mixed.place < lengths[mixed.owner]], offsets_of(lengths))

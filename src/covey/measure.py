@@ -1,11 +1,13 @@
 """A client measures itself: it ranks its held-out items with what it ranks its recommendations with."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from .core import Drawer, Fields, Ragged, Rows
+from .evaluate.exposure import exposures, target_ranks
 from .evaluate.metrics import EvaluateConfig, with_held
 from .evaluate.metrics import measure as figures_of
 from .evaluate.ranking import Top, distinct, keep_heap, merged, nothing, ranks_of, ranks_sampled, span, top_of
@@ -109,7 +111,26 @@ def measure(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig
     for exam, ranks in zip(exams, rank(ranker, exams, held, config), strict=True):
         figures = figures_of(ranks, exam.held.lengths, config)
         out |= {f"{exam.part}/{k}": v for k, v in figures.items()}
+    if config.targets:
+        out |= _exposed(ranker, train, held, config)
     return out
+
+
+def _exposed(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig) -> Fields:
+    """How far targets are pushed, where training and validation items are not shown, of those who have none of them."""
+    known, ranks = merged(train, held.valid), []
+    u_CD = ranker.user(known)
+    for start, stop in _spans(ranker, len(held.test)):
+        score_CI = ranker.span(start, stop).all_items(u_CD[start:stop])
+        ranks.append(target_ranks(score_CI, span(known, start, stop), config.targets))
+    return exposures(torch.cat(ranks), merged(known, held.test), config.targets)
+
+
+def _spans(ranker: Ranker, many: int) -> Iterator[tuple[int, int]]:
+    """A few clients at a time, so that their scores stay in the cache."""
+    device, n_items = ranker.params["items"].device, ranker.params["items"].shape[1]
+    cache = max((CPU_SCORES if device.type == "cpu" else CUDA_SCORES) // n_items, 1)
+    return ((start, min(start + cache, many)) for start in range(0, many, cache))
 
 
 def _sampled(ranker: Ranker, exams: list[Exam], held: HeldOut, config: EvaluateConfig) -> list[Ragged]:
@@ -125,11 +146,8 @@ def _sampled(ranker: Ranker, exams: list[Exam], held: HeldOut, config: EvaluateC
 def _full(ranker: Ranker, exams: list[Exam], held: HeldOut, config: EvaluateConfig) -> list[Ragged]:
     """Ranks of the held-out items in the catalogue, a few clients at a time so that scores stay in the cache."""
     keep_heap()
-    many, n_items = len(held.test), ranker.params["items"].shape[1]
-    cache = (CPU_SCORES if ranker.params["items"].device.type == "cpu" else CUDA_SCORES) // n_items
     tops: list[list[Top]] = [[] for _ in exams]
-    for start in range(0, many, max(cache, 1)):
-        stop = min(start + max(cache, 1), many)
+    for start, stop in _spans(ranker, len(held.test)):
         here, score_CI = ranker.span(start, stop), torch.zeros(0)
         for e, exam in enumerate(exams):
             if e == 0 or exam.u_CD is not exams[e - 1].u_CD:  # else the same scores serve again

@@ -4,13 +4,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from attacked import TARGET, after, exposure
 from covey.aggregate.combine import ItemMean
 from covey.attacks.a_ra import ARa
 from covey.attacks.base import Attack, AttackView
 from covey.core import Catalogue, CoveyError, Download, Ragged, Sent, Upload
 from covey.defenses.clip import ClipRows
 from covey.defenses.krum import Krum
-from covey.mechanism import Combine, Mechanism, TrainingData
+from covey.mechanism import TrainingData
 from covey.models.base import Model
 from covey.models.mf import MF
 from covey.models.ncf import NCF
@@ -20,9 +21,6 @@ from covey.rng import Rng
 from covey.server import Method
 from covey.solvers import Local
 from covey.testing import Conformance
-from covey.testing.world import Play, Setting, World
-
-TARGET = 37
 
 
 class TestAttackedNCF(Conformance):
@@ -76,30 +74,11 @@ def test_needs_private_user_vectors() -> None:
         poisoned(ARa(), LinearScore(2), {"items": torch.zeros(4, 2)}, Rng.of(0, 1, torch.arange(2)))
 
 
-def exposure(play: Play) -> float:
-    """Share of honest users with the target among the top 5 of what they have not seen."""
-    seen = play.world.data.training.items
-    honest = [c for c in range(play.world.n_honest) if TARGET not in seen.values[seen.offsets[c] : seen.offsets[c + 1]]]
-    user_CD = torch.cat([play.kept(c)["user"] for c in honest])
-    params = {k: v[None] for k, v in play.server.public.items()}
-    score_CI = play.method.model.score(params, user_CD, params["items"])
-    for row, c in enumerate(honest):
-        score_CI[row, seen.values[seen.offsets[c] : seen.offsets[c + 1]]] = -torch.inf
-    return float((score_CI.topk(5).indices == TARGET).any(1).float().mean())
-
-
-def after(attack: ARa | None, combine: Combine, *defences: Mechanism, wire: bool = False) -> Play:
-    """Ten rounds of everybody; of 45 clients the last 5, without items, attack or train honestly."""
-    world = World.of(40, 60, attackers=5)
-    method = Method(NCF(4, (8,), scale=0.1), Bce(), world.catalogue, Local("sgd", 0.5, 3), defences, combine=combine)
-    return Play(method, world, Setting(cohort=45, wire=wire, dtype=torch.float64), attack).begin().go(10)
-
-
 ATTACK = ARa((TARGET,), scale=0.1, rate=0.5)  # the rate that everybody uses
 
 
 def test_exposure_rises_with_the_attack_alone() -> None:
-    assert exposure(after(None, ItemMean())) == 0
+    assert exposure(after(None)) == 0
     assert exposure(after(ATTACK, ItemMean())) == 1
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from covey.aggregate.combine import Mean
 from covey.core import Catalogue, CoveyError, Drawer, Ragged, Rows, Upload, offsets_of
 from covey.defenses import krum
+from covey.defenses import rows as row_rules
 from covey.defenses.krum import Krum, distances
 from covey.methods.cofedrec import CoClusters, ItemContrast
 from covey.models.ncf import NCF
@@ -70,7 +71,7 @@ def naive_one(g_nP: Tensor, weight_n: Tensor, share: float) -> Tensor:
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.45])
 @pytest.mark.parametrize("pairs", [1 << 22, 50])
 def test_rows_are_judged_item_by_item(share: float, pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(krum, "PAIRS_AT_ONCE", pairs)
+    monkeypatch.setattr(row_rules, "NUMBERS_AT_ONCE", pairs)
     for seed in range(5):
         rows = random_rows(17, 30, 3, seed)
         weight_C = torch.rand(17) + 0.5
@@ -80,7 +81,7 @@ def test_rows_are_judged_item_by_item(share: float, pairs: int, monkeypatch: pyt
 
 
 def test_dense_uploads_are_judged_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(krum, "NUMBERS_AT_ONCE", 4)
+    monkeypatch.setattr(krum, "PART", 4)
     torch.manual_seed(0)
     w_CAB, table_CID = torch.randn(9, 5, 2), torch.randn(9, 7, 3)
     upload = Upload(torch.arange(9), torch.ones(9), {"w": w_CAB, "b": w_CAB[:, 0]}, {"items": table_CID})

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from ..core import CoveyError, Drawer, Field, Rows, Upload
@@ -12,15 +13,16 @@ from ..mechanism import Mechanism, ServerView
 class ClipRows(Mechanism):
     """Scales each row of every uploaded update and model to a norm of at most `bound`.
 
-    A row is an item's vector, or the last dimension of a dense parameter.
+    A row is an item's vector, or the last dimension of a dense parameter. Where `relative`, the bound is
+    so many times the median norm of the round's rows of that parameter, those of zeros left out.
     """
 
     bound: float = 1.0
+    relative: bool = False
     name: str = "clip rows"
 
     def __post_init__(self) -> None:
-        if not self.bound > 0:
-            raise CoveyError(f"clip rows: bound = {self.bound}; a norm over 0 is needed")
+        over_zero(self.name, self.bound)
 
     def filter(self, view: ServerView, upload: Upload) -> Upload:
         return replace(upload, update=self._each(upload.update), model=self._each(upload.model))
@@ -36,4 +38,20 @@ class ClipRows(Mechanism):
 
     def _clip(self, x: Tensor) -> Tensor:
         norm = x.norm(dim=-1, keepdim=True)
-        return x * (self.bound / norm.clamp(min=self.bound))
+        return x * factor(norm, self.bound, self.relative)
+
+
+def factor(norm: Tensor, bound: float, relative: bool) -> Tensor:
+    """What brings norms down to a bound: min(1, b / norm); nothing changes where all norms are zero."""
+    if not relative:
+        return bound / norm.clamp(min=bound)
+    some = norm[norm > 0]
+    if not len(some):
+        return torch.ones_like(norm)
+    limit = bound * some.median()
+    return limit / torch.maximum(norm, limit)
+
+
+def over_zero(name: str, bound: float) -> None:
+    if not bound > 0:
+        raise CoveyError(f"{name}: bound = {bound}; a norm over 0 is needed")

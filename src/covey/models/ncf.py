@@ -25,6 +25,7 @@ class NCF:
     scale: float = 0.01  # standard deviation of the embeddings' start
     keep_items: bool = False
     keep_mlp: bool = False
+    he: bool = False  # layers start as for ReLU (He et al., 2015), wider and with biases of 0
     tuned: tuple[str, ...] = ()
     tables: tuple[str, ...] = ("items",)
     sequential: ClassVar[bool] = False
@@ -55,12 +56,13 @@ class NCF:
 
     def _mlp(self, rng: Rng) -> Fields:
         # The first layer is kept in two halves: the user's half is computed once per client.
-        params = {"user_half": uniform_fan_in(rng.fold("user_half"), 2 * self.dim, self.dim, self.hidden[0])}
+        wide = 6**0.5 if self.he else 1.0
+        params = {"user_half": wide * uniform_fan_in(rng.fold("user_half"), 2 * self.dim, self.dim, self.hidden[0])}
         widths = (self.dim, *self.hidden, 1)
         for k, (a, b) in enumerate(pairwise(widths)):
             fan_in = 2 * self.dim if k == 0 else a
-            params[f"w{k}"] = uniform_fan_in(rng.fold(f"w{k}"), fan_in, a, b)
-            params[f"b{k}"] = uniform_fan_in(rng.fold(f"b{k}"), fan_in, b)
+            params[f"w{k}"] = wide * uniform_fan_in(rng.fold(f"w{k}"), fan_in, a, b)
+            params[f"b{k}"] = (0 if self.he else 1) * uniform_fan_in(rng.fold(f"b{k}"), fan_in, b)
         return params
 
     def private(self, rng: Rng, start: Rng) -> Fields:

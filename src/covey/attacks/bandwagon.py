@@ -1,0 +1,43 @@
+"""The bandwagon attack: targets, a few popular items and random ones."""
+
+from dataclasses import dataclass
+
+import torch
+
+from ..core import Drawer, Upload, positive
+from ..mechanism import TrainingData
+from ..models.base import share
+from .base import AttackView, chosen, popularity
+from .profiles import some_items, times, with_targets
+
+
+@dataclass(frozen=True)
+class Bandwagon:
+    """Trains honestly on a list that it keeps for good; `scale` multiplies the update."""
+
+    targets: tuple[int, ...] = (0,)
+    items: int = 30  # of a list, with the targets
+    popular: float = 0.1  # share of the list that is popular, rounded down
+    head: float = 0.1  # share of the catalogue that counts as popular
+    scale: float = 1.0
+    name: str = "bandwagon"
+    knowledge: str = "which items are popular"
+
+    def __post_init__(self) -> None:
+        positive(self.name, items=self.items, head=self.head)
+        share(self.name, popular=self.popular, head=self.head)
+
+    def profile(self, view: AttackView) -> TrainingData:
+        target_K = chosen(view, self.name, self.targets)
+        popular_I = popularity(view, self.name).index_fill(0, target_K, -1)
+        head_H = popular_I.argsort(descending=True, stable=True)[
+            : max(1, int(self.head * (len(popular_I) - len(target_K))))
+        ]
+        place_CH = some_items(view.rng.home("head"), len(head_H), int(self.popular * self.items), head_H[:0])
+        first_CB = head_H[place_CH]
+        many = max(self.items - len(target_K) - first_CB.shape[1], 0)
+        rest_CL = some_items(view.rng.home("rest"), len(popular_I), many, torch.cat([target_K, head_H]))
+        return with_targets(target_K, torch.cat([first_CB, rest_CL], 1))
+
+    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
+        return {}, times(upload, self.scale)

@@ -1,0 +1,45 @@
+"""Gaussian noise: untargeted, numbers without meaning where an honest update would stand."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..core import Drawer, Field, Rows, Upload, positive
+from ..mechanism import TrainingData
+from .base import AttackView
+from .profiles import listed, some_items
+
+
+@dataclass(frozen=True)
+class GaussianNoise:
+    """As many rows as a client with random items has, and the layers: all N(0, `scale`^2). A model gets it on top."""
+
+    scale: float = 0.1
+    items: int = 30
+    name: str = "gaussian noise"
+    knowledge: str = ""
+
+    def __post_init__(self) -> None:
+        positive(self.name, items=self.items)
+
+    def profile(self, view: AttackView) -> TrainingData:
+        none = torch.zeros(0, dtype=torch.long, device=view.ids_C.device)
+        return listed(some_items(view.rng.home("profile"), view.catalogue.n_items, self.items, none))
+
+    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
+        if view.step != "train":
+            return {}, upload
+        update = {k: self._noise(view, k, v) for k, v in upload.update.items()}
+        return {}, replace(
+            upload, update=update, model={k: v + self._noise(view, k, v) for k, v in upload.model.items()}
+        )
+
+    def _noise(self, view: AttackView, name: str, value: Field) -> Field:
+        rng = view.rng.fold(name)
+        if isinstance(value, Rows):
+            most, shape = int(value.items.lengths.max()), value.values.shape[1:]
+            noise_CR = rng.normal(most, *shape, dtype=value.values.dtype)
+            return replace(value, values=self.scale * noise_CR[value.items.owner, value.items.place])
+        assert isinstance(value, Tensor)
+        return self.scale * rng.normal(*value.shape[1:], dtype=value.dtype)

@@ -1,0 +1,30 @@
+"""The random attack: targets among random items, as in shilling of recommenders that see ratings."""
+
+from dataclasses import dataclass
+
+from ..core import Drawer, Upload, positive
+from ..mechanism import TrainingData
+from .base import AttackView, chosen
+from .profiles import some_items, times, with_targets
+
+
+@dataclass(frozen=True)
+class RandomProfile:
+    """Trains honestly on the targets and random items, which it keeps for good; `scale` multiplies the update."""
+
+    targets: tuple[int, ...] = (0,)
+    items: int = 30  # of a list, with the targets
+    scale: float = 1.0
+    name: str = "random profile"
+    knowledge: str = ""
+
+    def __post_init__(self) -> None:
+        positive(self.name, items=self.items)
+
+    def profile(self, view: AttackView) -> TrainingData:
+        target_K = chosen(view, self.name, self.targets)
+        rng, many = view.rng.home("profile"), max(self.items - len(target_K), 0)
+        return with_targets(target_K, some_items(rng, view.catalogue.n_items, many, target_K))
+
+    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
+        return {}, times(upload, self.scale)

@@ -1,0 +1,51 @@
+"""Clipping by the server: no client's whole upload counts for more than a bound (Sun et al., 2019)."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..core import Drawer, Field, Rows, Upload
+from ..mechanism import Mechanism, ServerView
+from .clip import factor, over_zero
+
+
+@dataclass(frozen=True)
+class ClipClients(Mechanism):
+    """Scales each client's update, all its parameters together, to a norm of at most `bound`; so with its model.
+
+    Where `relative`, the bound is so many times the median norm of the round's clients.
+    """
+
+    bound: float = 1.0
+    relative: bool = False
+    name: str = "clip clients"
+
+    def __post_init__(self) -> None:
+        over_zero(self.name, self.bound)
+
+    def filter(self, view: ServerView, upload: Upload) -> Upload:
+        return replace(upload, update=self.clip(upload.update), model=self.clip(upload.model))
+
+    def clip(self, drawer: Drawer) -> Drawer:
+        if not drawer:
+            return drawer
+        square_C = torch.stack([squares(value) for value in drawer.values()]).sum(0)
+        s_C = factor(square_C.sqrt(), self.bound, self.relative)
+        return {name: scaled(value, s_C) for name, value in drawer.items()}
+
+
+def squares(value: Field) -> Tensor:
+    """Squared norm of each client's part, [C], in double precision."""
+    if isinstance(value, Rows):
+        row_T = value.values.flatten(1).double().square().sum(1)
+        return row_T.new_zeros(len(value)).index_add_(0, value.items.owner, row_T)
+    assert isinstance(value, Tensor)
+    return value.flatten(1).double().square().sum(1)
+
+
+def scaled(value: Field, s_C: Tensor) -> Field:
+    if isinstance(value, Rows):
+        return value.scaled(s_C)
+    assert isinstance(value, Tensor)
+    return value * s_C.view(-1, *[1] * (value.dim() - 1)).to(value)

@@ -1,0 +1,92 @@
+"""Attackers alone and in small runs: one upload of theirs, and how many honest users see a target after ten rounds."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from covey.aggregate.combine import ItemMean
+from covey.attacks.base import Attack, AttackView
+from covey.client import LocalData, Program
+from covey.core import Catalogue, Download, Drawer, Ragged, Sent, Upload
+from covey.malice import Crew, Malicious
+from covey.mechanism import Combine, Mechanism, TrainingData
+from covey.models.base import Model
+from covey.models.mf import MF
+from covey.models.ncf import NCF
+from covey.objectives import Bce
+from covey.rng import Rng
+from covey.server import Method
+from covey.solvers import Local
+from covey.testing.world import Play, Setting, World
+
+TARGET = 37
+IDS = torch.tensor([7, 8])
+
+
+def view_of(
+    attack: Attack,
+    table_ID: Tensor,
+    *,
+    user_CD: Tensor | None = None,
+    popularity: Sequence[float] = (),
+    memory: Drawer | None = None,
+    known: Ragged | None = None,
+    model: Model | None = None,
+    round: int = 1,
+) -> AttackView:
+    """Two attackers, clients 7 and 8, about to train."""
+    none = Ragged.of([[], []])
+    shared = model.public(len(table_ID), Rng.server(0, 0, "x")) if model else {}
+    shared = {k: v.to(table_ID) for k, v in shared.items()} | {"items": table_ID}
+    catalogue = Catalogue(len(table_ID), (), torch.tensor(popularity) if popularity else None)
+    return AttackView(
+        "train",
+        round,
+        Download(Sent(dict(shared))),
+        TrainingData(none, none),
+        IDS,
+        Rng.of(0, round, IDS).fold(attack.name),
+        model or MF(table_ID.shape[1]),
+        catalogue,
+        memory or {},
+        {} if user_CD is None else {"user": user_CD},
+        known,
+    )
+
+
+def poisoned(attack: Attack, view: AttackView) -> Upload:
+    return attack.poison(view, Upload(IDS, torch.ones(2)))[1]
+
+
+def trained(
+    attack: Attack, table_ID: Tensor, user_CD: Tensor, popularity: Sequence[float] = ()
+) -> tuple[Upload, Upload]:
+    """What two attackers send who take one step of rate 1 on MF, and what honest clients with their lists would."""
+    view = view_of(attack, table_ID, popularity=popularity)
+    program = Program(MF(table_ID.shape[1]), Bce(1), view.catalogue, Local("sgd", 1.0, 1))
+    bad = Malicious(program, attack, 7, crew=Crew())
+    rng, kept = Rng.of(0, 1, IDS), {"user": user_CD}
+    ask = lambda who, data: who.answer("train", dict(kept), LocalData(data), view.download, IDS, rng, 1)[1]
+    lists = attack.profile(view_of(attack, table_ID, user_CD=user_CD, popularity=popularity))  # type: ignore[attr-defined]
+    return ask(bad, view.data), ask(program, lists)
+
+
+def after(attack: Attack | None, combine: Combine | None = None, *defences: Mechanism, wire: bool = False) -> Play:
+    """Ten rounds of everybody; of 45 clients the last 5, without items, attack or train honestly."""
+    world = World.of(40, 60, attackers=5)
+    solver, combine = Local("sgd", 0.5, 3), combine or ItemMean()
+    method = Method(NCF(4, (8,), scale=0.1), Bce(), world.catalogue, solver, defences, combine=combine)
+    return Play(method, world, Setting(cohort=45, wire=wire, dtype=torch.float64), attack).begin().go(10)
+
+
+def exposure(play: Play) -> float:
+    """Share of honest users with the target among the top 5 of what they have not seen."""
+    seen = play.world.data.training.items
+    honest = [c for c in range(play.world.n_honest) if TARGET not in seen.values[seen.offsets[c] : seen.offsets[c + 1]]]
+    user_CD = torch.cat([play.kept(c)["user"] for c in honest])
+    params = {k: v[None] for k, v in play.server.public.items()}
+    score_CI = play.method.model.score(params, user_CD, params["items"])
+    for row, c in enumerate(honest):
+        score_CI[row, seen.values[seen.offsets[c] : seen.offsets[c + 1]]] = -torch.inf
+    return float((score_CI.topk(5).indices == TARGET).any(1).float().mean())
