@@ -12,6 +12,7 @@ def write(path: Path, fill: Callable[[Path], None]) -> None:
     """Fills a file beside `path`, forces it to disk and renames it; a failure leaves nothing behind."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
+        _remove_left_over(path)
         fill(part)
         with part.open("rb+") as file:
             os.fsync(file.fileno())
@@ -23,6 +24,24 @@ def write(path: Path, fill: Callable[[Path], None]) -> None:
         ) from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def _remove_left_over(path: Path) -> None:
+    """What processes that were killed in the midst of writing have left; checkpoints are large."""
+    for part in path.parent.glob(f".{path.name}.*.part"):
+        writer = part.name.split(".")[-2]
+        if writer.isdecimal() and not _alive(int(writer)):
+            part.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
 
 
 def append(path: Path, at: int, text: str) -> int:

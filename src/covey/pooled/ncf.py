@@ -77,8 +77,10 @@ class PooledNCF:
     batch: int = 1024
     negatives: int = 4  # per positive, drawn again every epoch
     decay: float = 0.0  # L2 term in Adam's gradient
+    patience: int = 0  # evaluations without a new best before training stops; 0: never
 
     def __post_init__(self) -> None:
+        positive("pooled", patience=self.patience + 1)
         positive("pooled", dim=self.dim, lr=self.lr, epochs=self.epochs, batch=self.batch, negatives=self.negatives)
 
     def fit(
