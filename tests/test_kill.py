@@ -20,6 +20,8 @@ SMALL = ["data.users=40", "data.items=60", "data.mean_items=8", "run.rounds=4", 
 SMALL += ["run.checkpoint=1", "run.ceilings=[]"]
 OWN = {
     "cofedrec": ["grouping.categories=4"],
+    "cofedrec-mf": ["grouping.categories=4"],
+    "cofedrec-ncf": ["grouping.categories=4"],
     "fedcl": ["model.dim=8", "run.rounds=5"],
     "pdc-frs": ["run.late=0.2"],
     "spectral": ["model.rank=8"],

@@ -142,3 +142,9 @@ def test_permutation() -> None:
     assert torch.equal(order_CN.sort(1).values, torch.arange(3).expand(6000, 3))
     code = order_CN[:, 0] * 3 + order_CN[:, 1]
     assert stats.chisquare(np.bincount(code.numpy(), minlength=9)[[1, 2, 3, 5, 6, 7]]).pvalue > LEAST
+
+
+def test_many_folds_are_the_single_ones() -> None:
+    rng = Rng.of(3, 2, torch.tensor([5, 9]))
+    for n, one in enumerate(rng.folds(4)):
+        assert torch.equal(one.key_C, rng.fold(n).key_C) and torch.equal(one.home_C, rng.home_C)

@@ -105,3 +105,15 @@ def test_a_pooled_run_tells_of_each_user(method: str, clients: int, tmp_path: Pa
             assert value.shape == theirs[key].shape
             assert value.isnan().equal(theirs[key].isnan())
             assert float(value.nanmean()) == pytest.approx(pooled["test"][key.removeprefix("test/")], abs=1e-6)
+
+
+def test_what_parts_tell_is_written_with_the_round(tmp_path: Path) -> None:
+    result = run(config_of("cofedrec", "grouping.categories=4"), tmp_path / "out")
+    told = [row.get("told") for row in rows(tmp_path / "out")]
+    assert told[0] is None and all(
+        t["co-clusters"]["participants"] == told[1]["co-clusters"]["participants"] for t in told[1:]
+    )
+    assert all(1 <= t["co-clusters"]["group"] <= t["co-clusters"]["participants"] for t in told[1:])
+    assert result["told"] == told[result["round"]]  # of the selected round
+    run(config_of("fedmf"), tmp_path / "none")
+    assert not any("told" in row for row in rows(tmp_path / "none"))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .core import CoveyError, Ragged
-from .examples import Batch, Examples, LocalRows, local_rows, merge, pad_lengths
+from .examples import Batch, Examples, LocalRows, local_rows, merge, pad_lengths, pad_steps
 
 REGISTERS = 32  # numbers that a vectorised loop takes at once
 
@@ -27,10 +27,11 @@ class Engine:
     chunk: int = 0  # clients drawn and uploaded together; 0: by the memory budget
     block_rows: int = 0  # 0: 8,192 on the CPU, 2,000,000 on CUDA
     memory_mb: int = 0  # budget of a chunk's uploads; 0: 512 on the CPU, 16,000 on CUDA
+    tables_mb: int = 0  # all clients' own tables lie in a file beyond it (CPU); 0: a quarter of the machine's memory
 
     def __post_init__(self) -> None:
-        if min(self.chunk, self.block_rows, self.memory_mb) < 0:
-            raise CoveyError("engine: chunk, block_rows and memory_mb are at least 0 (0 = chosen for you)")
+        if min(self.chunk, self.block_rows, self.memory_mb, self.tables_mb) < 0:
+            raise CoveyError("engine: chunk, block_rows, memory_mb and tables_mb are at least 0 (0 = chosen for you)")
 
     def floats_per_chunk(self) -> int:
         return (self.memory_mb or (512 if self.device == "cpu" else 16_000)) * 250_000
@@ -88,13 +89,20 @@ class Block:
     steps: int  # per epoch
 
 
-def plan(work: Work, budget_rows: int, cost: Callable[[int], int], coarse: bool = False) -> Iterator[Block]:
-    """Blocks of clients with equal padded sizes, in a fixed order; `cost` of a table in rows of the budget."""
+def plan(
+    work: Work, budget_rows: int, cost: Callable[[int], int], coarse: bool = False, idle: bool = False
+) -> Iterator[Block]:
+    """Blocks of clients with equal padded sizes, in a fixed order; `cost` of a table in rows of the budget.
+
+    `idle`: a step without examples moves nothing, so that clients may be given some where that is `coarse`.
+    """
     n_C = work.examples.items.lengths
     if work.batch:
         # Negatives that do not exist weigh nothing and come last: they make no step, in which Adam would move on.
         real_C = torch.zeros_like(n_C).index_add_(0, work.examples.items.owner, (work.examples.weight > 0).long())
         steps_C, whole_C = (((n + work.batch - 1) // work.batch).clamp(min=1) for n in (real_C, n_C))
+        if coarse and idle:
+            steps_C, whole_C = pad_steps(steps_C), pad_steps(whole_C)
         length_C = whole_C * work.batch
         rows_C = length_C.clamp(max=-(-work.n_items // 64) * 64)
     else:

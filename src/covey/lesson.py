@@ -33,7 +33,9 @@ class Lesson:
     ready: Fields = field(default_factory=dict)
     active: list[tuple[Mechanism, ClientView]] = field(default_factory=list)
     orders: list[Tensor] = field(default_factory=list)  # of the examples, by epoch
+    rngs: list[list[Rng]] = field(default_factory=list)  # of active mechanisms, by step
     now: Batch | None = None  # the examples of the step at hand
+    seen: tuple[int, Batch] | None = None  # a step and its examples: several phases look at the same
     now_base: Fields = field(default_factory=dict)
 
     @classmethod
@@ -57,6 +59,7 @@ class Lesson:
             ready = replace(view, batch=batch, ready=lesson.ready, params=params)
             views = zip(mechanisms, client_views(mechanisms, ready, extra), strict=True)
             lesson.active = [(m, replace(v, prepared=m.prepare(v))) for m, v in views if m.overrides("loss")]
+            lesson.rngs = [v.rng.folds(block.steps * solver.epochs) for _, v in lesson.active]
         return lesson
 
     @property
@@ -82,16 +85,19 @@ class Lesson:
         assert now is not None
         rng = self.view.rng.fold(step) if self.view.model.stochastic else self.view.rng
         loss_C = self.view.objective.loss(self.view.model, params, now, self.ready, rng, None)
-        for m, v in self.active:
-            more = m.loss(replace(v, params=params, batch=now, rng=v.rng.fold(step)))
-            loss_C = loss_C if more is None else loss_C + more
+        for (m, v), rngs in zip(self.active, self.rngs, strict=True):
+            more = m.loss(replace(v, params=params, batch=now, rng=rngs[step], step=step))
+            if more is not None:
+                loss_C = loss_C + (more * (now.weight_CL > 0).any(1) if self.orders else more)  # idle: nothing moves
         return loss_C
 
     def _examples(self, step: int) -> Batch:
         if not self.orders:
             return self.batch
-        epoch, place = divmod(step, self.block.steps)
-        return step_of(self.batch, self.orders[epoch], self.solver.batch, place)
+        if self.seen is None or step != self.seen[0]:
+            epoch, place = divmod(step, self.block.steps)
+            self.seen = step, step_of(self.batch, self.orders[epoch], self.solver.batch, place)
+        return self.seen[1]
 
 
 def start(

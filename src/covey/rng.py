@@ -47,6 +47,12 @@ class Rng:
         word = zlib.crc32(str(purpose).encode())
         return replace(self, key_C=mix(self.key_C ^ (word * GOLDEN & 0x7FFFFFFFFFFFFFFF)))
 
+    def folds(self, many: int) -> list["Rng"]:
+        """fold(0), fold(1), ...: one draw of keys for all of them."""
+        words = [zlib.crc32(str(n).encode()) * GOLDEN & 0x7FFFFFFFFFFFFFFF for n in range(many)]
+        keys_SC = mix(self.key_C ^ torch.tensor(words, dtype=torch.int64, device=self.key_C.device)[:, None])
+        return [replace(self, key_C=key_C) for key_C in keys_SC]
+
     def home(self, purpose: str) -> "Rng":
         """Draws that a client makes once and repeats in every round."""
         return replace(self, key_C=self.home_C).fold(purpose)

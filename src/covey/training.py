@@ -48,7 +48,8 @@ class Trainer:
         seldom = self._windowed(work) and self.solver.optimizer == "sgd"
         more = lambda n_rows: sum(m.floats(n_rows) for m in self.mechanisms) // 256
         cost = lambda n_rows: (0 if one_table else n_rows // 4 if seldom else n_rows) + more(n_rows)
-        return list(plan(work, self.engine.rows_per_block(), cost, coarse=coarse or self.engine.device != "cpu"))
+        idle = self.solver.optimizer == "sgd"  # Adam would move on
+        return list(plan(work, self.engine.rows_per_block(), cost, coarse or self.engine.device != "cpu", idle))
 
     def _common(self, view: ClientView, extra: dict[str, Sent]) -> dict[str, Sent]:
         """What mechanisms compute once for several clients joins what they hear."""

@@ -2,20 +2,33 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from covey.aggregate.combine import Mean
 from covey.core import Catalogue, CoveyError, Round, Upload
+from covey.examples import pad_steps
 from covey.methods import cofedrec
-from covey.methods.cofedrec import CoClusters, ItemContrast, SupCon, nearest, similarity
+from covey.methods.cofedrec import (
+    CoClusters,
+    ItemCategories,
+    ItemContrast,
+    _alike,
+    _counted,
+    _often,
+    membership,
+    nearest,
+    similarity,
+)
 from covey.models.mf import MF
+from covey.models.ncf import NCF
 from covey.models.pfedrec import LinearScore
 from covey.objectives import Bce
+from covey.rng import Rng
 from covey.server import Method, view
 from covey.solvers import Local
 from covey.testing import Conformance
 from covey.testing.world import Play, Setting, World
+from covey.training import Trainer
 
 CONTRAST = ItemContrast(weight=0.05)
 SOLVER = Local("sgd", 0.1, 2, 16, (("score", "bias"), ("items",)), rates={"items": 0.2}, per_item=("items",))
@@ -33,70 +46,64 @@ class TestCoFedRec(Conformance):
 
 
 class TestCoFedRecWithoutContrast(Conformance):
+    """A contrast without weight is none."""
+
     def method(self, catalogue: Catalogue) -> Method:
-        return method_of(catalogue)
+        return method_of(catalogue, ItemContrast(weight=0.0))
+
+    def neutral(self, catalogue: Catalogue) -> tuple[Method, Method]:
+        return self.method(catalogue), method_of(catalogue)
 
 
-def published(table_CID: Tensor, category_I: Tensor, tau: float, tau0: float) -> Tensor:
-    """The loss as the published code computes it, with autograd through all pairs."""
-    unit = F.normalize(table_CID, dim=-1)
-    s_CII = unit @ unit.mT / tau
-    s_CII = s_CII - s_CII.max(-1, keepdim=True).values.detach()
-    other_II = ~torch.eye(len(category_I), dtype=torch.bool)
-    log_CI = ((s_CII.exp() * other_II).sum(-1) + 1e-6).log()
-    same_II = ((category_I[:, None] == category_I) & other_II).to(table_CID)
-    q_CI = ((s_CII - log_CI[..., None]) * same_II).sum(-1) / (same_II.sum(-1) + 1e-6)
-    return -tau / tau0 * q_CI.mean(1)
+class TestCoFedRecSampled(Conformance):
+    def method(self, catalogue: Catalogue) -> Method:
+        return method_of(catalogue, ItemContrast(weight=0.05, sample=8))
 
 
-@pytest.mark.parametrize(("items", "tile"), [(50, 128), (50, 7), (200, 128)])
-def test_gradient_is_that_of_the_formula(items: int, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cofedrec, "TILE", tile)
-    torch.manual_seed(items)
-    table_CID = torch.randn(3, items, 6, dtype=torch.float64, requires_grad=True)
-    category_I = torch.randint(0, 5, (items,))
-    category_I[0] = 5  # a category of one item
-    each_C = torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64)
-    naive_C = published(table_CID, category_I, 0.1, 0.5)
-    closed_C = SupCon.apply(table_CID, F.one_hot(category_I).T, 0.1, 0.5)
-    torch.testing.assert_close(closed_C, naive_C, rtol=1e-12, atol=1e-12)
-    naive, closed = (torch.autograd.grad((x * each_C).sum(), table_CID)[0] for x in (naive_C, closed_C))
-    torch.testing.assert_close(closed, naive, rtol=1e-10, atol=1e-12)
+class TestCoFedRecAsPrinted(Conformance):
+    def method(self, catalogue: Catalogue) -> Method:
+        return method_of(catalogue, ItemContrast(weight=0.001, tau=0.5, reading="printed"))
 
 
-def test_contrast_pulls_a_category_together() -> None:
-    torch.manual_seed(0)
-    table_CID = torch.randn(2, 12, 4)
-    category_I = torch.arange(12) % 3
-    same_II = category_I[:, None] == category_I
+class TestCoFedRecOnMF(Conformance):
+    def method(self, catalogue: Catalogue) -> Method:
+        solver = Local("sgd", 0.1, 2, 16, (("user",), ("items",)))
+        model = MF(4, scale=0.5, keep_items=True)
+        return Method(model, Bce(), catalogue, solver, (CONTRAST,), CoClusters(3), Mean())
 
-    def closeness() -> float:
-        unit = F.normalize(table_CID, dim=-1)
-        s_CII = unit @ unit.mT
-        return float(s_CII[:, same_II].mean() - s_CII[:, ~same_II].mean())
 
-    before = closeness()
-    for _ in range(50):
-        table_CID.requires_grad_()
-        loss_C = SupCon.apply(table_CID, F.one_hot(category_I).T, 0.5, 0.5)
-        (grad,) = torch.autograd.grad(loss_C.sum(), table_CID)
-        table_CID = table_CID.detach() - grad
-    assert closeness() > before + 0.5
+class TestCoFedRecOnNCF(Conformance):
+    """The MLP is averaged over everybody."""
+
+    def method(self, catalogue: Catalogue) -> Method:
+        model = NCF(4, (4, 3), 0.5, keep_items=True)
+        return Method(model, Bce(), catalogue, Local("adam", 0.01, 2, 16), (CONTRAST,), CoClusters(3), Mean())
+
+
+class TestPFedRecWithContrast(Conformance):
+    """Table 2's Item_SC: everybody shares one table, and the contrast has its categories."""
+
+    def method(self, catalogue: Catalogue) -> Method:
+        parts = (ItemCategories(3), ItemContrast(weight=0.05, listens="item categories"))
+        return Method(LinearScore(4), Bce(saturating=True), catalogue, SOLVER, parts, combine=Mean())
 
 
 def test_contrast_is_computed_for_the_items_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once per step, not once per phase; and not before the first categories arrive."""
+    """Once per step, not once per phase; not before the first categories arrive; the common start is shared."""
     calls: list[int] = []
-    apply = SupCon.apply
-    monkeypatch.setattr(cofedrec.SupCon, "apply", lambda *args: calls.append(1) or apply(*args))
+    real = cofedrec.published
+    monkeypatch.setattr(cofedrec, "published", lambda table, *more: calls.append(len(table)) or real(table, *more))
     world = World.of(4, 40)
     play = Play(method_of(world.catalogue, CONTRAST), world, Setting(cohort=4)).begin().go(1)
     assert not calls
+    group = int(play.server.memory["co-clusters"]["tell/group"])
     play.go(1)
     known = world.data.training.items.lengths
     lengths = known * (1 + (40 - known).clamp(max=4))  # who knows nearly everything has fewer negatives
     steps = 2 * (torch.ceil(lengths / 16).clamp(min=1)).unique()  # two epochs of a block of equal steps
-    assert len(calls) == int(steps.sum())
+    shared = group > 1
+    assert len(calls) <= int(steps.sum()) + shared  # a block in which all start alike has nothing to do at first
+    assert len(calls) >= int(steps.sum()) - len(steps) + shared
 
 
 def test_similarity_by_hand() -> None:
@@ -163,3 +170,97 @@ def test_needs_uploaded_tables() -> None:
     method = Method(MF(4), Bce(), world.catalogue, Local("sgd", 0.1), grouping=CoClusters(3))
     with pytest.raises(CoveyError, match="keep_items"):
         Play(method, world, Setting()).begin().go(1)
+
+
+def test_the_shared_start_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World.of(14, 40)
+    outcomes = []
+    for alike in (_alike, lambda table_CID, many: None):
+        monkeypatch.setattr(cofedrec, "_alike", alike)
+        play = Play(method_of(world.catalogue, CONTRAST), world, Setting(cohort=14)).begin().go(4)
+        outcomes.append(play.fleet.store.dense["items"].clone())
+    assert torch.equal(*outcomes)
+
+
+def test_who_starts_alike() -> None:
+    one, two, three = torch.randn(3, 5, 2)
+    table_CID = torch.stack([one, two, two, three, two])
+    found = _alike(table_CID, 5)
+    assert found is not None and found.tolist() == [False, True, True, False, True]
+    assert _alike(table_CID[[0, 1, 3]], 3) is None
+    found = _alike(one[None], 3)  # one table that all were sent
+    assert found is not None and found.tolist() == [True, True, True]
+    twin = torch.stack([one, one[[1, 0, 2, 3, 4]]])  # the same sum, another table
+    found = _alike(twin, 2)
+    assert found is None or found.tolist() == [True, False]
+
+
+def test_categories_are_never_empty() -> None:
+    dice = Rng.server(0, 1, "dice")
+    far = torch.tensor([[0.0, 0.0], [0.1, 0.0], [9.0, 9.0], [9.1, 9.0]])
+    assert sorted(membership(far, 2, dice).bincount().tolist()) == [2, 2]
+    assert membership(far, 30, dice).unique().tolist() == [0, 1, 2, 3]  # more categories than items
+    same = torch.ones(6, 2)
+    assert membership(same, 3, dice).tolist() == [0] * 6  # fewer distinct items than categories
+
+
+def test_a_single_participant_is_its_own_group() -> None:
+    world = World.of(4, 40)
+    play = Play(method_of(world.catalogue, CONTRAST), world, Setting(cohort=1)).begin().go(3)
+    told = play.server.memory["co-clusters"]
+    assert int(told["tell/group"]) == int(told["tell/participants"]) == 1
+
+
+def test_who_vanishes_before_the_delivery_keeps_its_own_table() -> None:
+    """The group's mean counts them: they had uploaded."""
+    world = World.of(12, 40)
+    tables = []
+    for lost in (None, lambda step, round, ids_C: torch.full_like(ids_C, step == "deliver" and round == 1).bool()):
+        setting = Setting(cohort=12) if lost is None else Setting(cohort=12, lost=lost)
+        play = Play(method_of(world.catalogue), world, setting).begin().go(1)
+        tables.append(play.fleet.store.dense["items"].clone())
+        public = play.server.public["items"]
+    delivered, kept = tables
+    moved_N = (delivered != kept).flatten(1).any(1)
+    assert 1 < int(moved_N.sum()) < 12
+    torch.testing.assert_close(kept.mean(0), public)  # all still have what they uploaded
+
+
+def test_how_often_clients_were_of_the_group() -> None:
+    joined_N = _counted(None, torch.tensor([0, 2, 3]), torch.tensor([2]))
+    assert joined_N.tolist() == [0, -1, 1, 0]
+    joined_N = _counted(joined_N, torch.tensor([2, 5]), torch.tensor([2, 5]))
+    assert joined_N.tolist() == [0, -1, 2, 0, -1, 1]
+    assert float(_often(joined_N, 0.9)) == 0.5  # two of the four that ever took part
+
+
+def test_only_the_categories_are_sent() -> None:
+    world = World.of(8, 40)
+    play = Play(method_of(world.catalogue), world, Setting(cohort=8)).begin().go(1)
+    sent = play.method.grouping.send(view(play.server, play.method, "co-clusters", Round(2, torch.arange(8))))
+    assert set(sent.shared) == {"category"} and not sent.each
+
+
+@pytest.mark.parametrize(
+    "options", [{"weight": -1.0}, {"sample": -1}, {"tau": 0.0}, {"sample": 8, "reading": "printed"}]
+)
+def test_impossible_options(options: dict[str, float]) -> None:
+    with pytest.raises(CoveyError):
+        ItemContrast(**options)
+    with pytest.raises(CoveyError):
+        CoClusters(0)
+
+
+def test_idle_steps_move_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU clients of unlike lengths share a block, and the shorter ones idle at the end."""
+    world, usual = World.of(25, 200), Trainer.blocks
+    outcomes = []
+    for coarse in (False, True):
+        monkeypatch.setattr(Trainer, "blocks", lambda self, work, coarse=coarse: usual(self, work, coarse=coarse))
+        play = Play(method_of(world.catalogue, CONTRAST), world, Setting(cohort=25)).begin().go(3)
+        outcomes.append(play.fleet.store.dense["items"].clone())
+    assert torch.equal(*outcomes)
+    lengths = 5 * world.data.training.items.lengths
+    exact_C = torch.ceil(lengths[2:] / SOLVER.batch).long()
+    assert len(pad_steps(exact_C).unique()) < len(exact_C.unique())
+    assert bool((pad_steps(exact_C) >= exact_C).all())

@@ -4,30 +4,34 @@ Clients keep personal item tables and upload them. The server sorts the items in
 a core client and one category, and averages the tables of the clients that see this category as the
 core client does; the others keep their own. Clients pull the items of a category together.
 
-Further shape suffixes: P = participants, K = item categories, B = items of a tile.
+Further shape suffixes: P = participants, K = item categories, S = items of a sample.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from ..core import CoveyError, Drawer, Fields, Sent, Total, Upload, positive
 from ..mechanism import ClientView, Group, Grouping, Mechanism, Sees, ServerView
 from ..rng import Rng
+from .supcon import HELD, TILE, Known, Slope, members, printed, published
 
-TILE = 128  # items whose similarities to all items are held at once
-TINY = 1e-6  # as in the published code
-CLIENTS_AT_ONCE = 256  # whose category rows are gathered together
+CLIENTS_AT_ONCE = 256  # whose category rows are gathered together, or whose tables are compared
 
 
 @dataclass(frozen=True)
 class CoClusters(Grouping):
-    """Everybody's mean table is published; the core client's group gets its own mean delivered."""
+    """Everybody's mean table is published; the core client's group gets its own mean delivered.
+
+    All else that clients share is averaged over everybody.
+    """
 
     categories: int = 30  # K
     name: str = "co-clusters"
@@ -37,24 +41,49 @@ class CoClusters(Grouping):
         positive(self.name, categories=self.categories)
 
     def send(self, view: ServerView) -> Sent:
-        return Sent(dict(view.memory))  # the item membership M; none before the first aggregation
+        """The item membership M; there is none before the first aggregation."""
+        return Sent({k: v for k, v in view.memory.items() if k == "category"})
 
     def groups(self, view: ServerView, upload: Upload | Total) -> tuple[Drawer, Sequence[Group]]:
         if "items" not in view.model.uploaded or isinstance(upload, Total):
             raise CoveyError("co-clustering compares the clients' own item tables: use a model with keep_items = true")
         table_PID = upload.model["items"]
-        category_I = self._membership(table_PID.mean(0), view.dice.fold("k-means"))
+        category_I = membership(table_PID.mean(0), self.categories, view.dice.fold("k-means"))  # Eq. 6
         core = _draw(view.dice.fold("core client"), len(upload))
         chosen = _draw(view.dice.fold("category"), int(category_I.max()) + 1)
-        s_P = similarity(table_PID, core, (category_I == chosen).nonzero()[:, 0])
-        similar = nearest(s_P)
-        return {"category": category_I}, [Group(("items",), similar, public=False), Group(tuple(view.public))]
+        rows = (category_I == chosen).nonzero()[:, 0]
+        similar = nearest(similarity(table_PID, core, rows))
+        joined_N = _counted(view.memory.get("joined"), upload.ids_C, upload.ids_C[similar])
+        drawer = {"category": category_I, "joined": joined_N, "tell/group": torch.tensor(len(similar))}
+        drawer |= {"tell/participants": torch.tensor(len(upload)), "tell/category": torch.tensor(len(rows))}
+        drawer["tell/often"] = _often(joined_N, 0.7 * view.round.number)
+        return drawer, [Group(("items",), similar, public=False), Group(tuple(view.public))]
 
-    def _membership(self, mean_ID: Tensor, dice: Rng) -> Tensor:
-        """Eq. 6 and 7: categories of the items of the mean table, [I]."""
-        seed = _draw(dice, 2**31)
-        means = KMeans(min(self.categories, len(mean_ID)), n_init=1, random_state=seed)
-        return torch.from_numpy(means.fit_predict(mean_ID.double().cpu().numpy())).to(mean_ID.device, torch.int64)
+
+@dataclass(frozen=True)
+class ItemCategories(Mechanism):
+    """The item membership alone, where everybody shares one table: Table 2's Item_S and Item_SC."""
+
+    categories: int = 30  # K
+    name: str = "item categories"
+
+    def __post_init__(self) -> None:
+        positive(self.name, categories=self.categories)
+
+    def send(self, view: ServerView) -> Sent:
+        return Sent(dict(view.memory))
+
+    def finish(self, view: ServerView) -> Drawer:
+        return {"category": membership(view.public["items"], self.categories, view.dice.fold("k-means"))}
+
+
+def membership(mean_ID: Tensor, categories: int, dice: Rng) -> Tensor:
+    """Eq. 7: categories of the rows of the mean table, [I]; none is empty, so there may be fewer than asked for."""
+    means = KMeans(min(categories, len(mean_ID)), n_init=1, random_state=_draw(dice, 2**31))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than categories
+        found = torch.from_numpy(means.fit_predict(mean_ID.double().cpu().numpy())).long()
+    return found.unique(return_inverse=True)[1].to(mean_ID.device)
 
 
 def similarity(table_PID: Tensor, core: int, rows: Tensor) -> Tensor:
@@ -75,6 +104,20 @@ def nearest(s_P: Tensor) -> Tensor:
     return order_P[: elbow + 1].sort().values
 
 
+def _counted(before: Tensor | None, here: Tensor, joined: Tensor) -> Tensor:
+    """In how many rounds each client was of the group, [N]; -1: it never took part."""
+    high = int(here.max()) + 1
+    old_N = here.new_full((high,), -1) if before is None else before
+    old_N = torch.cat([old_N, here.new_full((max(high - len(old_N), 0),), -1)])
+    old_N = old_N.index_put((here,), old_N[here].clamp(min=0))
+    return old_N.index_put((joined,), old_N[joined] + 1)
+
+
+def _often(joined_N: Tensor, rounds: float) -> Tensor:
+    """Figure 2: the share of those who ever took part that were of the group in more than so many rounds."""
+    return (joined_N[joined_N >= 0] > rounds).double().mean()
+
+
 def _draw(dice: Rng, high: int) -> int:
     return int(dice.integers(high, 1))
 
@@ -83,76 +126,91 @@ def _draw(dice: Rng, high: int) -> int:
 class ItemContrast(Mechanism):
     """Supervised contrastive learning of a client's whole item table, the server's categories as labels.
 
-    As in the published code: the mean over positives of the logarithms, unit vectors, and a factor tau / tau_0.
+    `reading` is Eq. 8 as the published code has it or as it is printed. `sample` draws so many items in each
+    step, and the denominator is estimated from them; 0: all items.
     """
 
     weight: float = 0.005  # lambda
     tau: float = 0.1
     tau0: float = 0.5
+    reading: Literal["published", "printed"] = "published"
+    sample: int = 0
     name: str = "item contrast"
     listens: str = "co-clusters"
     whole_table: bool = True
 
     def __post_init__(self) -> None:
         positive(self.name, tau=self.tau, tau0=self.tau0)
+        if self.weight < 0 or self.sample < 0:
+            raise CoveyError(f"{self.name}: weight and sample may not be negative")
+        if self.sample and self.reading == "printed":
+            raise CoveyError(f"{self.name}: only the published reading has a sampled form; set sample = 0")
+        object.__setattr__(self, "whole_table", self.weight > 0)
+
+    def overrides(self, hook: str) -> bool:
+        """Without weight there is no loss, and clients train the rows that they touch."""
+        return super().overrides(hook) and (self.weight > 0 or hook not in ("loss", "common"))
+
+    def common(self, view: ClientView) -> Sent:
+        """The slope at the table that most clients start from, such as the group's: their first step shares it."""
+        category_I = view.sent.shared.get("category")
+        same_C = None if category_I is None or self.sample else _alike(view.params["items"], len(view.rng.key_C))
+        if category_I is None or same_C is None:
+            return Sent()
+        first = int(same_C.long().argmax()) if len(view.params["items"]) > 1 else 0
+        two_2ID = view.params["items"][first].expand(2, -1, -1)  # products of a lone client round differently
+        value_C, slope_CID = self._slope(two_2ID, members(category_I), view.rng)
+        return Sent({"value": value_C[:1], "slope": slope_CID[:1]}, {"same": same_C})
 
     def prepare(self, view: ClientView) -> Fields:
         category_I = view.sent.shared.get("category")
-        return {} if category_I is None else {"member": F.one_hot(category_I).T}  # [K, I]
+        return {} if category_I is None else {"member": members(category_I)}
 
     def loss(self, view: ClientView) -> Tensor | None:
         table_CID, member_KI = view.params["items"], view.prepared.get("member")
-        if member_KI is None or not self.weight or not table_CID.requires_grad:  # it moves nothing but items
+        if member_KI is None or not table_CID.requires_grad:  # it moves nothing but items
             return None
-        contrast_C: Tensor = SupCon.apply(table_CID, member_KI, self.tau, self.tau0)
+        same_C = view.sent.each.get("same") if view.step == 0 else None
+        if same_C is None:
+            value_C, slope_CID = self._slope(table_CID.detach(), member_KI, view.rng)
+        else:
+            value_C, slope_CID = self._first(table_CID.detach(), member_KI, view, same_C)
+        contrast_C: Tensor = Known.apply(table_CID, value_C, slope_CID)
         return self.weight * contrast_C  # Eq. 9
 
+    def _slope(self, table_CID: Tensor, member_KI: Tensor, rng: Rng) -> Slope:
+        if self.reading == "printed":
+            return printed(table_CID, member_KI, self.tau)
+        drawn_CS = rng.integers(table_CID.shape[1], self.sample) if self.sample else None
+        return published(table_CID, member_KI, self.tau, self.tau0, drawn_CS)
+
+    def _first(self, table_CID: Tensor, member_KI: Tensor, view: ClientView, same_C: Tensor) -> Slope:
+        """The first step, where only those that started elsewhere compute for themselves."""
+        value_C = view.sent.shared["value"].expand(len(table_CID)).clone()
+        slope_CID = view.sent.shared["slope"].expand_as(table_CID).clone()
+        rest = (~same_C).nonzero()[:, 0]
+        if len(rest):
+            rest = torch.cat([rest, rest[:1]]) if len(rest) == 1 else rest
+            value_C[rest], slope_CID[rest] = self._slope(table_CID[rest], member_KI, view.rng.take(rest))
+        return value_C, slope_CID
+
     def floats(self, n_rows: int) -> int:
-        return min(TILE, n_rows) * n_rows if self.weight else 0
+        if not self.weight:
+            return 0
+        if self.sample:
+            return self.sample * n_rows
+        return n_rows * n_rows // 2 if n_rows <= HELD and self.reading == "published" else 4 * TILE * n_rows
 
 
-class SupCon(torch.autograd.Function):
-    """Eq. 8 in its published form, [C], with the gradient in closed form: one exponential per pair of items.
-
-    With F the unit rows, n_i the other items of i's category and S_i the sum of its unit rows:
-    q_i = [F_i (S_i - F_i) / tau - n_i / tau - n_i log D_i] / n_i, where D_i sums exp((F_i F_j - 1) / tau)
-    over j != i; the loss is -tau / tau_0 times the mean of q. No [I, I] array is held.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, table_CID: Tensor, member_KI: Tensor, tau: float, tau0: float) -> Tensor:
-        norm_CI1 = table_CID.norm(dim=-1, keepdim=True).clamp(min=1e-12)
-        unit_CID = table_CID / norm_CI1
-        member_KI = member_KI.to(unit_CID)
-        n_I = member_KI.sum(1) @ member_KI - 1
-        w_I = 1 / (n_I + TINY)
-        member_CKI = member_KI.expand(len(table_CID), -1, -1)  # one product per client, so with the same bits
-        others_CID = member_CKI.mT @ (member_CKI @ unit_CID) - unit_CID
-        push_CID, log_CI = _repulsion(unit_CID, n_I * w_I, tau)
-        pull_CI = (unit_CID * others_CID).sum(-1)
-        q_CI = w_I * ((pull_CI - n_I) / tau - n_I * log_CI)
-        slope_CID = (push_CID - 2 * w_I[:, None] * others_CID) / (tau0 * len(n_I))  # of the loss by F
-        along_CI1 = (unit_CID * slope_CID).sum(-1, keepdim=True)
-        ctx.save_for_backward((slope_CID - along_CI1 * unit_CID) / norm_CI1)
-        return -tau / tau0 * q_CI.mean(1)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        return grads[0][:, None, None] * ctx.saved_tensors[0], None, None, None
-
-
-def _repulsion(unit_CID: Tensor, share_I: Tensor, tau: float) -> tuple[Tensor, Tensor]:
-    """For G_ij = exp((F_i F_j - 1) / tau), G_ii = 0, D = G 1 and r = share / D: r G F + G (r F), and log D."""
-    push_CID, logs = torch.zeros_like(unit_CID), []
-    shift_111 = unit_CID.new_full((1, 1, 1), -1 / tau)
-    for first in range(0, unit_CID.shape[1], TILE):
-        rows = slice(first, first + TILE)
-        tile_CBD = unit_CID[:, rows]
-        g_CBI = torch.baddbmm(shift_111, tile_CBD, unit_CID.mT, alpha=1 / tau).exp_()
-        g_CBI.diagonal(offset=first, dim1=1, dim2=2).zero_()
-        d_CB = g_CBI.sum(-1).add_(TINY)
-        r_CB1 = (share_I[rows] / d_CB)[..., None]
-        push_CID[:, rows] += r_CB1 * (g_CBI @ unit_CID)
-        push_CID.baddbmm_(g_CBI.mT, r_CB1 * tile_CBD)  # G is symmetric: its rows are its columns
-        logs.append(d_CB.log_())
-    return push_CID, torch.cat(logs, 1)
+def _alike(table_CID: Tensor, many: int) -> Tensor | None:
+    """Which clients start from the commonest table, [C]; None where all differ."""
+    if len(table_CID) == 1:
+        return torch.ones(many, dtype=torch.bool, device=table_CID.device)
+    parts = table_CID.split(CLIENTS_AT_ONCE)
+    sum_C = torch.cat([p.double().sum((1, 2)) for p in parts])
+    _, kind_C, count = sum_C.unique(return_inverse=True, return_counts=True)
+    if int(count.max()) < 2:
+        return None
+    like_C = kind_C == count.argmax()
+    one_ID = table_CID[int(like_C.long().argmax())]
+    return torch.cat([(p == one_ID).flatten(1).all(1) for p in parts])

@@ -1,0 +1,118 @@
+"""GPFedRec (Zhang et al., GPFedRec: Graph-Guided Personalization for Federated Recommendation, KDD 2024).
+
+The server links clients by their item tables, averages each client's neighbours into a table of its own,
+and publishes the mean of those. Clients start from the public table and are pulled to their own one.
+
+Further shape suffixes: P = participants.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..core import CoveyError, Drawer, Fields, Rows, Sent, Total, Upload, positive
+from ..mechanism import ClientView, Group, Grouping, Mechanism, Sees, ServerView
+
+
+@dataclass(frozen=True)
+class UserGraph(Grouping):
+    """Who is whose neighbour, from the cosines of whole item tables.
+
+    The published code takes distances for similarities and so links the `dissimilar`; the paper says `similar`.
+    """
+
+    links: Literal["dissimilar", "similar"] = "dissimilar"
+    threshold: float = 1.0  # times the mean over all pairs
+    neighbours: int = 0  # over 0: so many instead of a threshold
+    layers: int = 1
+    name: str = "user graph"
+    sees: Sees = "each"
+
+    def __post_init__(self) -> None:
+        positive(self.name, layers=self.layers)
+        if self.neighbours < 0:
+            raise CoveyError(f"{self.name}: neighbours = {self.neighbours}; 0 is by threshold, else at least 1")
+
+    def send(self, view: ServerView) -> Sent:
+        """r_u, each client's own table: that of the last round it took part in, else the public one."""
+        if "table" not in view.memory:
+            return Sent()
+        known, table_NID = view.memory["ids"], view.memory["table"]
+        ids_C = view.round.ids_C.to(known.device)
+        place_C = torch.searchsorted(known, ids_C).clamp(max=len(known) - 1)
+        found_C11 = (known[place_C] == ids_C)[:, None, None]
+        return Sent(each={"table": table_NID[place_C].where(found_C11, view.public["items"])})
+
+    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[Drawer, Sequence[Group]]:
+        moved = upload.update.get("items") if isinstance(upload, Upload) else None
+        if not isinstance(upload, Upload) or not isinstance(moved, Rows):
+            raise CoveyError(
+                "the user graph compares the clients' updates of a shared item table: use keep_items = false"
+            )
+        table_PID = moved.dense() + view.public["items"]
+        own_PP = self.graph(table_PID.flatten(1))
+        many_PP = torch.linalg.matrix_power(own_PP, self.layers)
+        own_PID = (many_PP @ table_PID.flatten(1)).view_as(table_PID)
+        weight_P = many_PP.sum(0).to(upload.weight_C)  # the mean of all r_u weighs each table by its links
+        drawer = _updated(view.memory, upload.ids_C, own_PID)
+        drawer["tell/links"] = (own_PP > 0).sum(1).double().mean()
+        return drawer, [Group(tuple(view.public), weight=weight_P)]
+
+    def graph(self, table_PE: Tensor) -> Tensor:
+        """Each row: equal shares of a client's neighbours, or itself where it has none, [P, P]."""
+        unit_PE = F.normalize(table_PE, dim=1)
+        s_PP = unit_PE @ unit_PE.mT
+        if self.links == "dissimilar":
+            s_PP = (1 - s_PP).fill_diagonal_(0)  # nobody is far from itself
+        if self.neighbours:
+            near_PK = s_PP.topk(min(self.neighbours, len(s_PP)), dim=1).indices
+            linked_PP = torch.zeros_like(s_PP).scatter_(1, near_PK, 1.0)
+        else:
+            linked_PP = (s_PP > self.threshold * s_PP.mean()).to(s_PP)
+        alone_P = linked_PP.sum(1) == 0
+        linked_PP = linked_PP + torch.diag(alone_P.to(s_PP))
+        return linked_PP / linked_PP.sum(1, keepdim=True)
+
+
+def _updated(memory: Drawer, ids_P: Tensor, table_PID: Tensor) -> Drawer:
+    """The latest table of everybody who ever took part, by ascending id."""
+    if "ids" in memory:
+        stay = ~torch.isin(memory["ids"], ids_P)
+        ids_P = torch.cat([memory["ids"][stay], ids_P])
+        table_PID = torch.cat([memory["table"][stay], table_PID]) if bool(stay.any()) else table_PID
+    ids_N, order = ids_P.sort()
+    return {"ids": ids_N, "table": table_PID if bool((order.diff() == 1).all()) else table_PID[order]}
+
+
+@dataclass(frozen=True)
+class GraphPull(Mechanism):
+    """The mean squared distance of a client's table to its neighbours', added to the loss."""
+
+    weight: float = 1.0  # lambda
+    name: str = "graph pull"
+    listens: str = "user graph"
+    whole_table: bool = True
+
+    def __post_init__(self) -> None:
+        if self.weight < 0:
+            raise CoveyError(f"{self.name}: weight = {self.weight}; it may not be negative")
+        object.__setattr__(self, "whole_table", self.weight > 0)
+
+    def overrides(self, hook: str) -> bool:
+        """Without weight there is no loss, and clients train the rows that they touch."""
+        return super().overrides(hook) and (self.weight > 0 or hook != "loss")
+
+    def prepare(self, view: ClientView) -> Fields:
+        """At first nobody has neighbours: the table that all start from holds them."""
+        return {"table": view.sent.each.get("table", view.params["items"].detach().clone())}
+
+    def loss(self, view: ClientView) -> Tensor | None:
+        table_CID = view.params["items"]
+        return self.weight * (table_CID - view.prepared["table"]).square().mean((1, 2))
+
+    def floats(self, n_rows: int) -> int:
+        return 256 * n_rows if self.weight else 0

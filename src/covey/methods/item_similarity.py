@@ -1,0 +1,62 @@
+"""Item similarity, the simpler rival of CoFedRec's contrast (He et al., WWW 2024, Eq. 10 and 11).
+
+It pulls each known item to the others of its category and pushes nothing away.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..core import CoveyError, Fields
+from ..mechanism import ClientView, Mechanism
+from .supcon import members
+
+
+@dataclass(frozen=True)
+class ItemSimilarity(Mechanism):
+    """The categories are those of `covey.methods.cofedrec`'s `ItemCategories`, or of `co-clusters`."""
+
+    weight: float = 0.005  # lambda
+    name: str = "item similarity"
+    listens: str = "item categories"
+    whole_table: bool = True
+
+    def __post_init__(self) -> None:
+        if self.weight < 0:
+            raise CoveyError(f"{self.name}: weight = {self.weight}; it may not be negative")
+        object.__setattr__(self, "whole_table", self.weight > 0)
+
+    def overrides(self, hook: str) -> bool:
+        """Without weight there is no loss, and clients train the rows that they touch."""
+        return super().overrides(hook) and (self.weight > 0 or hook != "loss")
+
+    def prepare(self, view: ClientView) -> Fields:
+        category_I = view.sent.shared.get("category")
+        if category_I is None:
+            return {}
+        items, n_items = view.data.items, len(category_I)
+        mine_CI = torch.zeros(len(items), n_items, device=items.values.device).to(view.params["items"])
+        share_T = (1 / items.lengths.clamp(min=1)).repeat_interleave(items.lengths).to(mine_CI)
+        mine_CI.index_put_((items.owner, items.values), share_T, accumulate=True)
+        return {"member": members(category_I), "mine": mine_CI}
+
+    def loss(self, view: ClientView) -> Tensor | None:
+        member_KI = view.prepared.get("member")
+        if member_KI is None or not view.params["items"].requires_grad:  # it moves nothing but items
+            return None
+        return self.weight * similar(view.params["items"], member_KI, view.prepared["mine"])  # Eq. 11
+
+    def floats(self, n_rows: int) -> int:
+        return 256 * n_rows if self.weight else 0
+
+
+def similar(table_CID: Tensor, member_KI: Tensor, mine_CI: Tensor) -> Tensor:
+    """Eq. 10, [C]: less the mean cosine of a client's items to the others of their category."""
+    unit_CID = F.normalize(table_CID, dim=-1)
+    member_KI = member_KI.to(unit_CID)
+    member_CKI = member_KI.expand(len(unit_CID), -1, -1)
+    others_CID = member_CKI.mT @ (member_CKI @ unit_CID) - unit_CID
+    n_I = member_KI.sum(1) @ member_KI - 1
+    return -(mine_CI / n_I.clamp(min=1) * (unit_CID * others_CID).sum(-1)).sum(1)

@@ -1,0 +1,43 @@
+"""Virtual ratings (Lin et al., FedRec: Federated Recommendation with Explicit Feedback, 2020).
+
+To hide which items a client knows, it also trains on items it does not know with made-up ratings. With
+implicit feedback these are coin flips, as CoFedRec's Table 4 has them (He et al., WWW 2024).
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..core import CoveyError, Ragged
+from ..examples import Examples
+from ..mechanism import ClientView, Mechanism
+from ..sampling import negatives
+
+
+@dataclass(frozen=True)
+class VirtualRatings(Mechanism):
+    """In each participation `share` times as many made-up examples as a client has items, each labelled 0 or 1.
+
+    They come from the items that its negatives come from.
+    """
+
+    share: float = 0.2  # rho
+    name: str = "virtual ratings"
+
+    def __post_init__(self) -> None:
+        if self.share < 0:
+            raise CoveyError(f"{self.name}: share = {self.share}; it may not be negative")
+
+    def overrides(self, hook: str) -> bool:
+        return super().overrides(hook) and bool(self.share)
+
+    def augment(self, view: ClientView, examples: Examples) -> Examples:
+        if not self.share:
+            return examples
+        many_C: Tensor = (self.share * view.data.items.lengths).round().long()
+        free_C = view.catalogue.n_items - view.data.avoid.lengths
+        many_C = many_C.minimum(free_C)  # who knows everything has nothing to hide behind
+        items_T1, _ = negatives(view.data.avoid, view.catalogue.n_items, many_C, 1, view.rng.fold("items"))
+        coin = view.rng.fold("ratings").ragged_uniform(many_C)
+        items = Ragged(items_T1[:, 0], coin.offsets)
+        return examples.append(items, (coin.values < 0.5).to(examples.label))
