@@ -102,10 +102,22 @@ def secure(found: dict[str, Any]) -> list[str]:
     return lines
 
 
+def pdc(found: dict[str, Any]) -> list[str]:
+    draws, passes = found["contribution"], found["auxiliary"]
+    learns, recommends, clients = (min(passes["cpu_seconds"][k]) for k in ("learns", "recommends", "clients"))
+    return [
+        f"`python bench/bench_pdc.py`, commit {found['commit']}: PDC-FRS's contribution of {draws['draws'][0]:,} items"
+        f" in {min(draws['cpu_seconds']['ours']):.2f} CPU seconds, {draws['times']:.0f} times as fast as one at a time"
+        f" (at least {draws['at least']}). A pass of its auxiliary model: {learns:.1f} CPU seconds of learning and"
+        f" {recommends:.1f} of recommending, {passes['share']:.2f} of the {clients:.1f} that {passes['clients']:,}"
+        f" clients take (at most {passes['at most']:.0f})."
+    ]
+
+
 def tables(results: Path) -> str:
     parts = {"bench-engine": engine, "bench-cuda": cuda, "bench-million": million, "bench-defences": defences}
     parts |= {"bench-secure": secure}
-    parts |= {"bench-privacy": privacy}
+    parts |= {"bench-privacy": privacy, "bench-pdc": pdc}
     there = {name: results / f"{name}.json" for name in parts}
     made = ["\n".join(parts[name](json.loads(path.read_text()))) for name, path in there.items() if path.exists()]
     return "\n\n".join(made)

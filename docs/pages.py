@@ -13,7 +13,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-FIRST = ("index.md", "quick-start.md", "concepts.md", "data.md", "report.md", "honest-evaluation.md")
+FIRST = ("index.md", "quick-start.md", "concepts.md", "data.md", "report.md", "honest-evaluation.md", "robustness.md")
 LAST = ("performance.md", "principles.md", "add-a-method.md", "files/CONTRIBUTING.md", "files/CHANGELOG.md")
 HEADINGS = {"methods": "Methods", "papers": "Papers"}  # folders of docs/; another one is called by its own name
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#|/)([^)\s#]+)(?=[)#])")

@@ -40,7 +40,7 @@ ARA = "--set attack.use=covey.attacks.a_ra:ARa"
         ("--method fedmf --set solver.epoch=1", r"Local has no option 'epoch'; did you mean 'epochs'\?"),
         ("--method fedmf --set run.round=1", r"run has no option 'round'; did you mean 'rounds'\?"),
         (f"--method fedmf {ARA} --set attack.shar=1", r"did you mean 'share'\?"),
-        (f"--method fedmf {ARA} --set attack.share=2", "share is over 0 and at most 1"),
+        (f"--method fedmf {ARA} --set attack.share=2", r"share is from 0 \(nobody\) to 1"),
         ("--method fedmf --set split.kind=lo", r"split.kind = 'lo' .*did you mean 'loo'\?"),
         ("--method fedmf --set run.ceilings=['eas']", r"did you mean 'ease'\?"),
         ("--method fedmf --set weighting=equall", r"weighting = 'equall' .*did you mean 'equal'\?"),
@@ -156,7 +156,7 @@ def test_a_secure_fleet_hides_single_uploads(parts: dict[str, object]) -> None:
     program = Program(method.model, method.objective, catalogue, method.solver)
     lists = Ragged.of([[0, 1], [1, 2]])
     fleet = SimulatedFleet(program, LocalData(TrainingData(lists, lists)), secure=True)
-    with pytest.raises(CoveyError, match="secure aggregation hides; use a linear combine"):
+    with pytest.raises(CoveyError, match="reads single uploads, which secure aggregation hides"):
         enrol(start(method), fleet, method)
 
 
@@ -254,13 +254,15 @@ def test_awkward_people_are_served(
     (tmp_path / "idle_attack.py").write_text(IDLE)
     monkeypatch.syspath_prepend(tmp_path)
     changes = sets("attack.use=idle_attack:Idle", "attack.share=0.2", f"split.rows={rows}", "run.ceilings=[]")
-    changes += sets("model.rank=8" if name == "spectral" else "model.dim=4")
+    none = name in ("ease-sums", "popularity-private")  # nothing to make small
+    changes += [] if none else sets("model.rank=8" if name.startswith("spectral") else "model.dim=4")
+    changes += sets("mechanism.0.similarity=itself") if name == "pdc-frs" else []  # there are no titles
     more = ("--rounds", 2, "--json", "--out", tmp_path / "out")
     said = covey("run", "--method", name, "--dataset", data, *changes, *more)
     assert (said.code, said.err) == (0, "")
     result = json.loads(said.out, parse_constant=pytest.fail)
     assert result["traffic"]["dropped"] == {}
-    assert 0 <= result["test"]["ndcg@10" if name == "fedcl" else "ndcg@20"] <= 1
+    assert 0 <= result["test"]["ndcg@10" if "ndcg@10" in result["test"] else "ndcg@20"] <= 1
 
 
 # The real command

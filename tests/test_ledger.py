@@ -1,6 +1,7 @@
 """What a person is owed: the total over items and messages, worked out by hand."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,9 @@ def test_the_table_has_what_was_sent() -> None:
             "bytes": 100,
             "messages_per_user": 1,
             "epsilon": 5.0,
+            "delta": 0.0,
             "unit": "item",
+            "epsilon_message": 150.0,
             "epsilon_user_total": 150.0,
         },
         {
@@ -60,7 +63,9 @@ def test_the_table_has_what_was_sent() -> None:
             "bytes": 700,
             "messages_per_user": 7,
             "epsilon": "none",
+            "delta": 0.0,
             "unit": "message",
+            "epsilon_message": "none",
             "epsilon_user_total": "none",
         },
     ]
@@ -69,6 +74,38 @@ def test_the_table_has_what_was_sent() -> None:
 
 def test_what_nobody_declared_is_found() -> None:
     assert ledger((1, 1, 1, 1)).undeclared([*KEYS, ("train", "z"), ("train", "a")]) == [("train", "a"), ("train", "z")]
+
+
+def test_what_a_field_tells_beside_its_content_goes_with_it() -> None:
+    made = Ledger.of([LIST, Disclosure("enrol", "contribution/list/length", "how many")], 30)
+    assert made.table() == []
+    made.sends = {("enrol", "contribution/list"): 2}
+    assert [(r["field"], r["messages_per_user"], r["epsilon_user_total"]) for r in made.table()] == [
+        ("contribution/list", 2, 300.0),
+        ("contribution/list/length", 2, "none"),
+    ]
+
+
+def test_a_person_is_owed_a_sum() -> None:
+    """30 items at 5; 20 reports at 4, of which 3 are new; uploads in two parts under one epsilon of 0.5, 7 times."""
+    report = replace(VECTOR, releases=3)
+    parts = [Disclosure("train", f"update/{k}", "noisy", 0.5, delta=1e-7, budget="noise") for k in ("a", "b")]
+    rows = Disclosure("train", "update/c", "noisy rows", 0.1, "row")
+    study = Disclosure("evaluate", "evaluate/x", "a figure")
+    made = Ledger.of([LIST, report, *parts, rows, study], 30)
+    made.sends = {
+        (d.step, d.name): n for d, n in zip([LIST, report, *parts, rows, study], (1, 20, 7, 7, 7, 9), strict=True)
+    }
+    made.rows = {"update/c": 10}
+    owed = made.summary()
+    assert owed["epsilon_item"] == 5.0
+    assert owed["epsilon_enrolment"] == 5.0 * 30
+    assert owed["epsilon_report"] == 4.0
+    assert owed["epsilon_round"] == pytest.approx(4.0 + 0.5 + 10 * 0.1)
+    assert owed["epsilon_user"] == pytest.approx(5 * 30 + 4 * 3 + 0.5 * 7 + 0.1 * 10 * 7)
+    assert owed["delta_user"] == pytest.approx(7e-7)
+    assert owed["unprotected"] == [] and owed["accountant"] is None
+    assert "Infinity" not in json.dumps(owed)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, float("nan")])

@@ -36,6 +36,8 @@ def grown(scorer: Scorer, growth: Growth, rounds: int) -> Scorer:
     assert isinstance(scorer, Devices)
     method = method_of(growth.config, growth.prepared.catalogue)
     _check(method)
+    if growth.config.fleet.secure:
+        raise CoveyError("fleet.secure guards the uploads, and rounds for new items would go without it; fit again")
     start_MD = _start(scorer.server.public["items"], growth)
     fleet = fleet_of(growth.config, growth.prepared, method)
     new = replace(scorer, fleet=fleet)
@@ -50,7 +52,8 @@ def _check(method: Method) -> None:
     model = method.model
     if tuple(model.tables) != ("items",) or "items" not in model.shared:
         raise CoveyError("each device keeps its own item table here, so no row can be added for all; fit again")
-    if not isinstance(method.grouping, Everyone) or not (method.solver or isinstance(model, Spectral)):
+    summed = any(isinstance(m, SubspaceIteration) and m.response != "ease" for m in method.mechanisms)
+    if not isinstance(method.grouping, Everyone) or not (method.solver or summed):
         raise CoveyError("this method has no item table that everybody trains, so no row can be added; fit again")
     if guards := [m.name for m in method.mechanisms if m.overrides("seal") or m.overrides("filter")]:
         raise CoveyError(f"{guards[0]!r} guards the uploads, and rounds for new items would go without it; fit again")
@@ -112,15 +115,16 @@ def _reported(devices: Devices, growth: Growth, start_MD: Tensor) -> Fields:
     fleet, public, old = devices.fleet, devices.server.public, growth.before
     taken_M = growth.taken_M.to(public["items"])
     items_JD = torch.cat([public["items"], torch.zeros_like(start_MD)])
-    degree_J = torch.cat([public["degree"], taken_M.clamp(min=1)])
     part = next(m for m in fleet.program.mechanisms if isinstance(m, SubspaceIteration))
-    sent = Download(Sent({"items": items_JD, "degree": degree_J}), {})
+    half_M = taken_M.clamp(min=1) ** part.item_power
+    weight_J = torch.cat([public["weight"], half_M**-2])
+    sent = Download(Sent({"items": items_JD, "weight": weight_J, "filter": public["filter"]}), {})
     ids_C = torch.arange(fleet.n_present, device=fleet.device)
     answers = fleet.ask("report", devices.round + 1, ids_C, sent, fold=True)
     assert isinstance(answers, Total)
-    sum_JD = answers.extra[part.name]["rows"][:, :-1] / degree_J.sqrt()[:, None]  # A'A Q
-    basis_ID = public["items"] / public["degree"].sqrt()[:, None]  # Q
+    sum_JD = answers.extra[part.name]["rows"][:, : items_JD.shape[1]] * weight_J.sqrt()[:, None]  # A'A Q
+    basis_ID = public["items"] * public["weight"].sqrt()[:, None]  # Q
     step_DD = basis_ID.mT @ sum_JD[:old]  # R of A'A Q = Q R
-    new_MD = sum_JD[old:] @ torch.linalg.pinv(step_DD) * taken_M.sqrt()[:, None]
+    new_MD = sum_JD[old:] @ torch.linalg.pinv(step_DD) * half_M[:, None]
     rows_MD = torch.where(taken_M[:, None] > 0, new_MD, start_MD)
-    return {"items": torch.cat([public["items"], rows_MD]), "degree": degree_J}
+    return {"items": torch.cat([public["items"], rows_MD]), "weight": weight_J, "filter": public["filter"]}

@@ -19,6 +19,8 @@ from .rng import Rng
 from .solvers import Local
 from .training import Trained, Trainer, upload_rows
 
+IN_SUM = "the server reads the sum over the round's clients only"
+
 
 @dataclass(frozen=True)
 class LocalData:
@@ -42,6 +44,7 @@ class Program:
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     engine: Engine = field(default_factory=Engine)
     seed: int = 0  # of the start that all clients share
+    summed: bool = False  # reports and updates leave in secure sums only; for what is said of them
 
     def __post_init__(self) -> None:
         unique_names(self.mechanisms)
@@ -113,7 +116,8 @@ class Program:
         params: Fields = {k: v[None] for k, v in download.public.shared.items() if isinstance(v, Tensor)}
         params |= {k: v for k, v in download.public.each.items() if isinstance(v, Tensor)}
         params |= {k: kept[k] for k in self.model.kept if k in kept}  # its own, whatever else was sent
-        return ClientView(params, data.training, Sent(), rng, self.model, self.objective, self.catalogue)
+        valid = None if data.held is None else data.held.valid
+        return ClientView(params, data.training, Sent(), rng, self.model, self.objective, self.catalogue, valid=valid)
 
     def _trainer(self) -> Trainer:
         if self.solver is None:
@@ -152,10 +156,12 @@ class Program:
 
     def discloses(self) -> tuple[Disclosure, ...]:
         """Every field this program can put into a message."""
-        clear = "the client's own training moves it; nothing protects it"
+        clear = f"the client's own training moves it{'' if self.summed else '; nothing protects it'}"
         trains = self.solver is not None
         own = [Disclosure("train", f"update/{k}", f"update of {k}: {clear}") for k in self.model.shared if trains]
         own += [Disclosure("train", f"model/{k}", f"the client's {k}: {clear}") for k in self.model.uploaded if trains]
+        for m in self.mechanisms:
+            own = [after for before in own for after in m.covers(before, self.model)]
         if self.weighting == "examples":
             own.append(Disclosure("train", "weight", "how many items the client has"))
         figures = [f"{part}/{name}" for part in ("valid", "test") for name in self.evaluate.metrics]
@@ -163,7 +169,9 @@ class Program:
         own += [
             Disclosure("evaluate", f"evaluate/{k}", "how well the client is served; for the study") for k in figures
         ]
-        return tuple(own) + tuple(d for m in self.mechanisms for d in m.discloses())
+        every = (*own, *(d for m in self.mechanisms for d in m.discloses()))
+        hidden = lambda d: self.summed and d.step in ("report", "train")
+        return tuple(replace(d, what=f"{d.what}; {IN_SUM}") if hidden(d) else d for d in every)
 
 
 def _repeated(kept: Drawer, fresh: Drawer, where: str, most: int) -> tuple[Drawer, Drawer]:

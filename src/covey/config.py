@@ -17,6 +17,8 @@ from .blocks import Engine
 from .core import CoveyError
 from .data.split import SplitConfig
 from .evaluate.metrics import EvaluateConfig
+from .ledger import PrivacyConfig
+from .secure.settings import FleetConfig
 from .trees import Tree as Tree
 from .trees import assign as assign
 from .trees import merge as merge
@@ -72,8 +74,8 @@ class AttackConfig:
     start: int = 1
 
     def __post_init__(self) -> None:
-        if not 0 < self.share <= 1 or self.start < 1:
-            raise CoveyError("attack: share is over 0 and at most 1, start is the number of a round, 1 or more")
+        if not 0 <= self.share <= 1 or self.start < 1:
+            raise CoveyError("attack: share is from 0 (nobody) to 1, start is the number of a round, 1 or more")
 
 
 SETTINGS: dict[str, type[Any]] = {
@@ -83,6 +85,8 @@ SETTINGS: dict[str, type[Any]] = {
     "evaluate": EvaluateConfig,
     "run": RunConfig,
     "engine": Engine,
+    "privacy": PrivacyConfig,
+    "fleet": FleetConfig,
 }
 PARTS = {  # the function by which a class is known to be such a part
     "model": "score",
@@ -115,6 +119,8 @@ class Config:
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     run: RunConfig = field(default_factory=RunConfig)
     engine: Engine = field(default_factory=Engine)
+    privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
+    fleet: FleetConfig = field(default_factory=FleetConfig)
 
     @classmethod
     def of(cls, tree: Tree) -> "Config":
@@ -128,6 +134,8 @@ class Config:
         if "pooled" in here and len(here) > 1:
             other = next(name for name in here if name != "pooled")
             raise CoveyError(f"[pooled] sees everybody's data and stands alone; leave out [{other}], or [pooled]")
+        if "pooled" in here and config.fleet.secure:
+            raise CoveyError("[pooled] sees everybody's data, which fleet.secure hides; leave out one of them")
         for need in ("model", "objective"):
             if need not in here and "pooled" not in here:
                 raise CoveyError(f"the configuration has no [{need}]; start from one: covey run --method fedncf")

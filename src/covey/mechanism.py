@@ -49,6 +49,7 @@ class ClientView:
     ready: Fields = field(default_factory=dict)  # the objective's tensors of this block
     prepared: Fields = field(default_factory=dict)  # what this mechanism's `prepare` returned
     step: int = 0  # of local training, in `loss`
+    valid: Ragged | None = None  # in `report`: what the client holds back to choose between models by
 
     def user(self) -> Tensor:
         """The users' vectors: in training those of the current step, else from the whole list."""
@@ -170,6 +171,10 @@ class Mechanism:
 
     def discloses(self) -> tuple[Disclosure, ...]:
         return ()
+
+    def covers(self, disclosed: Disclosure, model: Model) -> tuple[Disclosure, ...]:
+        """What a field of training discloses once it is sealed, and what it still tells beside its content."""
+        return (disclosed,)
 
     def overrides(self, hook: str) -> bool:
         return getattr(type(self), hook) is not getattr(Mechanism, hook)

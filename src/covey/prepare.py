@@ -1,7 +1,7 @@
 """From a configuration to everything a run needs: data on the device, the method, the fleet."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,11 +20,14 @@ from .data.split import split as split_rows
 from .data.synthetic import Synthetic
 from .evaluate.metrics import EvaluateConfig
 from .evaluate.ranking import nothing
+from .fleet.room import check_room, memory_of
 from .fleet.simulated import SimulatedFleet
-from .malice import Malicious
+from .malice import Attack, Malicious, leaked
 from .measure import HeldOut
 from .mechanism import TrainingData
-from .server import Method
+from .secure.fleet import SecureFleet
+from .secure.settings import FEWEST
+from .server import Fleet, Method
 
 
 @dataclass(frozen=True)
@@ -137,13 +140,35 @@ def local_data(prepared: Prepared, attackers: int, device: torch.device) -> Loca
     return LocalData(TrainingData(grown(split.train), grown(prepared.avoid)), held)
 
 
+def _watched(config: Config, attack: Attack | None, n_items: int) -> EvaluateConfig:
+    """What is measured, with the exposure of what an attack pushes."""
+    pushed = tuple(getattr(attack, "targets", ()))
+    for section, targets in (("attack", pushed), ("evaluate", config.evaluate.targets)):
+        if targets and not 0 <= min(targets) <= max(targets) < n_items:
+            raise CoveyError(f"{section}.targets = {list(targets)}; name items from 0 to {n_items - 1}")
+    return replace(config.evaluate, targets=config.evaluate.targets or pushed)
+
+
 def fleet_of(config: Config, prepared: Prepared, method: Method) -> SimulatedFleet:
     device = device_of(config)
     n, attackers, malicious = prepared.split.n_users, 0, None
-    program = program_of(method, config.evaluate, config.engine, config.run.seed)
+    attack = config.part("attack")
+    program = program_of(method, _watched(config, attack, prepared.split.n_items), config.engine, config.run.seed)
+    program = replace(program, summed=config.fleet.secure)
     if "attack" in config.tree:
         crew, _ = config.attack()
-        attackers = max(1, int(crew.share * n))
-        malicious = Malicious(program, config.part("attack"), n, crew.start)
+        attackers = max(1, int(crew.share * n)) if crew.share else 0
+        known = leaked(attack, prepared.split.train.to(device), config.run.seed)
+        malicious = Malicious(program, attack, n, crew.start, known=known)
+    check_room(method, n + attackers, memory_of(device), f"the {device.type.upper()}")
     present = n - int(config.run.late * n)
     return SimulatedFleet(program, local_data(prepared, attackers, device), config.run.seed, present, malicious)
+
+
+def door_of(config: Config, fleet: SimulatedFleet) -> Fleet:
+    """What the server talks to: the devices themselves, or their secure sums."""
+    if not config.fleet.secure:
+        return fleet
+    if 0 < config.run.cohort < FEWEST:
+        raise CoveyError(f"run.cohort = {config.run.cohort}; a secure sum takes at least {FEWEST} clients")
+    return SecureFleet(fleet, config.fleet, config.run.seed)

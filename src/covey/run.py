@@ -10,17 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import __version__, atomic, checkpoint, toml
+from . import __version__, atomic, budget, checkpoint, toml
 from .central import run_pooled
 from .checkpoint import CHECKPOINT, MODEL, USERS
 from .config import Config
-from .core import CoveyError, Download, Fields, Round, Sent, Upload
+from .core import CoveyError, Download, Fields, Sent, Upload
+from .detection import attack_of, caught
+from .evaluate.exposure import summary as exposure
 from .evaluate.metrics import summarise
 from .fleet.simulated import SimulatedFleet
-from .ledger import Disclosure, Ledger
-from .prepare import Prepared, device_of, fleet_of, method_of, prepare
+from .prepare import Prepared, device_of, door_of, fleet_of, method_of, prepare
 from .references import references, some_of
-from .rng import Rng
+from .schedule import batches_of as batches_of
+from .schedule import cohort, joins_late, rounds_of
 from .server import Method, Server, admit, enrol, run_round, start, told
 from .trace import ROUNDS, Trace, Watch
 
@@ -36,27 +38,6 @@ class State:
     best: dict[str, Any] = field(default_factory=dict)  # the metrics row of the best round so far
     users: Fields = field(default_factory=dict)  # each client's figures at that round
     written: int = 0  # bytes of metrics.jsonl
-
-
-def rounds_of(config: Config, n: int) -> int:
-    return config.run.rounds * (batches_of(config, n) if config.run.unit == "pass" else 1)
-
-
-def batches_of(config: Config, n: int) -> int:
-    return -(-n // config.run.cohort) if config.run.cohort else 1
-
-
-def cohort(config: Config, ids_N: Tensor, number: int) -> Round:
-    """Who takes part in a round: batches of a shuffled pass over everybody, or a fresh sample."""
-    size, n = config.run.cohort or len(ids_N), len(ids_N)
-    batches = -(-n // size)
-    turn, place = divmod(number - 1, batches)
-    draw = turn if config.run.schedule == "pass" else number
-    order = Rng.server(config.run.seed, draw, "cohort").to(ids_N.device).permutation(n)[0]
-    if config.run.schedule == "sample":
-        place = 0
-    opens, closes = (number - 1) % batches == 0, number % batches == 0
-    return Round(number, ids_N[order[place * size : (place + 1) * size]], opens, closes)
 
 
 def run(config: Config, out: Path, *, resume: bool = False, progress: Progress | None = None) -> dict[str, Any]:
@@ -91,6 +72,7 @@ def _run(config: Config, out: Path, resume: bool, progress: Progress | None) -> 
     device_of(config)  # before anything that takes time
     prepared = prepare(config)
     if "pooled" in config.tree:
+        budget.check_pooled(config)
         _open(config, out)
         done = run_pooled(config, prepared, out)
     else:
@@ -120,6 +102,8 @@ def _federated(
 ) -> dict[str, Any]:
     method = method_of(config, prepared.catalogue)
     fleet = fleet_of(config, prepared, method)
+    longest = int(prepared.split.train.lengths.max())
+    budget.check(config, method, fleet, longest)
     begun = resume and (out / CHECKPOINT).exists()
     state, trace = _load(config, fleet, out, watch) if begun else _begin(config, method, fleet, out, watch)
     total = rounds_of(config, len(fleet.data.training.items))
@@ -130,7 +114,16 @@ def _federated(
             _save(config, fleet, state, out)
     checkpoint.save_model(state.server.public, out / MODEL)
     checkpoint.save_model(state.users, out / USERS)
-    return {"rounds": total, **state.best, "traffic": _traffic(fleet, total), "ledger": _ledger(fleet, prepared)}
+    found = attack_of(fleet, out / ROUNDS)
+    ledger = budget.of_sent(fleet, longest)
+    return {
+        "rounds": total,
+        **state.best,
+        **found,
+        "traffic": _traffic(fleet, total),
+        "ledger": ledger.table(),
+        "privacy": ledger.summary(config.privacy.delta),
+    }
 
 
 def _begin(config: Config, method: Method, fleet: SimulatedFleet, out: Path, watch: Watch) -> tuple[State, Trace]:
@@ -138,7 +131,7 @@ def _begin(config: Config, method: Method, fleet: SimulatedFleet, out: Path, wat
     server = start(method)
     server = replace(server, public={k: v.to(fleet.device) for k, v in server.public.items()})
     lap = watch.read()
-    state = State(enrol(server, fleet, method))
+    state = State(enrol(server, door_of(config, fleet), method))
     _open(config, out)
     (out / CHECKPOINT).unlink(missing_ok=True)  # of a run that is gone
     atomic.write_text(out / "metrics.jsonl", "")
@@ -165,14 +158,16 @@ def _rounds(
     out: Path,
     progress: Progress | None,
 ) -> Iterator[State]:
+    door = door_of(config, fleet)
     for number in range(state.round + 1, total + 1):
         server = state.server
         trace.start(fleet)
-        if config.run.late and number == total // 2 + 1:
+        if joins_late(config, number, total):
             server = _late(server, fleet, method, number)
         asked = cohort(config, fleet.ids_N, number)
-        server, answered = run_round(server, fleet, method, asked)
-        trace.stop(fleet, number, len(asked.ids_C), len(answered.ids_C), told(server))
+        server, answered = run_round(server, door, method, asked)
+        said = told(server) | caught(fleet, server, answered.ids_C)
+        trace.stop(fleet, number, len(asked.ids_C), len(answered.ids_C), said)
         state = replace(state, server=server, round=number)
         row: dict[str, Any] = {}
         if number % config.evaluate.every == 0 or number == total:
@@ -221,7 +216,8 @@ def summaries(figures: Fields, activity_C: Tensor) -> dict[str, Any]:
         mine = {k.removeprefix(f"{part}/"): v for k, v in figures.items() if k.startswith(f"{part}/")}
         if mine:
             out[part] = summarise(mine, activity_C)
-    return out
+    pushed = exposure(figures)
+    return {**out, "target": pushed} if pushed else out
 
 
 def _better(config: Config, row: dict[str, Any], best: dict[str, Any]) -> bool:
@@ -252,12 +248,3 @@ def _load(config: Config, fleet: SimulatedFleet, out: Path, watch: Watch) -> tup
 def _traffic(fleet: SimulatedFleet, total: int) -> dict[str, Any]:
     meter = fleet.meter
     return {"up_bytes": meter.up, "down_bytes": meter.down, "rounds": total, "dropped": meter.dropped}
-
-
-def _ledger(fleet: SimulatedFleet, prepared: Prepared) -> list[dict[str, object]]:
-    longest = int(prepared.split.train.lengths.max())
-    declared = fleet.program.discloses()
-    silent = Ledger.of(declared).undeclared(fleet.meter.bytes)  # a mistake of some part, and all the more to be shown
-    ledger = Ledger.of([*declared, *(Disclosure(*key, "NOT DECLARED by what sends it") for key in silent)], longest)
-    ledger.sends, ledger.bytes = fleet.meter.most_sends(), fleet.meter.bytes
-    return ledger.table()

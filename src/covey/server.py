@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
+import torch
 from torch import Tensor
 
 from .aggregate.combine import ItemMean
@@ -16,6 +17,8 @@ from .models.base import Model
 from .objectives import Objective
 from .rng import Rng
 from .solvers import Local
+
+TELL = "tell/"  # how names of numbers in a drawer begin that are written down with the round
 
 
 class Fleet(Protocol):
@@ -71,9 +74,19 @@ class Method:
     def hears_sums(self) -> bool:
         return all(m.hears == "total" for m in self.mechanisms if "report" in m.asks)
 
+    def singles(self) -> dict[str, str]:
+        """Parts that read what single clients say, and what they read."""
+        found = {type(self.combine).__name__: "single uploads"} if self.combine.sees != "total" else {}
+        found |= {self.grouping.name: "single uploads"} if self.grouping.sees != "total" else {}
+        found |= {m.name: "single uploads" for m in self.mechanisms if m.overrides("filter")}
+        found |= {m.name: "single reports" for m in self.mechanisms if "report" in m.asks and m.hears != "total"}
+        return found | {m.name: "what single clients say when they join" for m in self.mechanisms if "enrol" in m.asks}
+
     def check(self, fleet: Fleet) -> None:
-        if fleet.secure and not (self.folds and self.hears_sums):
-            raise CoveyError("this method reads single uploads, which secure aggregation hides; use a linear combine")
+        for part, what in self.singles().items() if fleet.secure else ():
+            raise CoveyError(
+                f"{part!r} reads {what}, which secure aggregation hides; leave it out, or use a linear combine"
+            )
 
 
 def enrol(server: Server, fleet: Fleet, method: Method) -> Server:
@@ -132,8 +145,7 @@ def run_round(server: Server, fleet: Fleet, method: Method, round: Round) -> tup
         download = Download(_public(server, method), sends("train", round))
         upload = fleet.ask("train", round.number, round.ids_C, download, fold=method.folds)
         round = replace(round, ids_C=upload.ids_C)
-        for m in method.mechanisms:
-            upload = m.filter(see(m), upload) if isinstance(upload, Upload) and len(upload) else upload
+        server, upload = _filter(server, method, round, upload)
         if len(upload):
             server = _aggregate(server, fleet, method, round, upload)
     return each("finish"), round
@@ -146,9 +158,12 @@ def _aggregate(server: Server, fleet: Fleet, method: Method, round: Round, uploa
         part = upload
         if group.rows is not None and isinstance(upload, Upload):
             part = total_of(upload, group.rows) if method.combine.sees == "total" else upload.take(group.rows)
+        if group.weight is not None and isinstance(part, Upload):
+            part = replace(part, weight_C=group.weight)
         if not _weighs(part):
             continue
         update, model = method.combine.combine(part, group.names)
+        server = _count(server, method.combine.tally(part, group.names))
         for m in method.mechanisms:
             update = m.regularise(view(server, method, m.name, round), update)
         step = method.server_step
@@ -164,6 +179,33 @@ def _aggregate(server: Server, fleet: Fleet, method: Method, round: Round, uploa
             ids_C = round.ids_C if group.rows is None else upload.ids_C[group.rows]
             fleet.ask("deliver", round.number, ids_C, Download(Sent(dict(params))))
     return server
+
+
+def told(server: Server) -> dict[str, dict[str, float]]:
+    """What parts have to tell of the last round: single numbers, by part."""
+    said = {name: {k: v for k, v in drawer.items() if k.startswith(TELL)} for name, drawer in server.memory.items()}
+    return {name: {k.removeprefix(TELL): float(v) for k, v in one.items()} for name, one in said.items() if one}
+
+
+def _filter(server: Server, method: Method, round: Round, upload: Upload | Total) -> tuple[Server, Upload | Total]:
+    """What mechanisms let through; whom they left out is noted until the next round."""
+    filters = [m for m in method.mechanisms if m.overrides("filter")]
+    if not filters or isinstance(upload, Total):
+        return server, upload
+    came_C = upload.ids_C
+    for m in filters:
+        upload = m.filter(view(server, method, m.name, round), upload) if len(upload) else upload
+    out = came_C[~torch.isin(came_C, upload.ids_C)]
+    return _put(server, "filter", {"left out": out, f"{TELL}left out": torch.tensor(len(out))}), upload
+
+
+def _count(server: Server, tally: dict[str, int]) -> Server:
+    """What the combine counts, summed over the run so far."""
+    if not tally:
+        return server
+    before = server.memory.get("combine", {})
+    counts = {TELL + k: torch.tensor(n + int(before.get(TELL + k, 0))) for k, n in tally.items()}
+    return _put(server, "combine", counts)
 
 
 def _weighs(upload: Upload | Total) -> bool:

@@ -14,6 +14,10 @@ def table(result: dict[str, Any], out: Path) -> str:
     console.print(_figures(result))
     if result.get("ledger"):
         console.print(_ledger(result["ledger"]))
+        for line in owed(result.get("privacy")):
+            console.print(line)
+        for part, said in result.get("told", {}).items():  # such as the sensitivity that noise was chosen by
+            console.print(f"{part}: " + ", ".join(f"{name} {value:.4g}" for name, value in said.items()))
         traffic = result["traffic"]
         lost = ", ".join(f"{many} ({why})" for why, many in traffic["dropped"].items())
         console.print(f"up {size(traffic['up_bytes'])}, down {size(traffic['down_bytes'])}, dropped {lost or 0}")
@@ -46,9 +50,29 @@ def _ledger(rows: list[dict[str, Any]]) -> Table:
     for row in rows:
         if row["step"] != "evaluate":
             total = row["epsilon_user_total"]
-            total = "no guarantee" if total == "none" else f"{total:g}"
+            total = "no guarantee" if total == "none" else f"{total:.6g}"
             out.add_row(row["step"], row["field"], size(row["bytes"]), str(row["messages_per_user"]), total)
     return out
+
+
+def owed(privacy: dict[str, Any] | None) -> list[str]:
+    """What a user spends in a run, and what nothing protects, in words; results of older versions say nothing."""
+    if privacy is None:
+        return []
+    open_, total, better = privacy["unprotected"], privacy["epsilon_user"], privacy["accountant"]
+    lines = []
+    if total:
+        parts = {"an item": "epsilon_item", "enrolment": "epsilon_enrolment", "a report": "epsilon_report"}
+        parts |= {"a round": "epsilon_round"}
+        each = ", ".join(f"{name} {privacy[key]:.4g}" for name, key in parts.items() if privacy[key])
+        slack = f", delta {privacy['delta_user']:.3g}" if privacy["delta_user"] else ""
+        lines.append(f"epsilon: {each}; a user in total {total:.6g}{slack} (basic composition)")
+    if better:
+        lines.append(f"  at delta {better['delta']:g} a user in total {better['epsilon']:.6g} ({better['by']})")
+    if open_:
+        more = f" and {len(open_) - 1} more" if len(open_) > 1 else ""
+        lines.append(f"without any guarantee: {open_[0]}{more}; a user has none in total")
+    return lines
 
 
 def size(n: float) -> str:

@@ -2,7 +2,6 @@
 
 import ast
 import dataclasses
-import json
 import re
 import shlex
 import tomllib

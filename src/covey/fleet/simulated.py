@@ -15,6 +15,7 @@ from ..rng import Rng
 from .codec import field_bytes, rows_bytes
 from .meter import Meter
 from .receive import finite_rows
+from .room import limit_of, room
 from .store import Store
 
 LARGEST_SUM = 4096  # clients whose one-gradient updates are summed in one pass; fixed, so sums keep their order
@@ -34,7 +35,7 @@ class SimulatedFleet:
     def __post_init__(self) -> None:
         n = len(self.data.training.items)
         self.n_present = self.n_present or self.n_honest
-        self.store, self.meter = Store(n), Meter(n)
+        self.store, self.meter = Store(n, limit_of(self.program.engine)), Meter(n)
         for ids_C in torch.arange(n, device=self.device).split(65536):
             self.store.put(ids_C, self.program.birth(Rng.of(self.seed, 0, ids_C)))
 
@@ -76,7 +77,7 @@ class SimulatedFleet:
         if fold:
             total = sums.total()
             return replace(total, ids_C=ids_C[torch.isin(ids_C, total.ids_C)])  # in the order asked
-        return _join(uploads, ids_C) if uploads else Upload(ids_C[:0], torch.zeros(0))
+        return _join(uploads, ids_C, self.store.limit) if uploads else Upload(ids_C[:0], torch.zeros(0))
 
     def _clean(self, upload: Upload) -> Upload:
         good = finite_rows(upload)
@@ -115,6 +116,7 @@ class SimulatedFleet:
         lengths = self.data.training.items.lengths[ids_C]
         whole = not set(self.program.model.tables).isdisjoint(self.program.model.kept)
         whole |= any(m.whole_table for m in self.program.mechanisms)
+        whole |= getattr(self.program.objective, "whole_table", False)
         if whole:
             return torch.full_like(lengths, 64 * n_items)
         if step == "evaluate" and self.program.evaluate.candidates == "full":
@@ -161,23 +163,23 @@ def _by_budget(order: Tensor, floats: Tensor, budget: int) -> Iterator[Tensor]:
         at = end
 
 
-def _join(parts: list[Upload], ids_C: Tensor) -> Upload:
+def _join(parts: list[Upload], ids_C: Tensor, limit: int) -> Upload:
     """One upload in the order the server asked in; who did not answer is left out. Empties the parts as it goes."""
     came = torch.cat([part.ids_C for part in parts])
     by_id = came.argsort()
     wanted = ids_C[torch.isin(ids_C, came)]
     pick = by_id[torch.searchsorted(came[by_id], wanted)]
-    whole = lambda drawers: {k: _joined([d.pop(k) for d in drawers], pick) for k in list(drawers[0])}
+    whole = lambda drawers: {k: _joined([d.pop(k) for d in drawers], pick, limit) for k in list(drawers[0])}
     update, model = whole([part.update for part in parts]), whole([part.model for part in parts])
     extra = {m: whole([part.extra[m] for part in parts]) for m in parts[0].extra}
     return Upload(wanted, torch.cat([part.weight_C for part in parts])[pick], update, model, extra)
 
 
-def _joined(values: list[Any], pick: Tensor) -> Field:
+def _joined(values: list[Any], pick: Tensor, limit: int) -> Field:
     """The same entries in another order; a part of a large table is let go as soon as it is copied."""
     if not isinstance(values[0], Tensor):
         return take(cat(values), pick)
-    out = values[0].new_empty(len(pick), *values[0].shape[1:])
+    out = room((len(pick), *values[0].shape[1:]), values[0], limit)
     place = pick.argsort()
     while values:
         part = values.pop(0)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..core import Drawer, Fields, Ragged, Rows, cat
+from .room import room
 
 
 @dataclass
@@ -87,6 +88,7 @@ class Store:
     """Private state of clients 0..n-1 by field; fields named "received/..." are shared by many clients."""
 
     n: int
+    limit: int = 1 << 62  # bytes from which on a field lies in a file
     dense: Fields = field(default_factory=dict)  # [N, ...]
     rows: dict[str, RowStore] = field(default_factory=dict)
     received: dict[str, Received] = field(default_factory=dict)
@@ -115,7 +117,7 @@ class Store:
                 self.rows.setdefault(name, RowStore.empty(self.n, value)).put(ids_C, value)
             elif isinstance(value, Tensor):
                 if name not in self.dense:
-                    self.dense[name] = torch.zeros(self.n, *value.shape[1:], dtype=value.dtype, device=value.device)
+                    self.dense[name] = room((self.n, *value.shape[1:]), value, self.limit, zero=True)
                 self.dense[name][ids_C] = value
 
     def state(self) -> Fields:

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from ..show import size
+from ..show import owed, size
 from .data import Group, Setting
 from .markup import Child, Html, join, tag
 from .sections import bar, named, section, table
@@ -14,7 +14,7 @@ def left_the_device(setting: Setting) -> Html:
     parts = [_ledger(setting.groups[0])] if alone else [_overview(setting), *map(_folded, setting.groups)]
     note = (
         "Epsilon of a user is the worst user's total over all messages, by basic composition: smaller is safer, and"
-        " “no guarantee” means that nothing protects the content."
+        " “no guarantee” means that nothing protects the content. Fields protected together share one epsilon."
     )
     return section("What left the device", *parts, tag("p", note, class_="aside"))
 
@@ -26,7 +26,12 @@ def guarantee(group: Group) -> str:
     if not group.private:
         return "nothing leaves"
     total = sum(math.inf if row["epsilon_user_total"] == "none" else row["epsilon_user_total"] for row in group.private)
-    return "no guarantee" if math.isinf(total) else f"epsilon {total:.4g}"
+    if math.isinf(total):
+        return "no guarantee"
+    told: dict[str, Any] = group.first.result.get("privacy") or {"epsilon_user": total}  # results of older versions
+    better = told.get("accountant")
+    epsilon, delta = (better["epsilon"], better["delta"]) if better else (told["epsilon_user"], told.get("delta_user"))
+    return f"epsilon {epsilon:.4g}" + (f", delta {delta:.2g}" if delta else "")
 
 
 def _overview(setting: Setting) -> Html:
@@ -69,7 +74,8 @@ def _ledger(group: Group) -> Html:
         )
     else:
         line += f"Every field has a guarantee; a user spends {guarantee(group)} in total."
-    return join(tag("p", line), _fields(group.private), measured if study else None)
+    sums = [tag("p", text.strip()) for text in owed(group.first.result.get("privacy"))]
+    return join(tag("p", line), *sums, _fields(group.private), measured if study else None)
 
 
 def _fields(rows: list[dict[str, Any]]) -> Html:
@@ -78,7 +84,8 @@ def _fields(rows: list[dict[str, Any]]) -> Html:
     for row in rows:
         once, total = row["epsilon"], row["epsilon_user_total"]
         spent = _badge("no guarantee" if total == "none" else f"epsilon {total:.4g}")
-        each = "–" if once == "none" else f"{once:.4g} per {row['unit']}"
+        slack = f", delta {row['delta']:.2g}" if row.get("delta") else ""
+        each = "–" if once == "none" else f"{once:.4g} per {row['unit']}{slack}"
         sent = join(size(row["bytes"]), bar(row["bytes"] / most))
         out.append([tag("code", row["field"]), spent, row["what"], row["step"], sent, row["messages_per_user"], each])
     head = ["field", "for a user in total", "what it is", "exchange", "bytes", "times a user", "epsilon each"]

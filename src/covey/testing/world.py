@@ -17,7 +17,7 @@ from ..evaluate.metrics import EvaluateConfig
 from ..fleet.codec import SIZE_OF_HEADER
 from ..fleet.simulated import SimulatedFleet
 from ..fleet.wire import WireFleet
-from ..malice import Attack, Crew, Malicious
+from ..malice import Attack, Crew, Malicious, leaked
 from ..measure import HeldOut
 from ..mechanism import TrainingData
 from ..prepare import program_of
@@ -111,7 +111,10 @@ class Play:
         self.method = replace(self.method, seed=self.setting.seed)
         program = self.wrap(client_half(self.method, self.setting))
         first = self.world.n_honest
-        crew = Malicious(program, self.attack, first, crew=Crew()) if self.attack else None
+        crew = None
+        if self.attack:
+            lists = self.world.data.training.items.take(torch.arange(first))
+            crew = Malicious(program, self.attack, first, crew=Crew(), known=leaked(self.attack, lists, 0))
         make = WireFleet if self.setting.wire else SimulatedFleet
         present = first - self.setting.late
         self.fleet = make(program, self.world.data, self.setting.seed, n_present=present, malicious=crew)

@@ -1,0 +1,58 @@
+"""The totals on the privacy page are those that the plan of each shipped configuration adds up to."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from covey.blocks import Engine
+from covey.budget import of_planned, sums
+from covey.config import Config, assign, merge, read, shipped
+from covey.core import Catalogue
+from covey.evaluate.metrics import EvaluateConfig
+from covey.ledger import INFINITE, Ledger
+from covey.prepare import fleet_of, method_of, prepare, program_of
+
+PAGE = Path(__file__).parents[2] / "docs" / "privacy.md"
+PAPERS = ("cl4fedrec", "fedcl", "pdc-frs", "cofedrec")
+
+
+def planned(config: Config) -> Ledger:
+    prepared = prepare(config)
+    method = method_of(config, prepared.catalogue)
+    return of_planned(config, method, fleet_of(config, prepared, method), int(prepared.split.train.lengths.max()))
+
+
+def row(name: str) -> str:
+    ledger = planned(Config.of(read("methods", name)))
+    owed, says = ledger.summary(), "; ".join(sums(ledger)) or "nothing"
+    total = "none" if owed["unprotected"] else f"{owed['epsilon_user']:,g}"
+    total += f" (of what has one: {owed['epsilon_user']:,g})" if owed["unprotected"] and owed["epsilon_user"] else ""
+    return f"| `{name}` | {says} | {total} | {len(owed['unprotected'])} |"
+
+
+def promises(name: str) -> bool:
+    tree = read("methods", name)
+    if "pooled" in tree:
+        return False
+    program = program_of(method_of(Config.of(tree), Catalogue(1000)), EvaluateConfig(), Engine(), 0)
+    return any(d.epsilon < INFINITE for d in program.discloses())
+
+
+def test_the_table_is_what_the_plans_add_up_to() -> None:
+    (shown,) = re.findall(
+        r"<!-- totals -->\n[^\n]*\n[^\n]*\n(.*?)<!-- /totals -->", PAGE.read_text(encoding="utf-8"), re.DOTALL
+    )
+    others = [name for name in shipped("methods") if name not in PAPERS and promises(name)]
+    want = "\n".join(map(row, [*PAPERS, *others]))
+    assert shown.strip() == want, f"put this between the marks of docs/privacy.md:\n{want}"
+
+
+def test_figures_of_movielens() -> None:
+    if not Path(os.environ.get("COVEY_DATA", ""), "ml-1m").is_dir():
+        pytest.skip("COVEY_DATA has no ml-1m")
+    tree = merge(read("methods", "pdc-frs"), read("presets", "ratio-full"))
+    ledger = planned(Config.of(assign(tree, ["data.name=ml-1m"])))
+    assert ledger.summary()["epsilon_user"] == 5 * 1666
+    assert "5 x 1,666 = 8,330" in PAGE.read_text(encoding="utf-8")

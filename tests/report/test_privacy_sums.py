@@ -1,0 +1,74 @@
+"""What users spend is printed by every run and stands in every report, and older results are still read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey.show import owed, table
+from report_runs import call, dataset, make
+
+NOISE = {"use": "covey.privacy.uploads:NoisyUploads", "epsilon": 0.5, "clip": 0.1, "per": "upload", "rows": "all"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    data = dataset(folder / "tales.npz")
+    gaussian = {**NOISE, "kind": "gaussian", "delta": 1e-7}
+    for name, noise in {"pure": NOISE, "gaussian": gaussian}.items():
+        make(folder / name, data, "fedncf", mechanism=[noise])  # type: ignore[arg-type]
+    make(folder / "fedcl", data, "fedcl", evaluate={"select": "ndcg@5"})
+    return folder
+
+
+def result(folder: Path) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    return read
+
+
+def page(folder: Path, out: Path) -> str:
+    assert call("report", folder, "--out", out) == 0
+    return out.read_text()
+
+
+def test_a_run_prints_its_sums(runs: Path) -> None:
+    """Three rounds of everybody at 0.5: 1.5, by all parameters together; FedCL reports 4 in each of three passes."""
+    said = table(result(runs / "pure"), runs)
+    assert "epsilon: a round 0.5; a user in total 1.5 (basic composition)" in said
+    assert "without any guarantee" not in said
+    said = table(result(runs / "fedcl"), runs)
+    assert "epsilon: a report 4, a round 4; a user in total 12 (basic composition)" in said
+    assert "without any guarantee: train update/items and 4 more; a user has none in total" in said
+
+
+def test_gaussian_noise_has_its_delta(runs: Path) -> None:
+    said = table(result(runs / "gaussian"), runs)
+    assert "a user in total 1.5, delta 3e-07 (basic composition)" in said
+    assert "at delta 1e-05 a user in total 0." in said and "(exact for Gaussian noise)" in said
+
+
+def test_a_report_has_the_same_sums(runs: Path, tmp_path: Path) -> None:
+    """Fields under one epsilon are not added to each other."""
+    shown = page(runs / "pure", tmp_path / "pure.html")
+    assert "Every field has a guarantee; a user spends epsilon 1.5 in total." in shown
+    assert "a user in total 1.5 (basic composition)" in shown
+    shown = page(runs / "gaussian", tmp_path / "gaussian.html")
+    assert ", delta 1e-05 in total." in shown and "0.5 per message, delta 1e-07" in shown
+    shown = page(runs / "fedcl", tmp_path / "fedcl.html")
+    assert "a user in total 12 (basic composition)" in shown and "so a user has none in total" in shown
+
+
+def test_results_of_older_versions_are_read(runs: Path, tmp_path: Path) -> None:
+    old = result(runs / "pure")
+    del old["privacy"]
+    assert owed(old.get("privacy")) == []
+    for row in old["ledger"]:
+        del row["delta"], row["epsilon_message"]
+    folder = tmp_path / "old"
+    folder.mkdir()
+    for file in (runs / "pure").iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    (folder / "result.json").write_text(json.dumps(old))
+    assert "Every field has a guarantee" in page(folder, tmp_path / "old.html")

@@ -1,0 +1,178 @@
+"""What users would spend is known before a run begins, by hand for the four papers, and a limit is kept."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey.budget import of_planned, of_sent
+from covey.config import Config, assign, read
+from covey.core import CoveyError
+from covey.ledger import Ledger
+from covey.prepare import fleet_of, method_of, prepare
+from covey.run import run
+from covey.schedule import rounds_of
+
+SMALL = ["data.users=30", "data.items=60", "data.mean_items=8", "run.cohort=10", "run.rounds=3", "run.ceilings=[]"]
+SMALL += ['run.unit="pass"']
+NOISE = 'mechanism=[{use="covey.privacy.uploads:NoisyUploads", epsilon=0.5, clip=0.1, per="upload", rows="all"}]'
+
+
+def config_of(method: str, *changes: str) -> Config:
+    return Config.of(assign(read("methods", method), changes))
+
+
+def planned(config: Config) -> Ledger:
+    prepared = prepare(config)
+    method = method_of(config, prepared.catalogue)
+    return of_planned(config, method, fleet_of(config, prepared, method), int(prepared.split.train.lengths.max()))
+
+
+def in_training(ledger: Ledger) -> dict[tuple[str, str], int]:
+    return {key: ledger.times(key) for key in ledger.sent() if key[0] != "evaluate"}
+
+
+def test_fedcl_by_hand() -> None:
+    """20 passes. When a pass opens everybody reports its vector with epsilon 4: 4 x 20 = 80.
+
+    Of 1,000 clients 256 take part in a round: 4 rounds are a pass, and everybody trains once in it.
+    """
+    config = config_of("fedcl")
+    ledger = planned(config)
+    assert rounds_of(config, 1000) == 80
+    assert in_training(ledger)["report", "fedcl/user"] == 20
+    assert in_training(ledger)["train", "update/items"] == 20
+    owed = ledger.summary(1e-5)
+    assert (owed["epsilon_report"], owed["epsilon_round"], owed["epsilon_user"]) == (4.0, 4.0, 80.0)
+    assert (owed["delta_user"], owed["accountant"]) == (0.0, None)  # at epsilon 4 nothing is tighter than the sum
+    assert owed["unprotected"] == [f"train update/{k}" for k in ("items", "w_in", "w_state", "b_in", "b_state")]
+
+
+def test_fedcl_on_a_budget_by_hand() -> None:
+    """Reports once: 4 in all. Ten reports that share 4: 0.4 each, and then the last again, so 4 in all."""
+    once = planned(config_of("fedcl", 'mechanism.0.repeat="once"')).summary()
+    shared = planned(config_of("fedcl", 'mechanism.0.repeat="budget"')).summary()
+    assert once["epsilon_user"] == 4.0
+    assert shared["epsilon_user"] == pytest.approx(10 * 0.4)
+    assert shared["epsilon_report"] == pytest.approx(0.4)
+
+
+def test_pdc_frs_by_hand() -> None:
+    """Once, before training: 5 for each item; the longest list of the built-in data has 242 items: 5 x 242 = 1,210."""
+    config = config_of("pdc-frs")
+    longest = max(
+        len(x) for x in prepare(config).split.train.values.split(prepare(config).split.train.lengths.tolist())
+    )
+    assert longest == 242
+    owed = planned(config).summary()
+    assert (owed["epsilon_item"], owed["epsilon_enrolment"], owed["epsilon_round"]) == (5.0, 1210.0, 0)
+    assert owed["epsilon_user"] == 1210.0
+    assert "enrol contribution/list/length" in owed["unprotected"]
+    assert "train update/items" in owed["unprotected"]
+
+
+@pytest.mark.parametrize(
+    ("method", "field", "times"), [("cl4fedrec", "update/items", 20), ("cofedrec", "model/items", 100)]
+)
+def test_the_others_promise_nothing(method: str, field: str, times: int) -> None:
+    """CL4FedRec trains everybody in each of 20 passes, CoFedRec in each of 100 rounds; all goes in clear."""
+    ledger = planned(config_of(method))
+    owed = ledger.summary(1e-5)
+    assert set(in_training(ledger).values()) == {times}
+    assert owed["epsilon_user"] == 0 and owed["accountant"] is None
+    assert f"train {field}" in owed["unprotected"]
+    assert len(owed["unprotected"]) == len(in_training(ledger))
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("fedcl", []),
+        ("fedcl", ['mechanism.0.repeat="round"', "mechanism.0.every=0"]),
+        ("fedcl", ['mechanism.0.repeat="once"', "run.late=0.4"]),
+        ("fedcl", ["mechanism.0.first=2", 'run.schedule="sample"']),
+        ("pdc-frs", ["run.late=0.4"]),
+        ("cofedrec", ['run.schedule="sample"']),
+        ("spectral", []),
+        ("fedncf", [NOISE, "run.late=0.5"]),
+    ],
+)
+def test_the_plan_is_what_happens(method: str, changes: list[str], tmp_path: Path) -> None:
+    dim = ["model.dim=4" if method != "spectral" else "model.rank=4"]
+    config = config_of(method, *SMALL, *dim, *changes)
+    result = run(config, tmp_path / "out")
+    sent = {(r["step"], r["field"]): r["messages_per_user"] for r in result["ledger"] if r["step"] != "evaluate"}
+    plan = planned(config)
+    reports = {key for key in sent if key[0] == "report"}
+    assert {k: v for k, v in in_training(plan).items() if k not in reports} == {
+        k: v for k, v in sent.items() if k not in reports
+    }
+    assert plan.summary(1e-5) == result["privacy"]
+
+
+LIMITED = ['privacy.unprotected="allow"']
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "message"),
+    [
+        ("fedcl", ["privacy.max_epsilon=8", *LIMITED], r"a user would spend 12: report fedcl/user 4 x 3 messages = 12"),
+        ("fedcl", ["privacy.max_epsilon=100"], r"train update/items and 4 more would leave without any guarantee"),
+        ("fedcl", ["privacy.max_epsilon=13", "privacy.spent=2", *LIMITED], r"would spend 12 after 2 spent before"),
+        ("fedcl", ["privacy.max_epsilon=2", "privacy.spent=2"], r"the budget is spent already"),
+        ("fedmf", ["privacy.max_epsilon=2"], r"train update/items"),
+        ("fedmf", ["privacy.max_epsilon=1.4", NOISE], r"1\.5: train noisy uploads 0\.5 x 3 messages = 1\.5"),
+        ("popularity", ["privacy.max_epsilon=2"], r"\[pooled\] collects everybody's data"),
+        ("fedcl", ["privacy.max_epsilon=0"], r"max_epsilon = 0.0; it must be over 0"),
+        ("fedcl", ["privacy.delta=1.0"], r"delta is from 0 to below 1"),
+        ("fedcl", ["privacy.spent=-1.0"], r"spent a number of at least 0"),
+        ("fedcl", ["privacy.epsilon=1.0"], r"no option 'epsilon'; did you mean"),
+    ],
+)
+def test_a_run_that_would_spend_more_does_not_start(
+    method: str, changes: list[str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CoveyError, match=message):
+        run(config_of(method, *SMALL, *changes), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("fedcl", ["privacy.max_epsilon=12", *LIMITED]),
+        ("fedmf", ["privacy.max_epsilon=1.5", NOISE]),
+        ("fedmf", ["privacy.max_epsilon=2", "privacy.spent=0.5", NOISE]),
+    ],
+)
+def test_a_run_within_the_limit_starts(method: str, changes: list[str], tmp_path: Path) -> None:
+    result: dict[str, Any] = run(config_of(method, *SMALL, "model.dim=4", *changes), tmp_path / "out")
+    assert result["privacy"]["epsilon_user"] in (12.0, 1.5)
+
+
+def test_rows_add_up_and_gaussians_compose() -> None:
+    """A row of 60 items at 0.01 each, 3 times: 1.8. The same as a Gaussian costs less than the sum."""
+    row = 'mechanism=[{use="covey.privacy.uploads:NoisyUploads", epsilon=0.01, rows="all"%s}]'
+    pure = planned(config_of("fedmf", *SMALL, row % "")).summary()
+    assert pure["epsilon_user"] == pytest.approx(0.01 * 60 * 3)
+    assert pure["unprotected"] == []
+    owed = planned(config_of("fedmf", *SMALL, row % ', kind="gaussian", delta=1e-8')).summary(1e-5)
+    assert owed["epsilon_user"] == pytest.approx(1.8) and owed["delta_user"] == pytest.approx(1.8e-6)
+    assert owed["accountant"]["epsilon"] < 0.3
+
+
+def test_a_delta_that_adds_up_to_too_much(tmp_path: Path) -> None:
+    noise = NOISE.replace("epsilon=0.5", 'epsilon=0.5, kind="gaussian", delta=1e-3')
+    with pytest.raises(CoveyError, match=r"a user's delta would add up to 0\.003"):
+        run(config_of("fedmf", *SMALL, noise, "privacy.max_epsilon=9", "privacy.delta=0.0"), tmp_path / "out")
+
+
+def test_what_nobody_declared_is_shown() -> None:
+    config = config_of("fedmf", *SMALL)
+    prepared = prepare(config)
+    method = method_of(config, prepared.catalogue)
+    fleet = fleet_of(config, prepared, method)
+    fleet.meter.count("train", "stray", 8, fleet.ids_N[:1])
+    (row,) = of_sent(fleet, 1).table()
+    assert (row["field"], row["epsilon_user_total"]) == ("stray", "none")
+    assert "NOT DECLARED" in str(row["what"])
