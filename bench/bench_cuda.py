@@ -9,9 +9,9 @@ import torch
 
 from covey.config import Config, assign, merge, read
 from covey.prepare import fleet_of, method_of, prepare
+from covey.provenance import commit, machine
 from covey.run import cohort
 from covey.server import enrol, run_round, start
-from covey.provenance import commit, machine
 
 
 def main() -> None:
