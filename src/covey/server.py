@@ -184,7 +184,7 @@ def _aggregate(server: Server, fleet: Fleet, method: Method, round: Round, uploa
 def told(server: Server) -> dict[str, dict[str, float]]:
     """What parts have to tell of the last round: single numbers, by part."""
     said = {name: {k: v for k, v in drawer.items() if k.startswith(TELL)} for name, drawer in server.memory.items()}
-    return {name: {k.removeprefix(TELL): float(v) for k, v in one.items()} for name, one in said.items() if one}
+    return {name: {k.removeprefix(TELL): float(v) for k, v in sorted(one.items())} for name, one in said.items() if one}
 
 
 def _filter(server: Server, method: Method, round: Round, upload: Upload | Total) -> tuple[Server, Upload | Total]:

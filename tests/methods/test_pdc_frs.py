@@ -12,11 +12,11 @@ from torch import Tensor
 from covey.core import Catalogue, CoveyError, Ragged, Round, Sent, Upload
 from covey.examples import Examples
 from covey.mechanism import ClientView, ServerView, TrainingData
-from covey.methods.pdc_frs import DataContribution, item_gradient, perturbed, user_loss
-from covey.methods.titles import Likeness, likeness
+from covey.methods.pdc_frs import DataContribution, item_gradient, user_loss
+from covey.methods.pdc_frs_auxiliary import Auxiliary, made_up
 from covey.models.mf import MF
 from covey.models.ncf import NCF
-from covey.objectives import Bce
+from covey.objectives import Bce, NextItemSoftmax
 from covey.rng import Rng
 from covey.server import Method
 from covey.solvers import Local
@@ -24,10 +24,11 @@ from covey.testing import Conformance
 from covey.testing.world import World
 
 F64 = torch.float64
+MINE = DataContribution(similarity="itself")
 
 
 class TestPdcFrs(Conformance):
-    contribution = DataContribution(count=5, aux_epochs=2, aux_lr=0.01, aux_batch=64)
+    contribution = DataContribution(similarity="itself", count=5, aux_epochs=2, aux_lr=0.01, aux_batch=64)
 
     def method(self, catalogue: Catalogue) -> Method:
         solver = Local("adam", 0.01, epochs=2)
@@ -40,10 +41,23 @@ class TestPdcFrs(Conformance):
 
 
 class TestPdcFrsWithTitles(TestPdcFrs):
+    contribution = replace(TestPdcFrs.contribution, similarity="words", labels="hard", bound="clipped")
+
     def world(self) -> World:
         world = super().world()
         titles = tuple(f"{['red', 'blue', 'green'][i % 3]} {['cat', 'dog', 'cow'][i % 5 % 3]} {i}" for i in range(40))
         return replace(world, catalogue=replace(world.catalogue, titles=titles))
+
+
+class TestPdcFrsAgainstSome(TestPdcFrs):
+    """Lists of equal length, a few rotating negatives, similarity by the item table."""
+
+    contribution = replace(TestPdcFrs.contribution, against="some", others=3, length=4, similarity="items")
+
+
+@pytest.mark.slow
+class TestPdcFrsAgainstMadeUp(TestPdcFrs):
+    contribution = replace(TestPdcFrs.contribution, against="synthetic", others=4, contribute="uniform")
 
 
 def vectors(*rows: list[float]) -> Tensor:
@@ -62,56 +76,9 @@ def enrolment(ids: list[int], lists: list[list[int]]) -> Upload:
     return Upload(torch.tensor(ids), torch.ones(len(ids)), extra={"contribution": {"list": Ragged.of(lists)}})
 
 
-def test_exponential_mechanism() -> None:  # Eq. 5
-    """Three items at cosines 1, 0 and -1 of the first: S ranges over 2, so epsilon 4 weighs exp(S)."""
-    like = Likeness(3, vectors([1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]), sensitivity=2.0)
-    weights = [math.exp(1), math.exp(0), math.exp(-1)]
-    edges = torch.tensor([w / sum(weights) for w in weights], dtype=F64).cumsum(0)
-    unit_T = torch.tensor(
-        [0.0, edges[0] - 1e-9, edges[0] + 1e-9, edges[1] - 1e-9, edges[1] + 1e-9, 1 - 1e-9], dtype=F64
-    )
-    assert perturbed(torch.zeros(6).long(), unit_T, like, 4.0).tolist() == [0, 0, 1, 1, 2, 2]
-
-
-def test_every_item_has_its_own_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("covey.methods.pdc_frs.ROWS", 2)
-    v_ID = F.normalize(Rng.of(0, 0, torch.tensor([5])).normal(5, 2, dtype=F64)[0], dim=1)
-    like = Likeness(5, v_ID, sensitivity=2.0)
-    items_T = torch.arange(5).repeat(20_000)
-    unit_T = Rng.of(1, 0, torch.tensor([5])).uniform(len(items_T))[0]
-    drawn_T = perturbed(items_T, unit_T, like, 8.0)
-    share_II = torch.zeros(5, 5, dtype=F64).index_put_((items_T, drawn_T), torch.tensor(1 / 20_000, dtype=F64), True)
-    want_II = (8.0 * (v_ID @ v_ID.mT) / 4.0).softmax(1)
-    torch.testing.assert_close(share_II, want_II, rtol=0, atol=0.015)
-
-
-def test_privacy_of_one_item() -> None:
-    """No output is more than e^epsilon likelier from one item than from another."""
-    like = likeness(("a red cat", "a red dog", "blue sky", "the sea"), 4)
-    p_II = (3.0 / (2 * like.sensitivity) * like.rows(torch.arange(4))).softmax(1)
-    assert float((p_II.max(0).values / p_II.min(0).values).max()) <= math.exp(3.0) + 1e-12
-
-
-def test_likeness_of_titles() -> None:
-    like = likeness(("the red cat", "the red cat", "blue dogs", "", "X"), 5)
-    s_II = like.rows(torch.arange(5))
-    assert s_II.diagonal().tolist() == [1] * 5
-    assert float(s_II[0, 1]) == pytest.approx(1)
-    assert float(s_II[0, 2]) == pytest.approx(0, abs=1e-9)
-    assert like.sensitivity == pytest.approx(1 - float(s_II.min()))
-
-
-def test_likeness_without_titles_is_randomised_response() -> None:
-    like = likeness((), 4)
-    assert like.sensitivity == 1
-    assert like.rows(torch.tensor([2])).tolist() == [[0, 0, 1, 0]]
-    with pytest.raises(CoveyError, match="3 titles for 4 items"):
-        likeness(("a", "b", "c"), 4)
-
-
 def test_asked_again_a_client_says_the_same() -> None:
     items = Ragged.of([[1, 2, 3], [], [4, 4, 5, 6]])
-    ask = lambda round, pick: DataContribution().enrol(
+    ask = lambda round, pick: MINE.enrol(
         ClientView(
             {},
             TrainingData(items.take(pick), items.take(pick)),
@@ -146,7 +113,7 @@ def test_item_contrast() -> None:  # Eq. 8
 
 
 def test_polish_is_one_step_when_a_pass_closes() -> None:
-    mine = DataContribution(item_weight=0.5, item_lr=2.0)
+    mine = replace(MINE, item_weight=0.5, item_lr=2.0)
     view = server_view(4)
     view = replace(view, memory=mine.init(view, enrolment([0, 1], [[0, 1], [2]])))
     _, model = mine.polish(view, dict(view.public))
@@ -163,6 +130,59 @@ def test_user_contrast() -> None:  # Eq. 9
     assert loss_C.tolist() == pytest.approx([-math.log(1 / (math.exp(2) + 1 + math.exp(-2))), 0.0])
 
 
+def test_user_contrast_with_some() -> None:  # Eq. 9
+    """The client's own vector comes beside two others; where it is among them it counts once."""
+    u_CD, own_CD = vectors([2.0, 0.0], [2.0, 0.0], [1.0, 1.0]), vectors([0.0, 1.0], [0.0, 1.0], [0.0, 0.0])
+    users_KD = vectors([1.0, 0.0], [0.0, 1.0])
+    loss_C = user_loss(u_CD, users_KD, torch.tensor([-1, 1, -1]), 0.5, own_CD)
+    assert loss_C.tolist() == pytest.approx([math.log(1 + math.exp(2) + 1), math.log(1 + math.exp(2)), 0.0])
+
+
+def told_apart(against: str, **options: Any) -> tuple[Sent, Any]:
+    mine, view = replace(MINE, against=against, count=0, **options), server_view(10)
+    memory = mine.init(view, enrolment([0, 2, 5, 6], [[3], [0], [1], [2]]))
+    memory["aux/user"] = torch.eye(4, dtype=F64)[:, :3] * 2 + 0.1
+    return mine.send(replace(view, memory=memory)), memory["aux/user"]
+
+
+def test_some_others_rotate_and_do_not_name_everybody() -> None:
+    sent, users_MD = told_apart("some", others=2)
+    unit_MD = F.normalize(users_MD, dim=1)
+    assert sent.shared["users"].shape == (2, 3)
+    torch.testing.assert_close(sent.each["own"][[0, 2]], unit_MD[[0, 1]])
+    assert sent.each["own"][1].tolist() == [0, 0, 0]  # client 1 is unknown
+    for client, row in ((0, 0), (2, 1)):
+        at = int(sent.each["me"][client])
+        same = (sent.shared["users"] - unit_MD[row]).norm(dim=1) < 1e-12
+        assert same.tolist() == [k == at for k in range(2)]
+    view = server_view(10)
+    draws = {tuple(view.dice.fold("others").permutation(4)[0, :2].tolist())}
+    for number in range(2, 12):
+        draws.add(tuple(Rng.server(0, number, "x").fold("others").permutation(4)[0, :2].tolist()))
+    assert len(draws) > 3
+
+
+def test_made_up_others_are_nobody_and_spread_alike() -> None:
+    sent, users_MD = told_apart("synthetic", others=5)
+    unit_MD = F.normalize(users_MD, dim=1)
+    assert sent.shared["users"].shape == (5, 3)
+    assert float(torch.cdist(sent.shared["users"], unit_MD).min()) > 1e-6
+    u_MD = vectors([1.0, 2.0], [3.0, 2.5], [5.0, 0.0], [-1.0, 4.0])
+    many_KD = made_up(u_MD, 200_000, Rng.server(0, 1, "x"))
+    torch.testing.assert_close(many_KD.mean(0), u_MD.mean(0), rtol=0, atol=0.03)
+    torch.testing.assert_close(many_KD.mT.cov(), u_MD.mT.cov(), rtol=0, atol=0.06)
+
+
+def test_what_is_told() -> None:
+    """Delta of four items without likeness is 1: epsilon 2 ln 4 keeps an item with e^(ln 4) / (e^(ln 4) + 3)."""
+    memory = replace(MINE, epsilon=2 * math.log(4)).init(server_view(4), None)
+    assert float(memory["tell/sensitivity"]) == 1
+    assert float(memory["tell/items kept"]) == pytest.approx(4 / 7)
+    clean = replace(MINE, contribute="clean").init(server_view(4), None)
+    assert float(clean["tell/items kept"]) == 1 and "tell/sensitivity" not in clean
+    assert float(replace(MINE, contribute="uniform").init(server_view(4), None)["tell/items kept"]) == 0.25
+
+
 def test_augmentation() -> None:  # Eq. 7
     """Item 1 is the client's own and stays hard; the sampled negative 7 contradicts what was sent."""
     own = Ragged.of([[1, 2], [3]])
@@ -174,15 +194,17 @@ def test_augmentation() -> None:  # Eq. 7
         }
     )
     view = ClientView({}, TrainingData(own, own), sent, Rng.of(0, 0, torch.arange(2)), MF(), Bce(), Catalogue(10))
-    out = DataContribution().augment(view, made)
+    out = MINE.augment(view, made)
     assert out.items.lengths.tolist() == [4, 3]
     assert out.items.values.tolist() == [1, 2, 8, 7, 3, 7, 9]
     assert out.label.tolist() == pytest.approx([1, 1, 0, 0.6, 1, 0, 0.8])
     assert out.weight.tolist() == [1] * 7
+    hard = replace(MINE, labels="hard").augment(view, made)
+    assert hard.label.tolist() == [1, 1, 0, 1, 1, 0, 1]
 
 
 def test_best_items_are_those_not_contributed() -> None:  # Eq. 6
-    mine, view = DataContribution(count=2), server_view(4)
+    mine, view = replace(MINE, count=2), server_view(4)
     memory = mine.init(view, enrolment([0, 2], [[3], [0, 1, 2, 3]]))
     memory |= {"aux/user": vectors([1.0, 0, 0], [1.0, 0, 0])}
     memory |= {"aux/items": vectors([0.1, 0, 0], [0.3, 0, 0], [0.2, 0, 0], [0.9, 0, 0])[None]}
@@ -193,8 +215,24 @@ def test_best_items_are_those_not_contributed() -> None:  # Eq. 6
     assert sent.each["me"].tolist() == [0, -1, 1]
 
 
+def test_rows_of_examples_hold_every_user_apart() -> None:
+    """Users with 3 and 0 and 9 items of 30: rows of 8 examples, whose weights are 1 + 4 for each contributed item."""
+    lists = Ragged.of([[1, 2, 3], [], list(range(10, 19))])
+    parts = Auxiliary(1, 0.1, 64, 4)._rows(server_view(30), lists, torch.zeros(1, dtype=F64))
+    owner_R, items_RW, label_RW, weight_RW = parts
+    assert sorted(set(owner_R.tolist())) == [0, 2] and items_RW.shape[1] == 8
+    for user, many in ((0, 3), (2, 9)):
+        mine, mine_weight = owner_R == user, weight_RW[owner_R == user]
+        assert float(mine_weight.sum()) == 5 * many
+        liked = items_RW[mine][(label_RW[mine] == 1) & (mine_weight > 0)]
+        assert liked.tolist() == lists.values[lists.owner == user].tolist()
+        seen = items_RW[mine][mine_weight > 0].tolist()
+        assert len(seen) == len(set(seen))
+        assert set(label_RW[mine].unique().tolist()) == {0.0, 1.0}
+
+
 def test_auxiliary_model_learns_the_lists() -> None:
-    mine = DataContribution(aux_epochs=60, aux_lr=0.05, aux_batch=10)
+    mine = replace(MINE, aux_epochs=60, aux_lr=0.05, aux_batch=10)
     view = server_view(12)
     lists = [[0, 1, 2, 3], [0, 1, 2], [8, 9, 10, 11], [9, 10, 11]]
     view = replace(view, memory=mine.init(view, enrolment([0, 1, 2, 3], lists)))
@@ -203,27 +241,66 @@ def test_auxiliary_model_learns_the_lists() -> None:
     assert all(int(score_MI[m].argmax()) in lists[m] for m in range(4))
     midway = replace(view, round=replace(view.round, opens_epoch=False))
     assert mine.begin(midway) is view.memory
+    unused = replace(mine, count=0, user_weight=0.0, item_weight=0.0)
+    assert unused.begin(view) is view.memory
 
 
 def test_late_joiners_are_added_once() -> None:
-    mine, view = DataContribution(), server_view(10)
+    mine, view = MINE, server_view(10)
     memory = mine.init(view, enrolment([5, 1], [[4, 2, 2], [7, 99, -1]]))
     assert (memory["list"].tolist(), memory["offsets"].tolist()) == ([2, 4, 7], [0, 2, 3])
     later = mine.admit(replace(view, memory=memory), enrolment([3, 5], [[9], [0]]))
     assert later["ids"].tolist() == [5, 1, 3]
     assert (later["list"].tolist(), later["offsets"].tolist()) == ([2, 4, 7, 9], [0, 2, 3, 4])
     assert torch.equal(later["aux/user"][:2], memory["aux/user"]) and len(later["aux/user"]) == 3
-    assert float(later["sensitivity"]) == 1
+    assert float(later["tell/sensitivity"]) == 1
 
 
 def test_nobody_contributed() -> None:
-    mine, view = DataContribution(), server_view(10)
+    mine, view = MINE, server_view(10)
     view = replace(view, memory=mine.init(view, Upload(torch.zeros(0).long(), torch.zeros(0))))
     assert mine.begin(view) is view.memory
     assert mine.send(view) == Sent()
 
 
 def test_declares_the_budget_of_an_item_and_the_length() -> None:
-    budget, length = DataContribution(epsilon=3.0).discloses()
+    budget, length = replace(MINE, epsilon=3.0).discloses()
     assert (budget.name, budget.epsilon, budget.unit) == ("contribution/list", 3.0, "item")
     assert (length.name, length.epsilon) == ("contribution/list/length", math.inf)
+    (fixed,) = replace(MINE, epsilon=3.0, length=10).discloses()
+    assert (fixed.name, fixed.epsilon, fixed.unit) == ("contribution/list", 30.0, "message")
+
+
+@pytest.mark.parametrize("how", ["uniform", "clean"])
+def test_controls_claim_no_guarantee(how: str) -> None:
+    assert {d.epsilon for d in replace(MINE, contribute=how).discloses()} == {math.inf}
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf])
+def test_a_guarantee_needs_a_budget(epsilon: float) -> None:
+    with pytest.raises(CoveyError, match=r"over 0 and finite.*'uniform'.*'clean'"):
+        DataContribution(epsilon=epsilon)
+    assert DataContribution(epsilon=epsilon, contribute="uniform").count == 30
+
+
+def test_scored_items_need_examples_of_one_item_each() -> None:
+    view = server_view(10, objective=NextItemSoftmax())
+    with pytest.raises(CoveyError, match="set count = 0"):
+        MINE.init(view, None)
+    assert replace(MINE, count=0).init(view, None)
+
+
+def test_what_the_auxiliary_model_cannot_have() -> None:
+    with pytest.raises(CoveyError, match="NCF keeps b0"):
+        MINE.init(server_view(10, model=NCF(3, (2,), keep_mlp=True)), None)
+    lists = Ragged.of([[1]])
+    view = ClientView(
+        {}, TrainingData(lists, lists), Sent(), Rng.of(0, 0, torch.arange(1)), MF(keep_items=True), Bce(), Catalogue(9)
+    )
+    with pytest.raises(CoveyError, match="its own item table"):
+        replace(MINE, similarity="items").enrol(view)
+
+
+def test_without_titles_a_run_says_what_to_do() -> None:
+    with pytest.raises(CoveyError, match=r"no titles.*covey data import.*'itself'.*'items'"):
+        DataContribution().init(server_view(10), None)

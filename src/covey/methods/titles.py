@@ -1,21 +1,30 @@
-"""How alike items are by their titles: TF-IDF of the words, cut to 50 dimensions, cosine.
+"""How alike items are: cosines of vectors of their titles, or of the item table.
 
-Without titles an item is like itself only. The exponential mechanism over that similarity is
-randomised response over the whole catalogue.
+Titles become vectors by TF-IDF of words or of pieces of words, cut to 50 dimensions, or by a
+pre-trained encoder (an extra). Everybody computes them from the public catalogue, so that clients
+and server agree.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor
 
 from ..core import CoveyError
 
+Similarity = Literal["words", "characters", "encoder", "items", "itself"]
+Bound = Literal["exact", "range", "clipped"]
 ROWS = 256  # rows of the similarity that are computed at once
+NO_TITLES = (
+    "the items have no titles to compare them by; give some (covey data import FILE --items TITLES), or set"
+    " similarity = 'itself' (every other item is equally far) or similarity = 'items' (the item table)"
+)
 
 
 @dataclass(frozen=True)
@@ -23,8 +32,9 @@ class Likeness:
     """Item-item similarities, a few rows at a time: the whole [I, I] matrix is never held."""
 
     n_items: int
-    vectors_ID: Tensor | None  # unit vectors, float64; None: no titles
-    sensitivity: float = 1.0  # max over j, i, i' of |S_ij - S_i'j|; S_jj = 1, so it is 1 - min S
+    vectors_ID: Tensor | None  # unit vectors, float64; None: an item is like itself only
+    sensitivity: float = 1.0  # a bound of |S_ij - S_i'j| over j, i, i'
+    least: float = -1.0  # lower cosines count as this
 
     def rows(self, items_B: Tensor) -> Tensor:
         """[B, I] in float64."""
@@ -32,25 +42,48 @@ class Likeness:
             like_BI = torch.zeros(len(items_B), self.n_items, dtype=torch.float64, device=items_B.device)
         else:
             v_ID = self.vectors_ID.to(items_B.device)
-            like_BI = (v_ID[items_B] @ v_ID.mT).clamp(-1, 1)
+            like_BI = (v_ID[items_B] @ v_ID.mT).clamp_(self.least, 1)
         return like_BI.scatter_(1, items_B[:, None], 1.0)
+
+    def bounded(self, bound: Bound) -> "Likeness":
+        """With the sensitivity that the exponential mechanism divides by."""
+        if bound == "clipped":
+            return replace(self, sensitivity=1.0, least=0.0)
+        if self.vectors_ID is None or bound == "range":
+            return replace(self, sensitivity=1.0 if self.vectors_ID is None else 2.0)
+        # S_jj = 1, so over a catalogue that everybody knows it is 1 - min S.
+        blocks = torch.arange(self.n_items, device=self.vectors_ID.device).split(ROWS)
+        lowest = min((float(self.rows(items_B).min()) for items_B in blocks), default=0.0)
+        return replace(self, sensitivity=1 - lowest if lowest < 1 else 1.0)
 
 
 @lru_cache(maxsize=4)
-def likeness(titles: tuple[str, ...], n_items: int) -> Likeness:
-    """Everybody computes it from the public catalogue, so clients and server agree on it."""
+def likeness(titles: tuple[str, ...], n_items: int, by: Similarity = "words", bound: Bound = "exact") -> Likeness:
+    """By the titles, or `by` = "itself" without any."""
+    if by == "itself":
+        return Likeness(n_items, None).bounded(bound)
     if not any(re.search(r"\w", title) for title in titles):
-        return Likeness(n_items, None)
+        raise CoveyError(NO_TITLES)
     if len(titles) != n_items:
         raise CoveyError(f"the catalogue has {len(titles)} titles for {n_items} items; give one for each, or none")
-    made = Likeness(n_items, title_vectors(titles))
-    lowest = min(float(made.rows(items_B).min()) for items_B in torch.arange(n_items).split(ROWS))
-    return Likeness(n_items, made.vectors_ID, 1 - lowest)
+    return Likeness(n_items, title_vectors(titles, by=by)).bounded(bound)
 
 
-def title_vectors(titles: tuple[str, ...], dim: int = 50) -> Tensor:
+def table_likeness(v_ID: Tensor, bound: Bound = "exact") -> Likeness:
+    """By an item table that everybody has; the paper rejects it, since at the start it is random."""
+    return Likeness(len(v_ID), F.normalize(v_ID.detach().double(), dim=1)).bounded(bound)
+
+
+def title_vectors(titles: tuple[str, ...], dim: int = 50, by: Similarity = "words") -> Tensor:
     """[I, D] unit vectors; a title without any word is a zero."""
-    counts = TfidfVectorizer(token_pattern=r"\w+").fit_transform(titles)
+    if by == "encoder":
+        from .titles_encoder import encoded  # here, because it wants an extra
+
+        return encoded(titles)
+    options: dict[str, Any] = {"token_pattern": r"\w+"}
+    if by == "characters":
+        options = {"analyzer": "char_wb", "ngram_range": (3, 4)}
+    counts = TfidfVectorizer(**options).fit_transform(titles)
     dim = min(dim, *counts.shape)
     vectors = TruncatedSVD(dim, random_state=0).fit_transform(counts)
-    return torch.nn.functional.normalize(torch.from_numpy(vectors).double(), dim=1)
+    return F.normalize(torch.from_numpy(vectors).double(), dim=1)

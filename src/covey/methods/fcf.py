@@ -1,0 +1,127 @@
+"""FCF: federated collaborative filtering (Ammad-ud-din et al., 2019, arXiv 1901.09888).
+
+Implicit ALS (Hu et al., 2008) in two halves: a client solves for its own factor in closed form, and
+uploads the gradient of every item's factor; the server sums them and takes a step of Adam.
+
+    J = sum_u sum_i c_ui (p_ui - x_u.y_i)^2 + lambda (sum_u |x_u|^2 + sum_i |y_i|^2),   c_ui = 1 + alpha r_ui
+
+Items that a client does not have count with p = 0 and c = 1. With G = Y'Y their terms of all clients
+are quadratic forms in G, so no clients x items array is ever made.
+Solver: `Local("sgd", lr=1.0, epochs=1)`, which uploads the negative gradient; combine: `Sum`.
+
+Shape suffixes: G = 1 or C (tables that are shared, or one of each client), P = places of a list.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..aggregate.step import Adam
+from ..core import Drawer, Fields, Ragged, positive
+from ..examples import Batch, Examples
+from ..mechanism import ServerStep
+from ..models.base import History, Model, dot, rows
+from ..rng import Rng
+
+
+@dataclass(frozen=True)
+class ImplicitMF:
+    """Nothing is private beside the list: the user's factor is computed from it, anew each time."""
+
+    dim: int = 32  # K
+    alpha: float = 1.0  # confidence in an interaction, beyond the 1 that everything has
+    weight: float = 1.0  # lambda, of the user's factor
+    scale: float = 0.1  # standard deviation of the start
+    shared: tuple[str, ...] = ("items",)
+    kept: tuple[str, ...] = ()
+    tuned: tuple[str, ...] = ()
+    uploaded: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ("items",)
+    sequential: ClassVar[bool] = True
+    stochastic: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        positive("model", dim=self.dim, alpha=self.alpha, weight=self.weight)
+
+    def public(self, n_items: int, rng: Rng) -> Fields:
+        return {"items": self.scale * rng.fold("items").normal(n_items, self.dim)[0]}
+
+    def private(self, rng: Rng, start: Rng) -> Fields:
+        return {}
+
+    def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
+        """x_u = (Y' C Y + lambda I)^-1 Y' C p, with Y' C Y = G + alpha * (the list's own outer products)."""
+        v_CPD = rows(params["items"], history.index_CP) * history.mask_CP[..., None]
+        outer_CDD = self.alpha * (v_CPD.mT @ v_CPD)
+        eye_DD = torch.eye(self.dim, dtype=v_CPD.dtype, device=v_CPD.device)
+        left_CDD = gram(params["items"]) + outer_CDD + self.weight * eye_DD
+        c_CP = self.alpha + first_places(history).to(v_CPD)  # c_ui in sum over the places of one item
+        right_CD1 = v_CPD.mT @ c_CP[..., None]
+        factor_CDD, _ = torch.linalg.cholesky_ex(left_CDD)  # of one that is not finite: not finite
+        return torch.cholesky_solve(right_CD1, factor_CDD)[..., 0]
+
+    def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
+        return dot(u, v_CLD)
+
+
+@dataclass(frozen=True)
+class ImplicitSquares:
+    """A client's part of J, as a function of the items alone: at the solved x_u its slope in x_u is zero."""
+
+    pointwise: bool = False
+    sequential: ClassVar[bool] = True
+    whole_table: ClassVar[bool] = True  # items that a client does not have move too
+
+    def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
+        ones_T = torch.ones(len(items.values), device=items.values.device)
+        return Examples(items, ones_T, ones_T, items.place)
+
+    def prepare(self, batch: Batch) -> Fields:
+        """What mechanisms appended is not the client's."""
+        assert batch.index_CL is not None and batch.slot_CL is not None
+        own_CL = (batch.weight_CL > 0) & (batch.label_CL > 0) & (batch.slot_CL >= 0)
+        return {"sequence": batch.index_CL, "mask": own_CL}
+
+    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+        history = History(ready["sequence"], ready["mask"])
+        if u is None:
+            with torch.no_grad():
+                u = model.user(params, history, rng, True)
+        v_CPD = rows(params["items"], history.index_CP)
+        s_CP = (v_CPD @ u[..., None])[..., 0]
+        alpha, first_CP = getattr(model, "alpha", 0.0), first_places(history).to(s_CP)
+        mine_CP = (alpha * history.mask_CP + first_CP) * (1 - s_CP) ** 2 - first_CP * s_CP**2
+        every_C = ((u[:, None] @ gram(params["items"])) * u[:, None]).sum((1, 2))  # sum_i (x.y_i)^2
+        return every_C + mine_CP.sum(1)
+
+
+@dataclass(frozen=True)
+class DecayedAdam(ServerStep):
+    """Adam on dJ/dy_i = -2 sum_u f(u, i) + 2 lambda y_i; the clients' sum is the first part."""
+
+    lr: float = 0.01  # gamma
+    weight: float = 1.0  # lambda, of the items' factors
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    name: str = "server step"
+
+    def step(self, memory: Drawer, params: Fields, update: Fields) -> tuple[Drawer, Fields]:
+        whole = {k: d - 2 * self.weight * params[k] for k, d in update.items()}
+        return Adam(self.lr, self.beta1, self.beta2, self.eps).step(memory, params, whole)
+
+
+def gram(v_GID: Tensor) -> Tensor:
+    """[G, D, D]"""
+    return v_GID.mT @ v_GID
+
+
+def first_places(history: History) -> Tensor:
+    """[C, P], 1 where an item stands for the first time: p_ui = 1 however often u has i."""
+    index_CP = torch.where(history.mask_CP, history.index_CP, -1)
+    sorted_CP, order_CP = index_CP.sort(stable=True, dim=1)
+    new_CP = torch.ones_like(history.mask_CP)
+    new_CP[:, 1:] = sorted_CP[:, 1:] != sorted_CP[:, :-1]
+    return torch.zeros_like(new_CP).scatter_(1, order_CP, new_CP) & history.mask_CP

@@ -1,0 +1,114 @@
+"""PDC-FRS's auxiliary model: the clients' model, trained by the server on the contributed lists.
+
+Shape suffixes: M = users that contributed, T = examples, R = rows of W examples of one user each,
+B = rows or users at once, K = items sent to a client.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..core import CoveyError, Drawer, Fields, Ragged, offsets_of
+from ..examples import local_rows, merge
+from ..mechanism import ServerView
+from ..models.base import Model
+from ..objectives import positives_and_negatives
+from ..rng import Rng
+from ..solvers import Local
+
+CPU_SCORES = 1 << 16  # that are computed at once, so that the hidden layers of all of them stay in the cache
+CUDA_SCORES = 1 << 25
+PREFIX = "aux/"
+WIDTH = 8  # examples of a user that stand together, so that its half of the first layer is computed once for them
+
+
+@dataclass(frozen=True)
+class Auxiliary:
+    """How the auxiliary model learns when a pass opens."""
+
+    epochs: int
+    lr: float
+    batch: int  # examples
+    negatives: int  # for each contributed item
+
+    def train(self, view: ServerView, leaves: Fields, lists: Ragged) -> None:
+        """Moves the leaves: each contributed item with its negatives, all users pooled."""
+        owner_R, items_RW, label_RW, weight_RW = self._rows(view, lists, leaves["items"])
+        many, dice = max(1, self.batch // WIDTH), view.dice.to(owner_R.device)
+        steps = -(-len(owner_R) // many)
+        shuffled: list[tuple[tuple[Tensor, ...], ...]] = []  # of the epoch at hand, so that a step is a slice
+
+        def forward(params: Fields, step: int) -> Tensor:
+            epoch, at = divmod(step, steps)
+            if not at:
+                order_R = dice.fold(f"order {epoch}").permutation(len(owner_R))[0]
+                whole = (owner_R, items_RW, label_RW, weight_RW)
+                shuffled[:] = [tuple(x.index_select(0, order_R).split(many) for x in whole)]
+            owner_B, items_BW, y_BW, w_BW = (x[at] for x in shuffled[0])
+            u_BD, v_BWD = F.embedding(owner_B, params["user"]), F.embedding(items_BW, params["items"].squeeze(0))
+            z_BW = view.model.score(params, u_BD, v_BWD)
+            return F.binary_cross_entropy_with_logits(z_BW, y_BW, w_BW, reduction="sum") / w_BW.sum().clamp(min=1)
+
+        solver = Local("adam", lr=self.lr, epochs=self.epochs)
+        solver.run(leaves, forward, steps * self.epochs, view.catalogue.n_items, {})
+
+    def _rows(self, view: ServerView, lists: Ragged, like: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Users [R], and items, labels and weights [R, W]: every user's examples in rows of W, padded with weight 0.
+
+        An item that is drawn for several positives stands once, with its count as weight.
+        """
+        n_items, streams = view.catalogue.n_items, view.dice.fold("negatives").streams(len(lists))
+        rng = streams.to(lists.values.device)
+        made = positives_and_negatives(lists, lists, n_items, self.negatives, rng)
+        made = merge(made, local_rows(made, n_items))
+        many_M = -(-made.items.lengths // WIDTH)
+        place_T = offsets_of(many_M)[:-1][made.items.owner] * WIDTH + made.items.place
+        flat = lambda x: x.new_zeros(int(many_M.sum()) * WIDTH).index_copy_(0, place_T, x).view(-1, WIDTH)
+        owner_R = torch.repeat_interleave(many_M).to(like.device)
+        items_RW, label_RW, weight_RW = (flat(x).to(like.device) for x in (made.items.values, made.label, made.weight))
+        return owner_R, items_RW, label_RW.to(like), weight_RW.to(like)
+
+
+def started(model: Model, n_items: int, dice: Rng, like: Tensor) -> Drawer:
+    """An untrained auxiliary model that knows nobody yet."""
+    more = set(model.kept) - {"user", "items"}
+    if model.tables != ("items",) or more:
+        raise CoveyError(
+            "the auxiliary model needs everything but the user's vector to be shared, as in covey.models.ncf:NCF;"
+            f" {type(model).__name__} keeps {', '.join(sorted(more)) or 'other tables'}"
+        )
+    public = model.public(n_items, dice.fold("auxiliary"))
+    nobody = model.private(dice.streams(0), dice)["user"]
+    return {f"{PREFIX}user": nobody.to(like), **{PREFIX + k: v[None].to(like) for k, v in public.items()}}
+
+
+def parameters(memory: Drawer) -> Fields:
+    return {k.removeprefix(PREFIX): v for k, v in memory.items() if k.startswith(PREFIX)}
+
+
+def best(view: ServerView, params: Fields, lists: Ragged, me_C: Tensor, count: int) -> Drawer:  # Eq. 6
+    """The items that score highest of those that a client did not contribute; none where it is unknown (-1)."""
+    at_once = CPU_SCORES if params["items"].device.type == "cpu" else CUDA_SCORES
+    parts = []
+    for row_B in me_C.split(max(1, at_once // view.catalogue.n_items)):
+        known_B = row_B.clamp(min=0)
+        z_BI = view.model.score(params, params["user"][known_B], params["items"])
+        said = lists.take(known_B)
+        z_BI[said.owner, said.values] = float("-inf")
+        z_BI[row_B < 0] = float("-inf")
+        parts.append(z_BI.topk(min(count, z_BI.shape[1])))
+    z_CK, items_CK = torch.cat([p.values for p in parts]), torch.cat([p.indices for p in parts])
+    real_CK = z_CK > float("-inf")
+    items = Ragged(items_CK[real_CK], offsets_of(real_CK.sum(1)))
+    return {"items": items, "scores": items.like(z_CK[real_CK].sigmoid())}
+
+
+def made_up(users_MD: Tensor, many: int, dice: Rng) -> Tensor:
+    """[K, D]: users that nobody is, drawn from the normal distribution with the mean and spread of all."""
+    mean_D = users_MD.mean(0)
+    apart_MD = users_MD - mean_D
+    values_D, axes_DD = torch.linalg.eigh(apart_MD.mT @ apart_MD / max(len(users_MD) - 1, 1))
+    z_KD = dice.normal(many, len(mean_D), dtype=users_MD.dtype)[0].to(users_MD.device)
+    return mean_D + (z_KD * values_D.clamp(min=0).sqrt()) @ axes_DD.mT
