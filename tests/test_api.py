@@ -22,7 +22,8 @@ SMALL: dict[str, Any] = {"data": {"users": 40, "items": 60, "mean_items": 8}}
 OWN: dict[str, dict[str, Any]] = {
     "cofedrec": {"grouping": {"categories": 4}},
     "fedcl": {"model": {"dim": 8}},
-    "spectral": {"model": {"rank": 8}},
+    "spectral": {"model": {"rank": 6}},
+    "spectral-private": {"model": {"rank": 8}},
     "mf": {"pooled": {"epochs": 2}},
     "ncf": {"pooled": {"epochs": 2}},
 }

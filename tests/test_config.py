@@ -28,6 +28,9 @@ OWN = {  # what is large in a method, made small
     "mf": ["pooled.epochs=2"],
     "ncf": ["pooled.epochs=2"],
     "spectral": ["model.rank=8"],
+    "spectral-private": ["model.rank=8"],
+    "popularity-private": [],
+    "ease-sums": [],
 }
 
 

@@ -13,9 +13,11 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA d
 SMALL = ["data.users=60", "data.items=80", "data.mean_items=9", "run.rounds=3", 'run.unit="round"', "run.cohort=40"]
 SMALL += ["run.ceilings=[]"]
 DISCONTINUOUS = {  # in the last bit: groups, categories, graphs and bases
-    *("cofedrec", "cofedrec-mf", "cofedrec-ncf", "gpfedrec", "pfedrec-contrast", "pfedrec-similarity", "spectral")
+    *("cofedrec", "cofedrec-mf", "cofedrec-ncf", "gpfedrec", "pfedrec-contrast", "pfedrec-similarity", "spectral"),
+    "spectral-private",
 }
 OWN = {"cofedrec": ["grouping.categories=4"], "fedcl": ["model.dim=8"], "spectral": ["model.rank=8"]}
+OWN |= {"spectral-private": ["model.rank=8"]}
 FEDERATED = [name for name in shipped("methods") if "pooled" not in read("methods", name)]
 
 

@@ -25,6 +25,7 @@ OWN = {
     "fedcl": ["model.dim=8", "run.rounds=5"],
     "pdc-frs": ["run.late=0.2"],
     "spectral": ["model.rank=8"],
+    "spectral-private": ["model.rank=8"],
 }
 FEDERATED = [name for name in shipped("methods") if "pooled" not in read("methods", name)]
 COMPOSED = {

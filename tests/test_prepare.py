@@ -20,6 +20,7 @@ from covey.server import Server, enrol, run_round, start
 FEDERATED = [name for name in shipped("methods") if "pooled" not in read("methods", name)]
 TINY = ["data.users=40", "data.items=60", "data.mean_items=8", "run.rounds=2"]
 OWN = {"cofedrec": ["model.dim=4", "grouping.categories=4"], "spectral": ["model.rank=8"]}
+OWN |= {"spectral-private": ["model.rank=8"], "popularity-private": [], "ease-sums": []}
 SPLITS = ["loo-full", "ratio-full", "temporal-full"]
 
 

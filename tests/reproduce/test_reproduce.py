@@ -292,8 +292,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["reproduce"], "name a paper; there are cofedrec"),
-        (["reproduce", "nopaper"], "there is no paper 'nopaper'; there are cofedrec"),
+        (["reproduce"], "name a paper; there are beyond"),
+        (["reproduce", "nopaper"], "there is no paper 'nopaper'; there are beyond"),
         (["reproduce", "pfedrec", "table99"], "pfedrec has no table 'table99'; there are table1"),
         (["reproduce", "pfedrec", "--dataset", "netflix"], "no column is of dataset 'netflix'; there are ml-100k"),
         (["reproduce", "pfedrec", "table1"], "covey data get ml-100k"),

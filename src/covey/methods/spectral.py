@@ -1,8 +1,9 @@
 """Subspace iteration by sums over clients (Halko et al., 2011): a few rounds, no training.
 
-With A the interactions divided by the square roots of user and item degrees, a round computes
-A'A Q: client u adds a_u (a_u' Q), which touches the rows of its own items only, and the server
-orthonormalises the sum. Item degrees travel as one more column.
+With A the interactions divided by powers of user and item degrees, a round computes A'A Q: client u
+adds a_u (a_u' Q), which touches the rows of its own items only, and the server takes the leading
+directions of the sum. Item degrees travel as one more column. A last exchange chooses the filter:
+clients send only how well each of a few filters ranks their own validation items.
 """
 
 from dataclasses import dataclass
@@ -10,9 +11,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core import Drawer, Fields, Ragged, Rows, Total, Upload, offsets_of
+from ..core import CoveyError, Drawer, Fields, Ragged, Rows, Sent, Total, Upload, offsets_of, positive
+from ..evaluate import EvaluateConfig, ranks_full
+from ..evaluate import distinct as sorted_lists
+from ..evaluate.metrics import measure
+from ..evaluate.ranking import nothing, span
 from ..ledger import Disclosure
 from ..mechanism import ClientView, Mechanism, Sees, ServerView
+from ..models.base import History, dot
+from ..models.spectral import Spectral
+from .filters import Response, leading, low_rank_ease, response
+
+SCORES = 3 << 18  # at a time
+BY = EvaluateConfig(metrics=("ndcg@20",))
 
 
 @dataclass(frozen=True)
@@ -20,26 +31,105 @@ class SubspaceIteration(Mechanism):
     name: str = "spectral"
     asks: frozenset[str] = frozenset({"report"})
     hears: Sees = "total"
+    sums: int = 4
+    item_power: float = 0.25
+    user_power: float = 0.25
+    response: Response = "shrunk"
+    strength: float = 1.0
+    choose: tuple[float, ...] = ()  # strengths to choose from, once the sums are there
+
+    def __post_init__(self) -> None:
+        positive("spectral", sums=self.sums, strength=self.strength, choose=min(self.choose, default=1.0))
+        if not 0 <= min(self.item_power, self.user_power) <= max(self.item_power, self.user_power) <= 1:
+            raise CoveyError("spectral: item_power and user_power are from 0 (no normalisation) to 1")
+        if self.choose and self.response in ("linear", "ease"):
+            raise CoveyError(f"spectral: response = {self.response!r} has nothing to choose; leave out `choose`")
+
+    def init(self, view: ServerView, enrolment: Upload | None) -> Drawer:
+        if not isinstance(view.model, Spectral):
+            raise CoveyError(f"{self.name!r} fits covey.models.spectral:Spectral alone; set [model] use to that")
+        view.model.check(view.catalogue.n_items)
+        return {}
+
+    def send(self, view: ServerView) -> Sent:
+        if not self.choose or view.round.number <= self.sums or "values" not in view.memory:
+            return Sent()
+        return Sent({"filters": self._filters(view.memory["values"], view.public["filter"])})
 
     def report(self, view: ClientView) -> Drawer:
+        assert isinstance(view.model, Spectral)
+        if "filters" in view.sent.shared:
+            return {"valid": tried(view, view.sent.shared["filters"])}
         items, count_T = distinct(view.data.items, view.catalogue.n_items)
-        n_C = view.data.items.lengths.clamp(min=1)
-        u_CD = view.user() / n_C[:, None]
-        row_CE = torch.cat([u_CD, torch.ones_like(u_CD[:, :1])], 1)  # E = D + 1, the last for the degrees
-        row_TE = row_CE.repeat_interleave(items.lengths, 0) * count_T[:, None]
+        n_C = view.data.items.lengths.clamp(min=1).to(view.params["items"]) ** (-2 * self.user_power)
+        u_CD = view.model.listed(view.params, History.of(view.data.items)) * n_C[:, None]
+        columns = [u_CD, torch.ones_like(u_CD[:, :1])]  # E = D + 1, the last for the degrees
+        if self.response == "ease":
+            columns.append(n_C[:, None])  # and the diagonal of X'X as weighted
+        row_TE = torch.cat(columns, 1)[items.owner]
+        row_TE = row_TE * count_T[:, None] if bool((count_T > 1).any()) else row_TE
         return {"rows": Rows(items, row_TE, view.catalogue.n_items)}
 
     def hear(self, view: ServerView, reports: Upload | Total) -> tuple[Drawer, Fields]:
         assert isinstance(reports, Total)
-        sum_IE = reports.extra[self.name]["rows"]
-        degree_I = sum_IE[:, -1].clamp(min=1)
-        basis_ID = torch.linalg.qr(sum_IE[:, :-1] / degree_I.sqrt()[:, None]).Q
-        root_I = sum_IE[:, -1].sqrt()  # 0 for an item that nobody has
-        return view.memory, {"items": basis_ID * root_I[:, None], "degree": degree_I}
+        said = reports.extra[self.name]
+        return self._choose(view, said["valid"]) if "valid" in said else self._turn(view, said["rows"])
+
+    def _turn(self, view: ServerView, sum_IE: Tensor) -> tuple[Drawer, Fields]:
+        """A'A Q becomes the new basis."""
+        sent = {k: v.double() for k, v in view.public.items()}
+        D, sum_IE = sent["items"].shape[1], sum_IE.double()
+        degree_I = sum_IE[:, D]
+        half_I = degree_I.clamp(min=1) ** self.item_power
+        q_ID = sent["items"] * (sent["weight"] * half_I)[:, None]  # of which this is the sum, whatever the degrees were
+        z_ID = sum_IE[:, :D] / half_I[:, None]
+        basis_ID, value_D = leading(q_ID, z_ID, 10 * torch.finfo(view.public["items"].dtype).eps)
+        has_I = (degree_I > 0).to(half_I)
+        fields = {"items": basis_ID * (half_I * has_I)[:, None], "weight": half_I**-2}
+        fields["filter"] = response(self.response, value_D, self.strength)
+        if self.response == "ease" and view.round.number >= self.sums:
+            fields = low_rank_ease(basis_ID, value_D, sum_IE[:, D + 1] / half_I**2, half_I * has_I, self.strength)
+            fields["weight"] = torch.where(has_I > 0, fields["weight"], 0)
+        return {"values": value_D}, {k: v.to(view.public[k]) for k, v in fields.items()}
+
+    def _choose(self, view: ServerView, sum_J: Tensor) -> tuple[Drawer, Fields]:
+        """The filter that serves the clients' validation items best; the first of equals."""
+        if not bool(sum_J[-1] > 0):
+            return view.memory, {}  # nobody holds anything back
+        mean_K = sum_J[:-1] / sum_J[-1]
+        best = int(mean_K.argmax())
+        told = {"tell/strength": torch.tensor(self.choose[best]), "tell/valid": mean_K[best]}
+        return {**view.memory, **told}, {"filter": self._filters(view.memory["values"], view.public["filter"])[best]}
+
+    def _filters(self, value_D: Tensor, like: Tensor) -> Tensor:
+        return torch.stack([response(self.response, value_D, s) for s in self.choose]).to(like)
 
     def discloses(self) -> tuple[Disclosure, ...]:
         what = "the user's vector in the rows of the user's items; in clear it names them, in a secure sum it does not"
-        return (Disclosure("report", f"{self.name}/rows", what),)
+        how = "how well each filter ranks the user's validation items, and whether there are any"
+        return (Disclosure("report", f"{self.name}/rows", what), Disclosure("report", f"{self.name}/valid", how))
+
+
+@torch.no_grad()
+def tried(view: ClientView, filters_KD: Tensor) -> Tensor:
+    """NDCG@20 of the client's validation items under each filter, and 1 where it has such items, [C, K + 1]."""
+    assert isinstance(view.model, Spectral)
+    C, K, items_ID = len(view.data.items), len(filters_KD), view.params["items"]
+    held = sorted_lists(nothing(C, items_ID.device) if view.valid is None else view.valid)
+    out_CJ = items_ID.new_zeros(C, K + 1)
+    out_CJ[:, K] = (held.lengths > 0).to(out_CJ)
+    some = (held.lengths > 0).nonzero()[:, 0]
+    held, known = held.take(some), view.data.items.take(some)
+    u_CD = view.model.listed(view.params, History.of(known))
+    many = max(1, SCORES // items_ID.shape[1])
+    for at in range(0, len(some), many):
+        end = min(at + many, len(some))
+        relevant, hidden = span(held, at, end), span(known, at, end)
+        for k in range(K):
+            score_CI = dot(u_CD[at:end] * filters_KD[k], items_ID)
+            ranks = ranks_full(score_CI, relevant, hidden, BY.cutoffs[-1])
+            out_CJ[some[at:end], k] = measure(ranks, relevant.lengths, BY)["ndcg@20"].to(out_CJ)
+    return out_CJ
 
 
 def distinct(lists: Ragged, n_items: int) -> tuple[Ragged, Tensor]:

@@ -1,16 +1,18 @@
 """A linear recommender from the leading subspace of the interactions (PureSVD, Cremonesi et al., 2010).
 
-The interaction matrix is normalised by the degrees of users and items, as graph filters do (GF-CF,
-Shen et al., 2021). `items` is the basis times the square root of the item degrees.
+The interaction matrix is normalised by powers of the degrees of users and items, as graph filters do
+(GF-CF, Shen et al., 2021). `items` is the basis times a power of the item degrees, `weight` undoes
+that on the side of the user's own items, and `filter` says how much of each direction passes.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import Fields, positive
+from ..core import CoveyError, Fields, positive
 from ..rng import Rng
 from .base import History, dot, rows
 
@@ -18,7 +20,7 @@ from .base import History, dot, rows
 @dataclass(frozen=True)
 class Spectral:
     rank: int = 64
-    shared: tuple[str, ...] = ("items", "degree")
+    shared: tuple[str, ...] = ("items", "weight", "filter")
     kept: tuple[str, ...] = ()
     tuned: tuple[str, ...] = ()
     uploaded: tuple[str, ...] = ()
@@ -30,15 +32,27 @@ class Spectral:
         positive("model", rank=self.rank)
 
     def public(self, n_items: int, rng: Rng) -> Fields:
-        return {"items": rng.fold("items").normal(n_items, self.rank)[0], "degree": torch.ones(n_items)}
+        items_ID = rng.fold("items").normal(n_items, self.rank)[0]
+        return {"items": items_ID, "weight": torch.ones(n_items), "filter": torch.ones(self.rank)}
+
+    def check(self, n_items: int) -> None:
+        if self.rank > n_items:
+            raise CoveyError(f"model.rank = {self.rank} but there are {n_items} items; set model.rank to that or less")
 
     def private(self, rng: Rng, start: Rng) -> Fields:
         return {}
 
+    def listed(self, params: Fields, history: History) -> Tensor:
+        """The user's normalised row times the basis, [C, D]."""
+        if len(params["items"]) > 1:  # a table of each client's own
+            weight_CP = rows(params["weight"][..., None], history.index_CP).squeeze(2) * history.mask_CP
+            return (weight_CP[:, None] @ rows(params["items"], history.index_CP)).squeeze(1)
+        index_T, length_C = history.index_CP[history.mask_CP], history.mask_CP.sum(1)
+        start_C, weight_T = F.pad(length_C.cumsum(0), (1, 0))[:-1], params["weight"][0][index_T]
+        return F.embedding_bag(index_T, params["items"][0], start_C, mode="sum", per_sample_weights=weight_T)
+
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
-        """The user's normalised row times the basis."""
-        degree_CP = rows(params["degree"][..., None], history.index_CP).squeeze(2)
-        return (history.mask_CP[:, None] / degree_CP[:, None] @ rows(params["items"], history.index_CP)).squeeze(1)
+        return self.listed(params, history) * params["filter"]
 
     def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
         return dot(u, v_CLD)

@@ -1,0 +1,147 @@
+"""Sums over clients with user-level differential privacy: subspace iteration, and popularity by a noisy count.
+
+A client's part of a sum has norm 1 at most; the clients add Gaussian noise in shares, so that the sum is
+private and no share needs to be. A series of such sums is one Gaussian mechanism (Dong, Roth and Su, 2019,
+Corollary 3.3), whose epsilon is exact (Balle and Wang, 2018, Theorem 8). Add-or-remove one user; how
+many take part is public. The guarantee is that of the sum: it needs secure sums.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..core import CoveyError, Drawer, Fields, Rows, Sent, Total, Upload, positive
+from ..evaluate.ranking import distinct
+from ..ledger import Disclosure
+from ..mechanism import ClientView, Mechanism, Sees, ServerView
+from ..models.base import share
+from ..models.spectral import Spectral
+
+Noise = Literal["shares", "summed"]
+AT_ONCE = 1 << 22  # numbers of noise
+LARGEST = 500.0  # epsilon; beyond it the arithmetic ends, and so does any meaning
+
+
+@dataclass(frozen=True)
+class PrivateSubspace(Mechanism):
+    """A'A Q with every a_u of length 1, and noise; the directions shrunk by what noise alone would give."""
+
+    name: str = "spectral"
+    asks: frozenset[str] = frozenset({"report"})
+    hears: Sees = "total"
+    whole_table: bool = True  # for the memory plan: a share of noise fills the whole table
+    sums: int = 2
+    epsilon: float = 8.0  # of a user over all sums
+    delta: float = 1e-5
+    shrink: float = 0.25  # by how much of the largest value that noise alone gives
+    lost: float = 0.0  # share of the clients that may drop out without harm to the guarantee
+    noise: Noise = "shares"  # or drawn once where the sum is: the same numbers in law, for studies
+
+    def __post_init__(self) -> None:
+        positive(self.name, sums=self.sums, epsilon=self.epsilon, delta=self.delta)
+        share(self.name, lost=self.lost, delta=self.delta)
+        if self.shrink < 0:
+            raise CoveyError(f"{self.name}: shrink = {self.shrink:g}; it is 0 or more")
+        if self.epsilon > LARGEST:
+            raise CoveyError(f"{self.name}: epsilon = {self.epsilon:g} protects nothing; use at most {LARGEST:g}")
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the noise of each sum."""
+        return math.sqrt(self.sums) / mu_of(self.epsilon, self.delta)
+
+    def init(self, view: ServerView, enrolment: Upload | None) -> Drawer:
+        if not isinstance(view.model, Spectral):
+            raise CoveyError(f"{self.name!r} fits covey.models.spectral:Spectral alone; set [model] use to that")
+        view.model.check(view.catalogue.n_items)
+        return {}
+
+    def reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
+        return None if view.round.number <= self.sums else everyone[:0]  # the budget is spent
+
+    def send(self, view: ServerView) -> Sent:
+        if view.step != "report":
+            return Sent()
+        basis_ID = torch.linalg.qr(view.public["items"]).Q if view.round.number == 1 else view.public["items"]
+        return Sent({"basis": basis_ID, "clients": torch.tensor(len(view.round.ids_C))})
+
+    def report(self, view: ClientView) -> Drawer:
+        items, basis_ID = distinct(view.data.items), view.sent.shared["basis"]
+        n_C = items.lengths.clamp(min=1).to(basis_ID)
+        u_CD = basis_ID.new_zeros(len(items), basis_ID.shape[1])
+        u_CD = u_CD.index_add(0, items.owner, basis_ID[items.values]) / n_C.sqrt()[:, None]  # a_u' Q
+        u_CD = u_CD / u_CD.norm(dim=1, keepdim=True).clamp(min=1)  # whatever basis was sent
+        row_TD = (u_CD / n_C.sqrt()[:, None]).repeat_interleave(items.lengths, 0)
+        return {"sum": self._noised(view, Rows(items, row_TD, view.catalogue.n_items))}
+
+    def _noised(self, view: ClientView, rows: Rows) -> Rows | Tensor:
+        if self.noise == "summed":
+            return rows
+        at_least = max(1.0, float(view.sent.shared["clients"]) * (1 - self.lost))
+        part_CID, rng = rows.dense(), view.rng.fold("noise")
+        for pick in torch.arange(len(rows), device=part_CID.device).split(max(1, AT_ONCE // part_CID[0].numel())):
+            noise_CID = rng.take(pick).normal(*part_CID.shape[1:], dtype=part_CID.dtype)
+            part_CID[pick] += noise_CID * (self.sigma / math.sqrt(at_least))
+        return part_CID
+
+    def hear(self, view: ServerView, reports: Upload | Total) -> tuple[Drawer, Fields]:
+        assert isinstance(reports, Total)
+        z_ID = self._sum(view, reports).double()
+        I, D = z_ID.shape
+        basis_ID, value_D, _ = torch.linalg.svd(z_ID, full_matrices=False)
+        noise = self.sigma * (math.sqrt(I) + math.sqrt(D))  # about the largest value of noise alone
+        filter_D = value_D / (value_D + self.shrink * noise).clamp(min=torch.finfo(value_D.dtype).tiny)
+        fields = {"items": basis_ID, "weight": torch.ones(I), "filter": filter_D}
+        return view.memory, {k: v.to(view.public[k]) for k, v in fields.items()}
+
+    def _sum(self, view: ServerView, reports: Total) -> Tensor:
+        sum_ID: Tensor = reports.extra[self.name]["sum"]
+        if self.noise == "shares":
+            return sum_ID
+        return sum_ID + view.dice.to(sum_ID.device).normal(*sum_ID.shape, dtype=sum_ID.dtype)[0] * self.sigma
+
+    def discloses(self) -> tuple[Disclosure, ...]:
+        what = (
+            f"the user's vector in the rows of the user's items, and a share of noise; all {self.sums} sums together"
+            f" are ({self.epsilon:g}, {self.delta:g})-private for a user, where only the sums are seen"
+        )
+        return (Disclosure("report", f"{self.name}/sum", what, self.epsilon, releases=1, delta=self.delta),)
+
+
+@dataclass(frozen=True)
+class PrivateCount(PrivateSubspace):
+    """Popularity: one sum of everybody's list, each of length 1, with noise. The model has rank 1."""
+
+    name: str = "count"
+    sums: int = 1
+
+    def report(self, view: ClientView) -> Drawer:
+        items = distinct(view.data.items)
+        n_C = items.lengths.clamp(min=1).to(view.params["items"])
+        row_T1 = n_C.rsqrt().repeat_interleave(items.lengths)[:, None]
+        return {"sum": self._noised(view, Rows(items, row_T1, view.catalogue.n_items))}
+
+    def hear(self, view: ServerView, reports: Upload | Total) -> tuple[Drawer, Fields]:
+        assert isinstance(reports, Total)
+        count_I1 = self._sum(view, reports)
+        ones = {k: torch.ones_like(view.public[k]) for k in ("weight", "filter")}
+        over_I1 = count_I1 - count_I1.min() + 1  # every list has a vector over 0, so all are ranked alike
+        return view.memory, {"items": over_I1.expand_as(view.public["items"]).clone(), **ones}
+
+
+def delta_of(epsilon: float, mu: float) -> float:
+    """The delta of a Gaussian mechanism whose sensitivity is mu times its noise."""
+    phi = lambda x: 0.5 * math.erfc(-x / math.sqrt(2))
+    return phi(mu / 2 - epsilon / mu) - math.exp(epsilon) * phi(-mu / 2 - epsilon / mu)
+
+
+def mu_of(epsilon: float, delta: float) -> float:
+    """The largest sensitivity per noise that is (epsilon, delta)-private."""
+    low, high = 1e-6, 1e3
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (low, middle) if delta_of(epsilon, middle) > delta else (middle, high)
+    return low

@@ -1,0 +1,65 @@
+"""A gradient method that starts from the spectral factors: the first rounds also sum, then the item table is set.
+
+The sums are those of `SubspaceIteration`. What is set is the leading directions, each by the root of how
+much of it passes, as wide in all as the table that the model would start from.
+"""
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from ..core import CoveyError, Drawer, Fields, Sent, Total, Upload, positive
+from ..ledger import Disclosure
+from ..mechanism import ClientView, Mechanism, Sees, ServerView
+from ..models.spectral import Spectral
+from .spectral import SubspaceIteration
+
+TABLES = ("items", "weight", "filter")
+
+
+@dataclass(frozen=True)
+class SpectralStart(Mechanism):
+    name: str = "spectral start"
+    asks: frozenset[str] = frozenset({"report"})
+    hears: Sees = "total"
+    sums: int = 3
+    width: float = 1.0  # of the table that is set, as a multiple of the one that was there
+
+    def __post_init__(self) -> None:
+        positive(self.name, sums=self.sums, width=self.width)
+
+    def _inner(self) -> SubspaceIteration:
+        return SubspaceIteration(name=self.name, sums=self.sums)
+
+    def init(self, view: ServerView, enrolment: Upload | None) -> Drawer:
+        if "items" not in view.model.shared:
+            raise CoveyError(f"{self.name!r} sets the item table that all share; this model has none, leave that out")
+        items_ID = view.public["items"]
+        model = Spectral(items_ID.shape[1])
+        model.check(len(items_ID))
+        return {k: v.to(items_ID) for k, v in model.public(len(items_ID), view.dice.fold("start")).items()}
+
+    def reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
+        return None if view.round.number <= self.sums else everyone[:0]
+
+    def send(self, view: ServerView) -> Sent:
+        due = view.step == "report" and view.round.number <= self.sums
+        return Sent({k: view.memory[k] for k in TABLES}) if due else Sent()
+
+    def report(self, view: ClientView) -> Drawer:
+        params: Fields = {k: v[None] for k, v in view.sent.shared.items()}
+        model = Spectral(params["items"].shape[2])
+        return self._inner().report(replace(view, params=params, model=model, sent=Sent()))
+
+    def hear(self, view: ServerView, reports: Upload | Total) -> tuple[Drawer, Fields]:
+        tables: Fields = {k: view.memory[k] for k in TABLES}
+        drawer, tables = self._inner().hear(replace(view, public=tables), reports)
+        if view.round.number < self.sums:
+            return {**drawer, **tables}, {}
+        factor_ID = tables["items"] * tables["filter"].sqrt()
+        wide = view.public["items"].std() / factor_ID.std().clamp(min=1e-12)
+        return {**drawer, **tables}, {"items": factor_ID * (self.width * wide)}
+
+    def discloses(self) -> tuple[Disclosure, ...]:
+        what = "the user's vector in the rows of the user's items; in clear it names them, in a secure sum it does not"
+        return (Disclosure("report", f"{self.name}/rows", what),)

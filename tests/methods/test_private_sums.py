@@ -1,0 +1,142 @@
+"""Noisy sums: the noise is what the budget says, a client's part is bounded, and the budget ends."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from covey.client import LocalData, Program
+from covey.core import Catalogue, CoveyError, Download, Ragged, Round, Sent, Total
+from covey.fleet.simulated import SimulatedFleet
+from covey.ledger import Ledger
+from covey.mechanism import TrainingData
+from covey.methods.private_sums import PrivateCount, PrivateSubspace, delta_of, mu_of
+from covey.models.spectral import Spectral
+from covey.objectives import NoObjective
+from covey.server import Method, Server, enrol, run_round, start
+from covey.testing import Conformance
+
+LISTS = Ragged.of([[0, 1, 2], [1, 3], [], [4, 0, 4], [2, 3, 1, 5]])
+ITEMS = 7
+
+
+def method(rank: int, part: PrivateSubspace, n_items: int = ITEMS) -> Method:
+    return Method(Spectral(rank), NoObjective(), Catalogue(n_items), None, (part,))
+
+
+def fleet_of(ours: Method, lists: Ragged = LISTS) -> SimulatedFleet:
+    program = Program(ours.model, ours.objective, ours.catalogue, None, ours.mechanisms)
+    return SimulatedFleet(program, LocalData(TrainingData(lists, lists)), secure=True)
+
+
+def rounds(ours: Method, fleet: SimulatedFleet, many: int) -> Server:
+    server = enrol(start(ours), fleet, ours)
+    for number in range(1, many + 1):
+        server, _ = run_round(server, fleet, ours, Round(number, fleet.ids_N))
+    return server
+
+
+class TestPrivateSubspace(Conformance):
+    rounds = 3
+    users = cohort = 40
+
+    def method(self, catalogue: Catalogue) -> Method:
+        return Method(Spectral(3), NoObjective(), catalogue, None, (PrivateSubspace(sums=3, epsilon=50.0, shrink=0.5),))
+
+
+class TestPrivateCount(Conformance):
+    rounds = 2
+    users = cohort = 40
+
+    def method(self, catalogue: Catalogue) -> Method:
+        return Method(Spectral(1), NoObjective(), catalogue, None, (PrivateCount(sums=2, epsilon=50.0),))
+
+
+def test_the_budget_by_hand() -> None:
+    """mu = 1, epsilon = 1: Phi(-1/2) - e Phi(-3/2) = 0.3085 - 2.7183 * 0.0668 = 0.1269 (Balle and Wang, 2018)."""
+    assert delta_of(1.0, 1.0) == pytest.approx(0.12693, abs=1e-5)
+    for epsilon in (0.5, 2.0, 8.0, 16.0):
+        assert delta_of(epsilon, mu_of(epsilon, 1e-5)) == pytest.approx(1e-5, rel=1e-6)
+        assert delta_of(epsilon, mu_of(epsilon, 1e-5) * 1.01) > 1e-5
+
+
+def test_more_sums_need_more_noise() -> None:
+    one, four = (PrivateSubspace(sums=sums).sigma for sums in (1, 4))
+    assert four == pytest.approx(2 * one)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_nobody_adds_more_than_one(scale: float) -> None:
+    """Whatever basis a server sends: the part of a client has norm 1 at most."""
+    ours = method(3, PrivateSubspace(noise="summed"))
+    fleet = fleet_of(ours)
+    basis = Sent({"basis": scale * torch.randn(ITEMS, 3), "clients": torch.tensor(5)})
+    for one in range(5):
+        total = fleet.ask(
+            "report", 1, torch.tensor([one]), Download(Sent(dict(start(ours).public)), {"spectral": basis})
+        )
+        rows = total.extra["spectral"]["rows" if isinstance(total, Total) else "sum"]
+        assert float(rows.values.norm()) <= 1 + 1e-6
+
+
+def test_shares_add_up_to_the_noise() -> None:
+    """Of the sum over clients: as wide as the budget asks, and wider by what drop-outs could take away."""
+    lists = Ragged.of([[] for _ in range(50)])
+    for lost, wide in ((0.0, 1.0), (0.75, 2.0)):
+        part = PrivateCount(lost=lost)
+        ours = method(1, part, 4000)
+        about = Sent({"basis": torch.zeros(4000, 1), "clients": torch.tensor(50)})
+        fleet = fleet_of(ours, lists)
+        sent = Download(Sent(dict(start(ours).public)), {"count": about})
+        total = fleet.ask("report", 1, fleet.ids_N, sent, fold=True)
+        assert float(total.extra["count"]["sum"].std()) == pytest.approx(wide * part.sigma, rel=0.05)
+
+
+def test_without_much_noise_it_is_the_power_method() -> None:
+    ours = method(2, PrivateSubspace(sums=40, epsilon=500.0, noise="summed"))
+    lists = Ragged.of([[0, 1, 2]] * 4000 + [[3, 4]] * 2000 + [[5, 6, 1]] * 10)
+    basis_ID = rounds(ours, fleet_of(ours, lists), 40).public["items"]
+    want = torch.zeros(ITEMS, 2)
+    want[[0, 1, 2], 0], want[[3, 4], 1] = 3**-0.5, 2**-0.5
+    torch.testing.assert_close((basis_ID @ basis_ID.mT), want @ want.mT, rtol=0, atol=0.02)
+
+
+def test_a_count_ranks_by_popularity() -> None:
+    ours = method(1, PrivateCount(epsilon=500.0, noise="summed"))
+    lists = Ragged.of([[0]] * 3000 + [[1]] * 2000 + [[2, 3]] * 1000)
+    items_I = rounds(ours, fleet_of(ours, lists), 1).public["items"][:, 0]
+    assert items_I.argsort(descending=True)[:2].tolist() == [0, 1] and bool((items_I > 0).all())
+
+
+def test_nobody_reports_once_the_budget_is_spent() -> None:
+    ours = method(2, PrivateSubspace(sums=2))
+    fleet = fleet_of(ours)
+    two, five = rounds(ours, fleet, 2), rounds(ours, fleet_of(ours), 5)
+    assert torch.equal(two.public["items"], five.public["items"])
+    ledger = Ledger.of(fleet.program.discloses())
+    ledger.sends = fleet.meter.most_sends()
+    assert ledger.table()[0]["messages_per_user"] == 2
+    assert ledger.table()[0]["epsilon_user_total"] == 8.0
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"epsilon": 0.0}, "epsilon = 0.0"),
+        ({"epsilon": 501.0}, "protects nothing"),
+        ({"delta": 1.0}, "delta = 1.0"),
+        ({"lost": 1.0}, "lost = 1.0"),
+        ({"sums": 0}, "sums = 0"),
+        ({"shrink": -1.0}, "shrink = -1"),
+    ],
+)
+def test_impossible_options_are_refused(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(CoveyError, match=why):
+        PrivateSubspace(**options)
+
+
+def test_it_needs_the_spectral_model_and_its_rank() -> None:
+    with pytest.raises(CoveyError, match=r"model\.rank = 8"):
+        rounds(method(8, PrivateSubspace()), fleet_of(method(8, PrivateSubspace())), 1)
+    assert math.isfinite(PrivateSubspace().sigma)

@@ -1,0 +1,50 @@
+"""A start from the spectral factors: the table is theirs when the sums are there, and training goes on from it."""
+
+import pytest
+import torch
+
+from covey.client import LocalData, Program
+from covey.core import Catalogue, CoveyError, Ragged, Round
+from covey.fleet.simulated import SimulatedFleet
+from covey.mechanism import TrainingData
+from covey.methods.spectral_start import SpectralStart
+from covey.models.mf import MF
+from covey.models.spectral import Spectral
+from covey.objectives import Bce, NoObjective
+from covey.server import Method, enrol, run_round, start
+from covey.solvers import Local
+from covey.testing import Conformance
+
+
+class TestSpectralStart(Conformance):
+    def method(self, catalogue: Catalogue) -> Method:
+        return Method(MF(4), Bce(), catalogue, Local("sgd", 0.1), (SpectralStart(sums=2),))
+
+
+def test_the_table_holds_the_leading_directions() -> None:
+    """Without a training step: two groups of items that never meet have two directions."""
+    lists = Ragged.of([[0, 1, 2], [0, 1, 2], [0, 1, 2], [3, 4], [3, 4]])
+    ours = Method(MF(2), NoObjective(), Catalogue(5), None, (SpectralStart(sums=3, width=2.0),))
+    program = Program(ours.model, ours.objective, ours.catalogue, None, ours.mechanisms)
+    fleet = SimulatedFleet(program, LocalData(TrainingData(lists, lists)), secure=True)
+    server = enrol(start(ours), fleet, ours)
+    before = server.public["items"]
+    for number in range(1, 6):
+        server, _ = run_round(server, fleet, ours, Round(number, fleet.ids_N))
+        assert torch.equal(server.public["items"], before) == (number < 3)
+    items_ID = server.public["items"]
+    assert float(items_ID.std()) == pytest.approx(2 * float(before.std()), rel=1e-4)
+    torch.testing.assert_close(items_ID[:3], items_ID[:1].expand(3, -1), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(items_ID[0] @ items_ID[3], torch.tensor(0.0), rtol=0, atol=1e-5)
+    assert fleet.meter.most_sends()["report", "spectral start/rows"] == 3
+
+
+def test_more_directions_than_items_are_refused() -> None:
+    ours = Method(MF(8), Bce(), Catalogue(5), Local("sgd", 0.1), (SpectralStart(),))
+    program = Program(ours.model, ours.objective, ours.catalogue, ours.solver, ours.mechanisms)
+    lists = Ragged.of([[0], [1]])
+    with pytest.raises(CoveyError, match="there are 5 items"):
+        enrol(start(ours), SimulatedFleet(program, LocalData(TrainingData(lists, lists))), ours)
+    with pytest.raises(CoveyError, match="width = 0"):
+        SpectralStart(width=0.0)
+    assert Spectral(5).rank == 5
