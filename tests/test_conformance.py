@@ -78,5 +78,6 @@ def has_parts(module: Path) -> bool:
 @pytest.mark.parametrize("module", MODULES, ids=str)
 def test_every_method_attack_and_defence_is_in_the_suite(module: Path) -> None:
     if has_parts(module):
-        test = TESTS / module.parent / f"test_{module.name}.py"
-        assert test.exists() and "(Conformance)" in test.read_text(), f"{test.name}: no class inherits Conformance"
+        name = f"covey.{module.as_posix().replace('/', '.')} import"
+        tests = [file.read_text() for file in (TESTS / module.parent).glob("test_*.py")]
+        assert any("Conformance)" in text and name in text for text in tests), f"no conformance test names {module}"

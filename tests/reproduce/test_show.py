@@ -40,7 +40,7 @@ def test_holes_and_impossible_figures_are_told() -> None:
     assert f"- ✗1 FedFast, {PUBLISHED}: ndcg@10 0.3520 is above hit@10 0.3400" in text
     assert "seed 3 failed: out of memory" in text
     costs = {(row[0], row[1]): row[2:] for row in grid(text, "")}
-    assert costs["PFedRec", HONEST] == ["5", "70 to 90", "100", "20", "131 kB", "235 MB", "61.2"]
+    assert costs["PFedRec", HONEST] == ["5", "70 to 90", "100", "20", "131 kB", "249 kB", "61.2"]
     assert costs["FedNCF", HONEST] == ["0 of 5", *["–"] * 6]
     assert ["4 of 5"] in [figures[:1] for (name, _), figures in costs.items() if name.startswith("FedMF")]
 
