@@ -13,8 +13,10 @@ import pytest
 from command import SMALL, Covey, command, expect_line, leftovers, sets
 from covey import checkpoint
 from covey.cli import main
+from covey.config import Config, assign, read
 from covey.core import CoveyError
 from covey.progress import Bar
+from covey.run import run
 from rounds import untimed
 
 
@@ -228,3 +230,12 @@ def test_the_command_on_a_damaged_checkpoint(stopped: Path) -> None:
     done = command("resume", stopped)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("covey: ") and done.stderr.count("\n") == 1
+
+
+def test_rounds_before_late_joiners_are_not_selected(tmp_path: Path) -> None:
+    """They are measured on fewer people."""
+    tree = read("methods", "fedmf") | {"method": "fedmf"}
+    small = ["data.users=60", "data.items=40", "run.rounds=6", "run.late=0.5", "run.ceilings=[]", "model.dim=4"]
+    result = run(Config.of(assign(tree, small)), tmp_path / "run")
+    assert result["round"] > 3
+    assert len(checkpoint.load_model(tmp_path / "run" / "users.safetensors")["clients"]) == 60

@@ -65,4 +65,5 @@ def _measured(config: Config, prepared: Prepared, fitted: Fitted) -> tuple[Tenso
 
 def _summaries(prepared: Prepared, ids_C: Tensor, figures: dict[str, Fields]) -> dict[str, Any]:
     activity_C = prepared.split.train.lengths[ids_C]
-    return {part: summarise(mine, activity_C) for part, mine in figures.items()}
+    held = {part: mine for part, mine in figures.items() if not all(bool(v.isnan().all()) for v in mine.values())}
+    return {part: summarise(mine, activity_C) for part, mine in held.items()}

@@ -75,6 +75,8 @@ class Program:
         upload = Upload(ids_C, torch.ones(len(ids_C), device=ids_C.device))
         match step:
             case "enrol" | "report":
+                if step == "report" and data.held is not None:  # to choose by, never to train on
+                    view = replace(view, valid=data.held.valid)
                 views = client_views(self.mechanisms, view, download.extra)
                 said = {m.name: getattr(m, step)(v) for m, v in zip(self.mechanisms, views, strict=True)}
                 for m in self.mechanisms if step == "report" else ():
@@ -116,8 +118,7 @@ class Program:
         params: Fields = {k: v[None] for k, v in download.public.shared.items() if isinstance(v, Tensor)}
         params |= {k: v for k, v in download.public.each.items() if isinstance(v, Tensor)}
         params |= {k: kept[k] for k in self.model.kept if k in kept}  # its own, whatever else was sent
-        valid = None if data.held is None else data.held.valid
-        return ClientView(params, data.training, Sent(), rng, self.model, self.objective, self.catalogue, valid=valid)
+        return ClientView(params, data.training, Sent(), rng, self.model, self.objective, self.catalogue)
 
     def _trainer(self) -> Trainer:
         if self.solver is None:
@@ -169,9 +170,17 @@ class Program:
         own += [
             Disclosure("evaluate", f"evaluate/{k}", "how well the client is served; for the study") for k in figures
         ]
-        every = (*own, *(d for m in self.mechanisms for d in m.discloses()))
+        every = (*own, *(_as_sent(d, self.summed) for m in self.mechanisms for d in m.discloses()))
         hidden = lambda d: self.summed and d.step in ("report", "train")
         return tuple(replace(d, what=f"{d.what}; {IN_SUM}") if hidden(d) else d for d in every)
+
+
+def _as_sent(d: Disclosure, summed: bool) -> Disclosure:
+    """A promise about sums is none where each client's part can be read."""
+    if not d.of_sum or summed:
+        return d
+    what = f"{d.what}; here it leaves in clear, without any protection: set fleet.secure"
+    return Disclosure(d.step, d.name, what)
 
 
 def _repeated(kept: Drawer, fresh: Drawer, where: str, most: int) -> tuple[Drawer, Drawer]:

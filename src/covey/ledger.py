@@ -29,6 +29,7 @@ class Disclosure:
     releases: int = 0
     delta: float = 0.0  # of one unit; 0: pure
     multiplier: float = 0.0  # of Gaussian noise: its deviation over the sensitivity
+    of_sum: bool = False  # the epsilon is that of a sum over clients: it holds where nothing but sums can be read
     budget: str = ""  # fields of a message that were protected as one spend one budget, by this name
 
     def __post_init__(self) -> None:

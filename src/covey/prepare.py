@@ -171,4 +171,11 @@ def door_of(config: Config, fleet: SimulatedFleet) -> Fleet:
         return fleet
     if 0 < config.run.cohort < FEWEST:
         raise CoveyError(f"run.cohort = {config.run.cohort}; a secure sum takes at least {FEWEST} clients")
+    for part in fleet.program.mechanisms:
+        lost, least = getattr(part, "lost", 1.0), 1 - config.fleet.threshold
+        if lost < least:
+            raise CoveyError(
+                f"{part.name}: lost = {lost}, but a sum opens when a share of {least:g} is lost, with too little noise;"
+                f" set lost = {least:g}, or a larger fleet.threshold"
+            )
     return SecureFleet(fleet, config.fleet, config.run.seed)

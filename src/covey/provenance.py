@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 
 
-def machine() -> str:
-    if torch.cuda.is_available():
+def machine(device: str = "cuda") -> str:
+    """What a run on that device is computed by."""
+    if device != "cpu" and torch.cuda.is_available():
         return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     return f"{platform.machine()} CPU, torch {torch.__version__}"
 

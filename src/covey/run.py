@@ -164,6 +164,7 @@ def _rounds(
         trace.start(fleet)
         if joins_late(config, number, total):
             server = _late(server, fleet, method, number)
+            state = replace(state, best={}, users={})  # of fewer people: not to be compared with what follows
         asked = cohort(config, fleet.ids_N, number)
         server, answered = run_round(server, door, method, asked)
         said = told(server) | caught(fleet, server, answered.ids_C)

@@ -1,6 +1,7 @@
 """Noisy sums: the noise is what the budget says, a client's part is bounded, and the budget ends."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -114,10 +115,13 @@ def test_nobody_reports_once_the_budget_is_spent() -> None:
     fleet = fleet_of(ours)
     two, five = rounds(ours, fleet, 2), rounds(ours, fleet_of(ours), 5)
     assert torch.equal(two.public["items"], five.public["items"])
-    ledger = Ledger.of(fleet.program.discloses())
-    ledger.sends = fleet.meter.most_sends()
-    assert ledger.table()[0]["messages_per_user"] == 2
-    assert ledger.table()[0]["epsilon_user_total"] == 8.0
+    for summed, total in ((True, 8.0), (False, "none")):  # a promise about sums is none about single parts
+        ledger = Ledger.of(replace(fleet.program, summed=summed).discloses())
+        ledger.sends = fleet.meter.most_sends()
+        assert ledger.table()[0]["messages_per_user"] == 2
+        assert ledger.table()[0]["epsilon_user_total"] == total
+    seen = replace(fleet.program, summed=True, mechanisms=(PrivateSubspace(sums=2, noise="summed"),))
+    assert math.isinf(seen.discloses()[-1].epsilon)  # whoever adds the noise has seen the sum
 
 
 @pytest.mark.parametrize(

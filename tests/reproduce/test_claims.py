@@ -287,7 +287,7 @@ def test_an_unfair_comparison_is_not_decided(cell: dict[str, Any], reason: str) 
 def test_what_is_fair() -> None:
     assert Planted(B=_cell(work=110.0)).judge(_claim("A", "B"))[0]["verdict"] == "holds"
     (pooled,) = Planted(B=_cell(work=None)).judge(_claim("A", "B"))
-    assert pooled["verdict"] == "holds" and "B pooled: no local work to compare" in pooled["reason"]
+    assert pooled["verdict"] == "holds" and "B: nothing is trained on devices" in pooled["reason"]
     (fixed,) = Planted(B=_cell(tuned=None)).judge(_claim("A", "B"))
     assert fixed["verdict"] == "holds" and "B: nothing to tune" in fixed["reason"]
 

@@ -20,8 +20,8 @@ from covey.core import CoveyError
 from covey.reproduce import execute as execution
 from covey.reproduce.docs import render
 from covey.reproduce.execute import Outcome, execute, key
-from covey.reproduce.plan import WHOLE, Cut, Table, configs, papers, table, tables
-from covey.reproduce.record import reproduce, users_of, work_of
+from covey.reproduce.plan import WHOLE, Cut, Table, configs, papers, seeds_of, table, tables
+from covey.reproduce.record import reproduce, store, users_of, work_of
 from covey.reproduce.show import markdown
 from covey.run import run
 
@@ -338,3 +338,46 @@ def test_killed_half_way_it_finishes_without_repeating(tmp_path: Path) -> None:
     assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
     assert len(list((tmp_path / "runs").rglob("made.json"))) == 5
     assert (tmp_path / "results" / "own-two.json").exists()
+
+
+def test_part_of_a_table_does_not_replace_the_whole(tmp_path: Path, rounds: list[int]) -> None:
+    whole = store(once(tmp_path), tmp_path)
+    for cut in (Cut(quick=True), Cut(datasets=("synthetic",)), Cut(set=("run.rounds=1",))):
+        assert store(once(tmp_path, cut=cut), tmp_path) != whole
+    assert store(once(tmp_path, cut=Cut(set=('engine.device="cpu"',))), tmp_path) == whole
+    assert once_or_nothing(tmp_path, Cut(datasets=("netflix",))) == []
+
+
+def once_or_nothing(tmp_path: Path, cut: Cut) -> list[dict[str, Any]]:
+    return reproduce([made(tmp_path)], tmp_path / "work", cut, 1, lambda line: None)
+
+
+@pytest.mark.parametrize(("options", "trials"), [("", 8), ("solver.lr=0.5", 0), ("run.rounds=2", 8)])
+def test_a_tuned_setting_that_is_changed_by_hand_is_not_tuned(
+    options: str, trials: int, tmp_path: Path, rounds: list[int]
+) -> None:
+    (tmp_path / "found").mkdir()
+    (tmp_path / "found" / "fedmf.toml").write_text("[solver]\nlr = 0.1\n[tuned]\ntrials = 4\nseeds = 2\n")
+    text = TABLE.replace('presets = ["loo-full"]', f'presets = ["loo-full"]\ntuning = "{tmp_path / "found"}"')
+    text = text.replace('"model.dim=4"]', f'"model.dim=4", "{options}"]' if options else '"model.dim=4"]')
+    fedmf, floor = (row["cells"]["tiny"] for row in once(tmp_path, text)["rows"])
+    assert fedmf["tuned"] == trials and floor["tuned"] is None
+
+
+def test_other_data_is_another_run(tmp_path: Path, rounds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    once(tmp_path)
+    rounds.clear()
+    for made_at in (tmp_path / "work").rglob("made.json"):
+        made_at.write_text(json.dumps(json.loads(made_at.read_text()) | {"data": "0000"}))
+    once(tmp_path)
+    assert rounds == [1, 2, 3] * 2
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_claims_of_shipped_papers_compare_equal_seeds(paper: str) -> None:
+    for one in tables(paper):
+        rows = {row.label: row for row in one.rows}
+        for claim in one.claims:
+            for column in claim.columns:
+                sides = (claim.better, column), (claim.worse, claim.against or column)
+                assert len({seeds_of(one, rows[row], one.column(at)) for row, at in sides}) == 1, (one.name, claim.text)

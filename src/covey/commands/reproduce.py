@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..reproduce.plan import Table
@@ -49,14 +49,20 @@ def act(options: argparse.Namespace) -> int:
         _data_is_there(wanted, cut.datasets)
         say = lambda line: None if options.json else print(line, file=sys.stderr, flush=True)
         records = reproduce(wanted, options.work, cut, options.jobs, say)
-        stored = [store(made, options.results) for made in records]
+        stored = [store(made, options.results) for made in records if _has_figures(made)]
+        options.work.mkdir(parents=True, exist_ok=True)
         html = options.work / f"{records[0]['paper']}.html"
         atomic.write_text(html, page(records))
         print(json.dumps(records) if options.json else "\n\n".join(terminal(made) for made in records))
-        say(f"records in {', '.join(map(str, stored))}; page in {html}")
+        say(f"records in {', '.join(map(str, stored)) or 'no file: every run failed'}; page in {html}")
     if options.docs:
         render(options.docs, options.results)
     return 0
+
+
+def _has_figures(made: "dict[str, Any]") -> bool:
+    """Where every run failed, an older record is not to be lost."""
+    return any(cell["figures"] for row in made["rows"] for cell in row["cells"].values())
 
 
 def _data_is_there(wanted: "list[Table]", only: tuple[str, ...]) -> None:

@@ -112,11 +112,15 @@ def _distinct(rows: Dataset) -> Dataset:
     order = np.argsort(key_E, kind="stable")
     starts = np.flatnonzero(np.r_[True, key_E[order][1:] != key_E[order][:-1]])
     time_E = np.arange(len(rows), dtype=np.float64) if rows.time_E is None else rows.time_E
+    part_P = None if rows.part_E is None else np.minimum.reduceat(rows.part_E[order], starts)
+    if part_P is not None and rows.part_E is not None:  # a later part's time would tell of it in training
+        stays_E = rows.part_E[order] == np.repeat(part_P, np.diff(np.r_[starts, len(order)]))
+        time_E = np.where(stays_E, time_E[order], -np.inf)[np.argsort(order)]
     last_P = np.maximum.reduceat(time_E[order], starts)
     first_P = order[starts]
     by_place = np.argsort(first_P)
     kept = first_P[by_place]
-    part_E = None if rows.part_E is None else np.minimum.reduceat(rows.part_E[order], starts)[by_place]
+    part_E = None if part_P is None else part_P[by_place]
     return replace(rows, user_E=rows.user_E[kept], item_E=rows.item_E[kept], time_E=last_P[by_place], part_E=part_E)
 
 

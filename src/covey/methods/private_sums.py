@@ -37,7 +37,7 @@ class PrivateSubspace(Mechanism):
     epsilon: float = 8.0  # of a user over all sums
     delta: float = 1e-5
     shrink: float = 0.25  # by how much of the largest value that noise alone gives
-    lost: float = 0.0  # share of the clients that may drop out without harm to the guarantee
+    lost: float = 0.5  # share of the clients that may drop out without harm to the guarantee
     noise: Noise = "shares"  # or drawn once where the sum is: the same numbers in law, for studies
 
     def __post_init__(self) -> None:
@@ -104,11 +104,17 @@ class PrivateSubspace(Mechanism):
         return sum_ID + view.dice.to(sum_ID.device).normal(*sum_ID.shape, dtype=sum_ID.dtype)[0] * self.sigma
 
     def discloses(self) -> tuple[Disclosure, ...]:
+        rows = "the user's vector in the rows of the user's items"
+        if self.noise == "summed":  # whoever adds the noise has seen the sum without it
+            what = f"{rows}; noise is added to the sum by the simulation, to study what it costs: no protection"
+            return (Disclosure("report", f"{self.name}/sum", what),)
         what = (
-            f"the user's vector in the rows of the user's items, and a share of noise; all {self.sums} sums together"
+            f"{rows}, and a share of noise, simulated from the run's seed; all {self.sums} sums together"
             f" are ({self.epsilon:g}, {self.delta:g})-private for a user, where only the sums are seen"
         )
-        return (Disclosure("report", f"{self.name}/sum", what, self.epsilon, releases=1, delta=self.delta),)
+        return (
+            Disclosure("report", f"{self.name}/sum", what, self.epsilon, releases=1, delta=self.delta, of_sum=True),
+        )
 
 
 @dataclass(frozen=True)

@@ -226,9 +226,9 @@ def _unequal(one: Cell, two: Cell, a: str, b: str) -> str:
 
 
 def _exempt(one: Cell, two: Cell, a: str, b: str) -> str:
-    pooled = [name for name, found in ((a, one), (b, two)) if found["work"] is None]
+    idle = [name for name, found in ((a, one), (b, two)) if found["work"] is None]
     fixed = [name for name, found in ((a, one), (b, two)) if found["tuned"] is None]
-    said = [f"{' and '.join(pooled)} pooled: no local work to compare"] if pooled else []
+    said = [f"{' and '.join(idle)}: nothing is trained on devices, so no local work to compare"] if idle else []
     said += [f"{' and '.join(fixed)}: nothing to tune"] if fixed else []
     return "; ".join(said)
 

@@ -5,15 +5,19 @@ A run that fails leaves a hole and its reason; the others finish.
 
 import hashlib
 import json
+import shutil
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
-from .. import atomic, checkpoint
-from ..config import Config, Tree
+from .. import atomic, checkpoint, data
+from ..config import Config, Tree, parse
 from ..core import CoveyError, Fields
 from ..provenance import commit, machine
 from ..run import run
@@ -46,7 +50,7 @@ def key(config: Config) -> str:
 def execute(configs: Iterable[Config], work: Path, jobs: int = 1, say: Say = lambda line: None) -> dict[str, Outcome]:
     """An outcome for each configuration, by its key."""
     wanted = {key(config): config for config in configs}
-    found = {name: done for name in wanted if (done := finished(work / name))}
+    found = {name: done for name, c in wanted.items() if (done := finished(work / name)) and _of_this_data(done, c)}
     todo = {name: config for name, config in wanted.items() if name not in found}
     say(f"{len(wanted)} runs, {len(found)} of them done before")
     began = time.monotonic()
@@ -86,8 +90,12 @@ def _pool(todo: dict[str, Config], work: Path, jobs: int) -> Iterator[tuple[str,
         return
     with processes(min(jobs, len(todo))) as pool:
         running = {pool.submit(one, config, work / name): name for name, config in todo.items()}
-        for done in as_completed(running):
-            yield running[done], done
+        try:
+            for done in as_completed(running):
+                yield running[done], done
+        except BaseException:  # such as Ctrl-C: what waits is not begun
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _outcome(done: "Future[Outcome]", folder: Path) -> Outcome:
@@ -111,10 +119,38 @@ def finished(folder: Path) -> Outcome | None:
 
 def one(config: Config, folder: Path) -> Outcome:
     """Runs, or goes on with, one configuration."""
-    if not (folder / "result.json").exists():
-        run(config, folder, resume=(folder / "config.toml").exists())
+    begun = _begun(config, folder)
+    if not (begun and (folder / "result.json").exists()):
+        run(config, folder, resume=begun)
     (folder / checkpoint.CHECKPOINT).unlink(missing_ok=True)  # large, and the run is done
-    atomic.write_text(folder / "made.json", json.dumps({"machine": machine(), "commit": commit()}) + "\n")
+    made = {"machine": machine(config.engine.device), "commit": commit(), "data": fingerprint(config.data.name)}
+    atomic.write_text(folder / "made.json", json.dumps(made) + "\n")
     done = finished(folder)
     assert done is not None
     return done
+
+
+def _begun(config: Config, folder: Path) -> bool:
+    """Whether a run of just this configuration, data and device is there to go on with; any other is removed."""
+    if (folder / "config.toml").exists() and not (folder / "made.json").exists():
+        with suppress(CoveyError):
+            if parse(folder / "config.toml") == config.tree:
+                return True
+    shutil.rmtree(folder, ignore_errors=True)
+    return False
+
+
+def _of_this_data(done: Outcome, config: Config) -> bool:
+    return done.made.get("data", "") in ("", fingerprint(config.data.name))
+
+
+@lru_cache(maxsize=8)
+def fingerprint(name: str) -> str:
+    """Of a dataset's rows; the built-in one is told by its options alone."""
+    if name == "synthetic":
+        return ""
+    rows = data.load(name, filter=data.Filter())
+    total = 0
+    for column in (rows.user_E, rows.item_E, rows.time_E, rows.part_E):
+        total = zlib.crc32(b"" if column is None else column.tobytes(), total)
+    return f"{total:08x}"

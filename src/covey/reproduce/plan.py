@@ -102,6 +102,12 @@ class Cut:
     datasets: tuple[str, ...] = ()
     set: tuple[str, ...] = ()
 
+    def name(self) -> str:
+        """What its record is called beside that of the whole; where something is computed makes no other record."""
+        changed = [text for text in self.set if not text.replace(" ", "").startswith("engine.device=")]
+        words = [*(["quick"] if self.quick else []), *self.datasets, *(["changed"] if changed else [])]
+        return "".join(f"-{word}" for word in words)
+
 
 WHOLE = Cut()
 
@@ -121,6 +127,8 @@ def tables(paper: str, names: Sequence[str] = ()) -> list[Table]:
     for name in names:
         if name not in files:
             raise CoveyError(f"{folder.name} has no table {name!r}; there are {', '.join(files) or 'none'}")
+    if not files:
+        raise CoveyError(f"{folder} has no tables; write a TOML file for each, as docs/reproducing.md tells")
     return [table(folder.name, name, parse(files[name])) for name in names or files]
 
 
@@ -194,7 +202,7 @@ def configs(table: Table, row: Row, column: Column, cut: Cut = WHOLE) -> list[Co
         tree = merge(tree, read("presets", preset))
     if column.presets:
         tree["preset"] = " + ".join(column.presets)
-    tree = merge(tree, _tuned(column.tuning, row.method))
+    tree = merge(tree, tuned(column.tuning, row.method))
     options = [*table.plan.set, *column.set, *row.set, *_cell(row, column).set]
     if table.sweep and row.swept:
         value = next(v for v in table.sweep.values if column.label.endswith(f", {table.sweep.label}={v}"))
@@ -204,7 +212,8 @@ def configs(table: Table, row: Row, column: Column, cut: Cut = WHOLE) -> list[Co
         tree = _quick(tree)
     seeds = range(seeds_of(table, row, column, cut))
     made = [Config.of(assign(tree, [*cut.set, f"run.seed={seed}"])) for seed in seeds]
-    if lacks := set(table.plan.metrics) - set(made[0].evaluate.metrics):
+    wanted = {*table.plan.metrics, *(m for claim in table.claims for m in claim.metrics)}
+    if lacks := wanted - set(made[0].evaluate.metrics):
         raise CoveyError(f"row {row.label!r} does not measure {min(lacks)}; name it in evaluate.metrics")
     return made
 
@@ -213,7 +222,7 @@ def _toml(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _tuned(folder: str, method: str) -> Tree:
+def tuned(folder: str, method: str) -> Tree:
     """What tuning found for this method; nothing for one that has nothing to tune."""
     if not folder:
         return {}
@@ -221,7 +230,7 @@ def _tuned(folder: str, method: str) -> Tree:
     path = path if path.is_dir() else Path(folder)
     if not path.is_dir():
         raise CoveyError(f"there is no folder of tuned settings {folder!r}; make one with covey tune --write-preset")
-    file = path / f"{method}.toml"
+    file = path / f"{Path(method).stem}.toml"
     return parse(file) if file.exists() else {}
 
 

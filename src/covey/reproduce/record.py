@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from .. import atomic
-from ..config import Config, Tree, shipped
+from ..config import Config, Tree, merge
 from ..core import CoveyError
+from ..pooled.popularity import Popularity
 from .claims import judge
 from .execute import Outcome, Say, execute, key
-from .plan import Column, Cut, Row, Table, chosen, configs
+from .plan import Column, Cut, Row, Table, chosen, configs, tuned
 from .sanity import impossible, refuse
 
 Figures = np.ndarray[Any, Any]
@@ -22,7 +23,7 @@ Cells = dict[tuple[str, str], list[Outcome]]  # (row, column) -> one per seed
 
 def reproduce(tables: Sequence[Table], work: Path, cut: Cut, jobs: int, say: Say) -> list[Tree]:
     """Runs what has not been run yet, for all tables at once, and returns their records."""
-    tables = [chosen(table, cut) for table in tables]
+    tables = [table for table in (chosen(table, cut) for table in tables) if table.columns]
     wanted = {
         (table.name, row.label, column.label): configs(table, row, column, cut)
         for table in tables
@@ -54,6 +55,7 @@ def record(table: Table, runs: Cells, cut: Cut) -> Tree:
         "title": table.plan.title,
         "about": table.plan.about,
         "quick": cut.quick,
+        "part": cut.name(),
         "command": _command(table, cut),
         "commit": ", ".join(sorted({o.made["commit"] for o in done})),
         "machine": "; ".join(sorted({o.made["machine"] for o in done})),
@@ -114,10 +116,20 @@ def _cell(table: Table, row: Row, column: Column, outcomes: list[Outcome], cut: 
         "cpu_seconds": round(mean("cpu_seconds"), 2),
         "users": first.get("dataset", {}).get("users", 0),
         "work": work_of(config, first["dataset"]["users"]) if first else None,
-        "tuned": config.tree.get("tuned", {}).get("trials", 0) if row.method in shipped("spaces") else None,
+        "tuned": tuned_of(column, row, config),
         "config": config.tree,
         "errors": [{"seed": n, "error": o.error} for n, o in enumerate(outcomes) if o.error],
     }
+
+
+def tuned_of(column: Column, row: Row, config: Config) -> int | None:
+    """Runs of tuning behind a cell's settings; 0 where one of them was changed by hand; None: nothing to tune."""
+    if isinstance(config.part("pooled"), Popularity):
+        return None
+    found = tuned(column.tuning, row.method)
+    if not found or merge(config.tree, found) != config.tree:
+        return 0
+    return int(found["tuned"]["trials"]) * int(found["tuned"].get("seeds", 1))
 
 
 def work_of(config: Config, n_users: int) -> float | None:
@@ -142,6 +154,6 @@ def users_of(outcomes: list[Outcome], metric: str) -> Figures | None:
 
 def store(made: Tree, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{made['paper']}-{made['table']}{'-quick' if made['quick'] else ''}.json"
+    path = folder / f"{made['paper']}-{made['table']}{made['part']}.json"
     atomic.write_text(path, json.dumps(made, indent=1, ensure_ascii=False) + "\n")
     return path

@@ -103,7 +103,7 @@ class Coordinator:
         self.n = len(self.roster)
         if self.n < FEWEST:
             raise SumFailed(f"{self.n} clients are too few for a secure sum; it takes {FEWEST}")
-        self.least = self.config.least(self.n)
+        self.least = self.config.least(len(self.ids))  # of those asked: who never answered counts as lost
         self.place = {int(c): i for i, c in enumerate(self.roster)}
         self.public = np.stack([found[int(c)] for c in self.roster])  # [n, 2, 32]
         self.graph = graph_of(self.context, self.roster.astype("<i8").tobytes(), self.config)
@@ -203,4 +203,6 @@ class Coordinator:
 
     def _enough(self, named: Bits, did: str) -> None:
         if named.sum() < self.least:
-            raise SumFailed(f"{named.sum()} of {self.n} clients {did}; a sum needs {self.least}: nothing was opened")
+            raise SumFailed(
+                f"{named.sum()} of {len(self.ids)} clients {did}; a sum needs {self.least}: nothing was opened"
+            )
