@@ -235,7 +235,15 @@ def test_the_command_on_a_damaged_checkpoint(stopped: Path) -> None:
 def test_rounds_before_late_joiners_are_not_selected(tmp_path: Path) -> None:
     """They are measured on fewer people."""
     tree = read("methods", "fedmf") | {"method": "fedmf"}
-    small = ["data.users=60", "data.items=40", "run.rounds=6", "run.late=0.5", "run.ceilings=[]", "model.dim=4"]
+    small = [
+        "data.users=60",
+        "data.items=60",
+        "data.mean_items=8",
+        "run.rounds=6",
+        "run.late=0.5",
+        "run.ceilings=[]",
+        "model.dim=4",
+    ]
     result = run(Config.of(assign(tree, small)), tmp_path / "run")
     assert result["round"] > 3
     assert len(checkpoint.load_model(tmp_path / "run" / "users.safetensors")["clients"]) == 60

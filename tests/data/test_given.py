@@ -127,6 +127,10 @@ def test_files_and_a_column_are_the_same(rows: list[tuple[int, int, int]]) -> No
 
 def test_a_time_in_the_test_part_does_not_order_training() -> None:
     """Item 0 is trained on at 1 and tested at 9: in training it comes before item 1 at 2."""
-    rows = {"user_E": np.array([0, 0, 0]), "item_E": np.array([0, 1, 0]), "time_E": np.array([1.0, 2.0, 9.0])}
-    d = Dataset("d", 1, 2, **rows, part_E=np.array([0, 0, 2], np.uint8))
+    rows = {
+        "user_E": np.array([0, 0, 0, 1]),
+        "item_E": np.array([0, 1, 0, 1]),
+        "time_E": np.array([1.0, 2.0, 9.0, 3.0]),
+    }
+    d = Dataset("d", 2, 2, **rows, part_E=np.array([0, 0, 2, 2], np.uint8))
     assert split(d, SplitConfig("given")).train.values.tolist() == [0, 1]
