@@ -357,10 +357,10 @@ def test_the_preset_has_what_was_tuned_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_preset_of_mechanisms_has_all_of_them() -> None:
-    plan = plan_of("cl4fedrec", trials=1)
+    plan = plan_of("rcl4fedrec", trials=1)
     made = preset_of(plan, [Trial(0, plan.published | {"mechanism.1.lr": 0.005}, (Run(0.1),))], "abc")
     assert [part["use"].partition(":")[2] for part in made["mechanism"]] == ["Contrast", "PopularityRegulariser"]
-    config = Config.of(merge(read("methods", "cl4fedrec"), made))
+    config = Config.of(merge(read("methods", "rcl4fedrec"), made))
     assert config.parts("mechanism")[1].lr == 0.005 and config.parts("mechanism")[0].user_weight == 0.5
 
 

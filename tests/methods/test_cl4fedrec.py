@@ -11,8 +11,9 @@ from torch import Tensor
 from covey.core import Catalogue, CoveyError, Ragged, Round, Sent
 from covey.examples import Batch
 from covey.mechanism import ClientView, ServerView, TrainingData
-from covey.methods import cl4fedrec
-from covey.methods.cl4fedrec import Contrast, PopularityRegulariser, item_loss, repulsion, user_loss
+from covey.methods import cl4fedrec, views
+from covey.methods.cl4fedrec import Contrast, PopularityRegulariser, repulsion, user_loss
+from covey.methods.views import contrasted_rows, few_items_loss, item_loss, noise
 from covey.models.mf import MF
 from covey.models.ncf import NCF
 from covey.objectives import Bce
@@ -43,6 +44,15 @@ class TestCL4FedRecInMiniBatches(TestCL4FedRec):
         return replace(super().method(catalogue), solver=Local("adam", 0.01, epochs=2, batch=16))
 
 
+class TestCL4FedRecOtherReadings(TestCL4FedRec):
+    contrast = Contrast(5, 6, "uniform", fit_first=False, items="positives", reduction="sum", views="each step")
+    regulariser = PopularityRegulariser(hot_share=0.2, sample=0, freeze_hot=True, lr=0.01)
+
+
+class TestCL4FedRecNoisyItems(TestCL4FedRec):
+    contrast = Contrast(5, 6, refit_steps=0, item_views="noise", items="positives")
+
+
 def server_view(model: NCF | MF, n_items: int, **options: object) -> ServerView:
     public = model.public(n_items, Rng.server(0, 0, "public"))
     catalogue = Catalogue(n_items, popularity_I=torch.arange(n_items).float())
@@ -62,11 +72,13 @@ def test_user_noise() -> None:  # Eq. 6
     u_CD = torch.tensor([[0.3, -0.2, 0.5], [-1.0, 0.0, 2.0]], dtype=F64)
     rng = Rng.of(3, 1, torch.arange(2))
     z_CD = rng.uniform(3)
-    e_CD = Contrast(eta=0.1)._noise(u_CD, rng)
+    e_CD = noise(u_CD, 0.1, rng)
     want = [0.1 * float(z) / math.sqrt(float((z_CD[0] ** 2).sum())) for z in z_CD[0]]
     assert e_CD[0].tolist() == pytest.approx([want[0], -want[1], want[2]])
     assert float(e_CD[0].norm()) == pytest.approx(0.1)
     assert float(e_CD[1, 1]) == 0
+    long_CD = noise(u_CD, 0.1, rng, relative=True)
+    assert float(long_CD[0].norm()) == pytest.approx(0.1 * math.sqrt(0.38))
 
 
 def test_user_loss() -> None:  # Eq. 7
@@ -89,9 +101,41 @@ def test_item_loss() -> None:  # Eq. 10
     assert item_loss(one, two, torch.zeros_like(rows), 1.0).tolist() == [0]
 
 
+def test_item_loss_as_a_sum() -> None:  # Eq. 10 as printed
+    rng = Rng.of(0, 0, torch.arange(2))
+    one, two = rng.fold(1).normal(5, 3, dtype=F64), rng.fold(2).normal(5, 3, dtype=F64)
+    rows = torch.tensor([[True, True, True, False, False], [False] * 5])
+    mean_C, sum_C = item_loss(one, two, rows, 0.2), item_loss(one, two, rows, 0.2, "sum")
+    assert sum_C.tolist() == pytest.approx([3 * float(mean_C[0]), 0])
+
+
+def test_few_items_are_the_same_items() -> None:
+    """With rows set aside: clients with none, one, a quarter, half and all of their rows."""
+    rng = Rng.of(0, 0, torch.arange(5))
+    v_CRD = rng.normal(16, 3, dtype=F64).requires_grad_()
+    one_CRD, two_CRD = (noise(v_CRD.detach(), 0.5, rng.fold(k)) for k in (1, 2))
+    rows_CR = rng.fold(3).uniform(16).argsort(1) < torch.tensor([0, 1, 4, 7, 16])[:, None]
+    weights = torch.tensor([1.0, -2.0, 0.5, 3.0, 1.0], dtype=F64)
+    whole_C = item_loss(v_CRD + one_CRD, v_CRD + two_CRD, rows_CR, 0.2)
+    few_C = few_items_loss(v_CRD, one_CRD, two_CRD, rows_CR, 0.2)
+    torch.testing.assert_close(few_C, whole_C)
+    (whole,) = torch.autograd.grad(whole_C @ weights, v_CRD, retain_graph=True)
+    (few,) = torch.autograd.grad(few_C @ weights, v_CRD)
+    torch.testing.assert_close(few, whole)
+
+
+def test_which_items_are_contrasted() -> None:
+    """Two examples of row 0, one of them positive; a negative in row 1; row 2 without weight; row 3 is padding."""
+    index, label, weight = torch.tensor([[0, 0, 1, 2]]), torch.tensor([[1.0, 0, 0, 1]]), torch.tensor([[1.0, 1, 1, 0]])
+    real = torch.tensor([[True, True, True, False]])
+    batch = Batch(torch.zeros(1, 4).long(), real, index, label, weight)
+    assert contrasted_rows(batch, "all").tolist() == [[True, True, False, False]]
+    assert contrasted_rows(batch, "positives").tolist() == [[True, False, False, False]]
+
+
 @pytest.mark.parametrize("tau", [0.2, 0.01])
 def test_item_loss_in_tiles_is_the_plain_one(tau: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cl4fedrec, "TILE", 100)
+    monkeypatch.setattr(views, "TILE", 100)
     rng = Rng.of(0, 0, torch.arange(3))
     v_CRD = rng.normal(37, 4, dtype=F64).requires_grad_()
     one_CRD, two_CRD = (
@@ -129,6 +173,25 @@ def test_item_views_are_a_first_step_of_adam() -> None:  # Eq. 8
     assert ready["items one"][0, 3].abs().max() == 0
 
 
+def test_item_views_by_plain_gradient_or_noise() -> None:
+    """A gradient step is the gradient times -0.01; Table 5's views are noise of length eta."""
+    model, rng = NCF(3, (4, 2), scale=0.5), Rng.of(0, 0, torch.arange(2))
+    params = {k: v[None].double() for k, v in model.public(9, Rng.server(0, 0, "p")).items()}
+    params |= {"items": rng.normal(4, 3, dtype=F64), "user": rng.fold(1).normal(3, dtype=F64)}
+    batch = Batch(torch.zeros(2, 4).long(), torch.ones(2, 4).bool(), None, torch.eye(4)[:2], torch.ones(2, 4))
+    view = client_view(model, params, batch)
+    plain = Contrast(view_step="sgd", view_lr=0.01).prepare(view)
+    leaf = params["items"].clone().requires_grad_()
+    view.recommend({**params, "items": leaf}, params["user"] + plain["one"]).sum().backward()
+    assert leaf.grad is not None
+    torch.testing.assert_close(plain["items one"], -0.01 * leaf.grad)
+    noisy = Contrast(item_views="noise", eta=0.3).prepare(view)
+    torch.testing.assert_close(noisy["items two"].norm(dim=2), torch.full((2, 4), 0.3, dtype=F64))
+    assert (noisy["items two"] * params["items"] >= 0).all()
+    assert not torch.equal(noisy["items one"], noisy["items two"])
+    assert set(Contrast(views="each step").prepare(view)) == {"rows"}
+
+
 def test_loss_is_the_weighted_sum_of_both() -> None:  # Eq. 11
     model, rng = NCF(3, (4, 2)), Rng.of(0, 0, torch.arange(2))
     ready = {name: rng.fold(name).normal(3, dtype=F64) for name in ("one", "two")}
@@ -144,6 +207,24 @@ def test_loss_is_the_weighted_sum_of_both() -> None:  # Eq. 11
     item_C = item_loss(v_CRD + ready["items one"], v_CRD + ready["items two"], ready["rows"], 0.2)
     assert loss_C is not None
     torch.testing.assert_close(loss_C, 0.3 * user_C + 0.7 * item_C)
+
+
+def test_the_item_contrast_leads_at_the_start() -> None:
+    """With the published weight and start, for 100 positives and 400 negatives; 0.002 is where both are alike."""
+    model, rng = NCF(32, (32, 16), scale=0.01), Rng.of(0, 1, torch.arange(2))
+    params = {k: v.expand(2, *v.shape) for k, v in model.public(500, Rng.server(0, 0, "public")).items()}
+    params |= {"items": params["items"].clone().requires_grad_(), "user": model.private(rng, rng)["user"]}
+    label_CL = (torch.arange(500) < 100).float().expand(2, -1)
+    batch = Batch(torch.arange(500).expand(2, -1), torch.ones(2, 500).bool(), None, label_CL, torch.ones(2, 500))
+    view, slopes = client_view(model, params, batch), []
+    for weight in (0.5, 0.002):
+        mine = Contrast(user_weight=0.0, item_weight=weight)
+        contrast_C = mine.loss(replace(view, prepared=mine.prepare(view)))
+        assert contrast_C is not None
+        found = [torch.autograd.grad(loss_C.sum(), params["items"])[0] for loss_C in (contrast_C, view.recommend())]
+        slopes.append(float(found[0].norm() / found[1].norm()))
+    assert slopes[0] > 200
+    assert 0.5 < slopes[1] < 2
 
 
 def test_synthetic_histories_follow_popularity() -> None:  # Eq. 4
@@ -169,6 +250,20 @@ def test_synthetic_users_are_fitted_by_adam() -> None:  # Eq. 5
         (F.binary_cross_entropy_with_logits(z_T, made.label, reduction="sum") / 25).backward()
         adam.step()
     torch.testing.assert_close(memory["user"], s_SD.detach())
+
+
+def test_synthetic_users_at_random() -> None:  # Table 5
+    """Histories may hold items that nobody has, and without a fit vectors are as new users' are."""
+    view = server_view(MF(8, scale=0.5), 40, catalogue=Catalogue(40, popularity_I=torch.eye(40)[0]))
+    assert Contrast(6, 5).init(view, None)["items"].tolist() == [[0]] * 6
+    mine = Contrast(6, 5, "uniform", fit_first=False)
+    memory = mine.init(view, None)
+    assert memory["items"].shape == (6, 5)
+    born_SD = view.model.private(view.dice.fold("birth").streams(6), view.dice)["user"]
+    assert torch.equal(memory["user"], born_SD)
+    assert not torch.equal(mine.finish(replace(view, memory=memory))["user"], born_SD)
+    still = replace(mine, fit_first=True, refit_steps=0)
+    assert torch.equal(still.finish(replace(view, memory=still.init(view, None)))["user"], born_SD)
 
 
 def test_synthetic_users_are_refitted_when_a_pass_closes() -> None:
@@ -207,6 +302,22 @@ def test_regulariser_is_one_adam_over_all_passes() -> None:
     assert model["other"].tolist() == [1, 1]
     midway = replace(view, memory=memory, round=replace(view.round, closes_epoch=False))
     assert mine.polish(midway, model) == (memory, model)
+
+
+def test_regulariser_moves_whom_it_may() -> None:
+    """A quarter of 12 items is hot, the last three; each step pushes two of the others, or all."""
+    view, table = server_view(MF(4, scale=0.5), 12), {"items": server_view(MF(4, scale=0.5), 12).public["items"]}
+    base = PopularityRegulariser(hot_share=0.25, sample=2, steps=1, lr=0.01)
+    moved = lambda mine: (mine.polish(view, table)[1]["items"] != table["items"]).any(1)
+    assert int(moved(base)[:9].sum()) == 2 and moved(base)[9:].all()
+    assert moved(replace(base, sample=0)).all()
+    assert moved(replace(base, sample=0, freeze_hot=True)).tolist() == [True] * 9 + [False] * 3
+
+
+def test_bad_options() -> None:
+    for bad in (dict(sample=-1), dict(hot_share=1.0)):
+        with pytest.raises(CoveyError, match="hot_share"):
+            PopularityRegulariser(**bad)  # type: ignore[arg-type]
 
 
 def test_popularity_must_be_known() -> None:

@@ -4,11 +4,11 @@ Clients contrast two noisy views of their user vector with synthetic users, and 
 of their items with each other; the server keeps hot items apart from normal ones. The server is
 assumed to know how popular the items are.
 
-S = synthetic users, N = items of each, K = rows of a tile, H = hot items, P = sampled normal items.
+S = synthetic users, N = items of each, H = hot items, P = sampled normal items.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -21,10 +21,9 @@ from ..mechanism import ClientView, Mechanism, ServerView
 from ..models.base import rows
 from ..rng import Rng
 from ..solvers import Local
+from .views import Reduction, Which, contrasted_rows, few_items_loss, item_loss, noise, tile_rows
 
 ADAM_EPS = 1e-8
-EXCLUDED = -1e9  # finite, so that a client without any row has a loss of 0 and no NaN
-TILE = 65_536  # similarities of a client that are held at once
 
 
 @dataclass(frozen=True)
@@ -33,13 +32,20 @@ class Contrast(Mechanism):
 
     users: int = 60  # |U_syn|
     history: int = 30  # N
-    refit_steps: int = 5  # of Adam in Eq. 5, each on all examples
+    draw: Literal["popularity", "uniform"] = "popularity"  # how histories are drawn; uniform: Table 5
+    refit_steps: int = 5  # of Adam in Eq. 5, each on all examples; 0 leaves the users at their random start
     refit_lr: float = 0.001
+    fit_first: bool = True  # Eq. 5 before the first round too; the listing begins after it
     eta: float = 0.1
     tau: float = 0.2
     user_weight: float = 0.5  # lambda_1
     item_weight: float = 0.5  # lambda_2
-    view_lr: float = 0.001  # the step of Eq. 8
+    item_views: Literal["step", "noise"] = "step"  # Eq. 8; or noise of length eta: Table 5
+    view_step: Literal["adam", "sgd"] = "adam"  # of Eq. 8
+    view_lr: float = 0.001
+    items: Which = "all"  # of a client's examples: all distinct ones, or the positives
+    reduction: Reduction = "mean"  # over the items of Eq. 10, which prints a sum
+    views: Literal["once", "each step"] = "once"  # per participation; a step of all examples is a local epoch
     name: str = "contrast"
     needs: tuple[str, ...] = ("user",)
 
@@ -50,10 +56,12 @@ class Contrast(Mechanism):
     def init(self, view: ServerView, enrolment: Upload | None) -> Drawer:  # Eq. 4
         if not view.objective.pointwise:
             raise CoveyError(f"{self.name} learns from one item at a time: use covey.objectives:Bce")
-        items_SN = _draw(popularity(view.catalogue), self.users, self.history, view.dice.fold("histories"))
+        count_I = popularity(view.catalogue)
+        weight_I = count_I if self.draw == "popularity" else torch.ones_like(count_I)
+        items_SN = _draw(weight_I, self.users, self.history, view.dice.fold("histories"))
         born = view.model.private(view.dice.fold("birth").streams(self.users), view.dice.fold("start"))
         s_SD = born["user"].to(view.public["items"])
-        return {"items": items_SN, "user": self._refit(view, s_SD, items_SN)}
+        return {"items": items_SN, "user": self._refit(view, s_SD, items_SN) if self.fit_first else s_SD}
 
     def finish(self, view: ServerView) -> Drawer:
         if not view.round.closes_epoch:
@@ -80,39 +88,48 @@ class Contrast(Mechanism):
     def send(self, view: ServerView) -> Sent:
         return Sent(shared={"users": view.memory["user"]}) if view.step == "train" else Sent()
 
-    # client: two views of the user, two of each item, made once per participation
+    # client: two views of the user, two of each item
     def prepare(self, view: ClientView) -> Fields:
         assert view.batch is not None
-        u_CD = view.user().detach()
-        one_CD, two_CD = self._noise(u_CD, view.rng.fold("one")), self._noise(u_CD, view.rng.fold("two"))
-        made = {"one": one_CD, "two": two_CD, "rows": _trained_rows(view.batch)}
-        if self.item_weight:
-            made |= {"items one": self._step(view, u_CD + one_CD), "items two": self._step(view, u_CD + two_CD)}
+        made = {"rows": contrasted_rows(view.batch, self.items)}
+        return made | self._views(view) if self.views == "once" else made
+
+    def _views(self, view: ClientView) -> Fields:
+        u_CD, v_CRD = view.user().detach(), view.params["items"].detach()
+        made = {name: noise(u_CD, self.eta, view.rng.fold(name)) for name in ("one", "two")}  # Eq. 6
+        if self.item_weight and self.item_views == "noise":
+            made |= {f"items {name}": noise(v_CRD, self.eta, view.rng.fold(f"items {name}")) for name in made}
+        elif self.item_weight:
+            made |= {f"items {name}": self._step(view, u_CD + e_CD) for name, e_CD in made.items()}
         return made
 
-    def _noise(self, u_CD: Tensor, rng: Rng) -> Tensor:  # Eq. 6
-        z_CD = rng.uniform(u_CD.shape[1]).to(u_CD)
-        return self.eta * F.normalize(z_CD, dim=1) * u_CD.sign()
-
-    def _step(self, view: ClientView, u_CD: Tensor) -> Tensor:  # Eq. 8: a first step of Adam, about lr * sign
+    def _step(self, view: ClientView, u_CD: Tensor) -> Tensor:  # Eq. 8: a first step, of Adam about lr * sign
         v_CRD = view.params["items"].detach().requires_grad_()
         frozen = {k: v.detach() for k, v in view.params.items()} | {"items": v_CRD}
         (grad_CRD,) = torch.autograd.grad(view.recommend(frozen, u_CD).sum(), v_CRD)
-        return -self.view_lr * grad_CRD / (grad_CRD.abs() + ADAM_EPS)
+        size = grad_CRD.abs() + ADAM_EPS if self.view_step == "adam" else 1.0
+        return -self.view_lr * grad_CRD / size
 
     def loss(self, view: ClientView) -> Tensor | None:  # Eq. 11
+        if not self.user_weight and not self.item_weight:
+            return None
         ready, parts = view.prepared, []
+        ready = ready if self.views == "once" else ready | self._views(view)
         if self.user_weight:
             loss_C = user_loss(view.user(), ready["one"], ready["two"], view.sent.shared["users"], self.tau)
             parts.append(self.user_weight * loss_C)
         if self.item_weight:
-            v_CRD = view.params["items"]
-            one_CRD, two_CRD = v_CRD + ready["items one"], v_CRD + ready["items two"]  # Eq. 9
-            parts.append(self.item_weight * item_loss(one_CRD, two_CRD, ready["rows"], self.tau))
-        return torch.stack(parts).sum(0) if parts else None
+            parts.append(self.item_weight * self._item_loss(view.params["items"], ready))
+        return torch.stack(parts).sum(0)
+
+    def _item_loss(self, v_CRD: Tensor, ready: Fields) -> Tensor:  # Eq. 9 and 10
+        one_CRD, two_CRD, rows_CR = ready["items one"], ready["items two"], ready["rows"]
+        if self.items == "positives":
+            return few_items_loss(v_CRD, one_CRD, two_CRD, rows_CR, self.tau, self.reduction)
+        return item_loss(v_CRD + one_CRD, v_CRD + two_CRD, rows_CR, self.tau, self.reduction)
 
     def floats(self, n_rows: int) -> int:
-        return _tile_rows(n_rows) * n_rows if self.item_weight else 0
+        return tile_rows(n_rows) * n_rows if self.item_weight else 0
 
 
 @dataclass(frozen=True)
@@ -120,26 +137,32 @@ class PopularityRegulariser(Mechanism):
     """Eq. 14: when a pass over the clients ends, push hot and normal items apart."""
 
     hot: int = 100  # the most popular items
-    sample: int = 1000  # |V_sp|, drawn anew for each step
+    hot_share: float = 0.0  # of all items instead; 0.027 are the 100 of MovieLens-1M
+    sample: int = 1000  # |V_sp|, drawn anew for each step; 0: all normal items
+    freeze_hot: bool = False  # only normal items move
     steps: int = 5
     lr: float = 0.001
     tau: float = 0.2
     name: str = "popularity"
 
     def __post_init__(self) -> None:
-        positive(self.name, hot=self.hot, sample=self.sample, tau=self.tau)
+        positive(self.name, hot=self.hot, tau=self.tau)
+        if self.sample < 0 or not 0 <= self.hot_share < 1:
+            raise CoveyError(f"{self.name}: sample is at least 0 (0 = all), hot_share from 0 to below 1")
 
     def polish(self, view: ServerView, model: Fields) -> tuple[Drawer, Fields]:
         if not view.round.closes_epoch or "items" not in model:
             return view.memory, model
         order_I = popularity(view.catalogue).argsort(descending=True, stable=True).to(model["items"].device)
-        hot_H, normal = order_I[: self.hot], order_I[self.hot :]
+        hot = round(self.hot_share * len(order_I)) or self.hot
+        hot_H, normal = order_I[:hot], order_I[hot:]
         memory, items = view.memory, {"items": model["items"]}
         for step in range(self.steps if len(normal) else 0):
-            chosen_P = view.dice.fold(step).permutation(len(normal))[0, : self.sample].to(normal.device)
+            many = self.sample or len(normal)
+            chosen_P = view.dice.fold(step).permutation(len(normal))[0, :many].to(normal.device)
             v_ID = items["items"].detach().requires_grad_()
-            loss = repulsion(v_ID[hot_H], v_ID[normal[chosen_P]], self.tau)
-            (grad_ID,) = torch.autograd.grad(loss, v_ID)
+            hot_HD = v_ID[hot_H].detach() if self.freeze_hot else v_ID[hot_H]
+            (grad_ID,) = torch.autograd.grad(repulsion(hot_HD, v_ID[normal[chosen_P]], self.tau), v_ID)
             memory, items = Adam(self.lr).step(memory, {"items": v_ID.detach()}, {"items": -grad_ID})
         return memory, {**model, **items}
 
@@ -151,47 +174,6 @@ def user_loss(u_CD: Tensor, one_CD: Tensor, two_CD: Tensor, synthetic_SD: Tensor
     unit_CDS = F.normalize(synthetic_SD, dim=1).mT.expand(len(u_CD), -1, -1)
     other_CS = torch.bmm(F.normalize(u_CD, dim=1)[:, None] / tau, unit_CDS)[:, 0]
     return torch.cat([same_C[:, None], other_CS], 1).logsumexp(1) - same_C
-
-
-def item_loss(one_CRD: Tensor, two_CRD: Tensor, rows_CR: Tensor, tau: float) -> Tensor:  # Eq. 10
-    """[C], the mean over the rows that are trained on."""
-    weight_CR = rows_CR.to(one_CRD) / rows_CR.sum(1, keepdim=True).clamp(min=1)
-    bar_CR = torch.full_like(weight_CR, -1 / tau).masked_fill(~rows_CR, EXCLUDED)  # a cosine is at most 1
-    one_CRD, two_CRD = F.normalize(one_CRD, dim=2) / tau, F.normalize(two_CRD, dim=2)
-    total_C: Tensor = _LogSums.apply(one_CRD, two_CRD, weight_CR, bar_CR)
-    return total_C + weight_CR.sum(1) / tau - ((one_CRD * two_CRD).sum(2) * weight_CR).sum(1)
-
-
-class _LogSums(torch.autograd.Function):
-    """Weighted sum over k of log sum_j exp(a_k . b_j + bar_j), with its gradient, a tile of rows at a time.
-
-    The [R, R] matrix never exists: a client with 3,000 items would need four of 36 MB.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, a_CRD: Tensor, b_CRD: Tensor, weight_CR: Tensor, bar_CR: Tensor) -> Tensor:
-        total_C, to_a, to_b = a_CRD.new_zeros(len(a_CRD)), torch.empty_like(a_CRD), torch.zeros_like(b_CRD)
-        many = _tile_rows(a_CRD.shape[1])
-        for at in range(0, a_CRD.shape[1], many):
-            a_CKD, weight_CK1 = a_CRD[:, at : at + many], weight_CR[:, at : at + many, None]
-            exp_CKR = torch.baddbmm(bar_CR[:, None], a_CKD, b_CRD.mT).exp_()
-            sum_CK1 = exp_CKR.sum(2, keepdim=True).clamp(min=torch.finfo(a_CRD.dtype).tiny)
-            total_C += (sum_CK1.log() * weight_CK1).sum((1, 2))
-            share_CK1 = weight_CK1 / sum_CK1
-            to_a[:, at : at + many] = share_CK1 * (exp_CKR @ b_CRD)
-            to_b.baddbmm_(exp_CKR.mT, share_CK1 * a_CKD)
-        ctx.save_for_backward(to_a, to_b)
-        return total_C
-
-    @staticmethod
-    def backward(ctx: Any, grad_C: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        to_a, to_b = ctx.saved_tensors
-        return grad_C[:, None, None] * to_a, grad_C[:, None, None] * to_b, None, None
-
-
-def _tile_rows(n_rows: int) -> int:
-    """Depends on the client alone, so that sums keep their order whoever shares the block."""
-    return max(8, TILE // n_rows)
 
 
 def repulsion(hot_HD: Tensor, normal_PD: Tensor, tau: float) -> Tensor:  # Eq. 14
@@ -211,11 +193,3 @@ def _draw(popularity_I: Tensor, users: int, count: int, dice: Rng) -> Tensor:
     noise_SI = -(-torch.log1p(-dice.uniform(users, len(popularity_I))[0])).log()
     keys_SI = popularity_I.double().log().to(noise_SI.device) + noise_SI
     return keys_SI.topk(count).indices.sort().values
-
-
-def _trained_rows(batch: Batch) -> Tensor:
-    """[C, R]: rows with an example that counts."""
-    weight_CR = batch.weight_CL
-    if batch.index_CL is not None:
-        weight_CR = weight_CR.new_zeros(batch.real_CR.shape).scatter_add(1, batch.index_CL, weight_CR)
-    return batch.real_CR & (weight_CR > 0)

@@ -1,0 +1,46 @@
+"""The proof of concept of Yuan et al. (2024, arXiv 2403.20107), Eq. 12 and 13: a table made uniform on purpose.
+
+The paper shows with it that uniform tables are attacked more easily. Every row moves, so uploads are dense.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..core import CoveyError
+from ..mechanism import ClientView, Mechanism
+
+TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Uniformity(Mechanism):
+    weight: float = 1.0  # alpha
+    name: str = "uniformity"
+    whole_table: bool = True
+
+    def __post_init__(self) -> None:
+        if self.weight < 0:
+            raise CoveyError(f"{self.name}: weight = {self.weight}; it may not be negative")
+        object.__setattr__(self, "whole_table", self.weight > 0)
+
+    def overrides(self, hook: str) -> bool:
+        """Without weight there is no loss, and clients train the rows that they touch."""
+        return super().overrides(hook) and (self.weight > 0 or hook != "loss")
+
+    def loss(self, view: ClientView) -> Tensor | None:  # Eq. 13
+        return self.weight * uniformity(view.params["items"])
+
+    def floats(self, n_rows: int) -> int:
+        return 256 * n_rows if self.weight else 0
+
+
+def uniformity(table_CID: Tensor) -> Tensor:  # Eq. 12
+    """[C]: the Frobenius norm of the correlations between the table's columns, over their number.
+
+    At least 1 / sqrt(D), where no two columns are correlated; at most 1, where all say the same.
+    """
+    centred_CID = table_CID - table_CID.mean(1, keepdim=True)
+    z_CID = centred_CID / (centred_CID.square().sum(1, keepdim=True) + TINY).sqrt()
+    corr_CDD = z_CID.mT @ z_CID
+    return (corr_CDD.square().sum((1, 2)) + TINY).sqrt() / table_CID.shape[2]

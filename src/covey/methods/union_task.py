@@ -1,0 +1,89 @@
+"""UNION's contrastive task (Yu et al., Untargeted Attack against Federated Recommendation Systems, AAAI 2023).
+
+Each item of a user is to be nearer to another item of that user than to items that the user has not. In the paper
+it keeps benign tables spread, so that a filter on the server can tell others: `covey.defenses.union`.
+
+P = positives of a client, K = negatives of each of them.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..core import CoveyError, Fields, Ragged, offsets_of, positive
+from ..examples import Examples
+from ..mechanism import ClientView, Mechanism
+from ..models.base import rows
+from ..sampling import negatives
+
+EXCLUDED = -1e9  # finite: a client that knows nearly every item has fewer negatives
+
+
+@dataclass(frozen=True)
+class UnionTask(Mechanism):
+    """Partners and negatives are drawn anew in every participation; users with one item have no partner."""
+
+    weight: float = 1.0  # alpha
+    negatives: int = 15  # K
+    name: str = "union task"
+
+    def __post_init__(self) -> None:
+        positive(self.name, negatives=self.negatives)
+        if self.weight < 0:
+            raise CoveyError(f"{self.name}: weight = {self.weight}; it may not be negative")
+
+    def overrides(self, hook: str) -> bool:
+        """Without weight there is no loss, and training is as without it."""
+        return super().overrides(hook) and (self.weight > 0 or hook != "loss")
+
+    def _draw(self, view: ClientView) -> tuple[Tensor, Tensor, Tensor]:
+        """For each positive its partner [T] and negatives [T, K], and which of these exist; the same at every call."""
+        items = view.data.items
+        n_T = items.lengths.repeat_interleave(items.lengths)
+        unit_T = view.rng.fold("partner").ragged_uniform(items.lengths).values
+        step_T = 1 + torch.minimum((unit_T * (n_T - 1)).long(), (n_T - 2).clamp(min=0))
+        place_T = (items.place + step_T) % n_T.clamp(min=1)
+        partner_T = items.values[items.offsets[:-1].repeat_interleave(items.lengths) + place_T]
+        drawn_TK, exists_TK = negatives(
+            view.data.avoid, view.catalogue.n_items, items.lengths, self.negatives, view.rng.fold("negatives")
+        )
+        return partner_T, drawn_TK, exists_TK
+
+    def augment(self, view: ClientView, examples: Examples) -> Examples:
+        """Negatives join the local table with a weight of 0: the recommendation loss does not see them."""
+        if not self.weight:
+            return examples
+        _, drawn_TK, exists_TK = self._draw(view)
+        wanted_TK = exists_TK & (view.data.items.lengths > 1).repeat_interleave(view.data.items.lengths)[:, None]
+        owner_TK = view.data.items.owner[:, None].expand_as(wanted_TK)
+        lengths = torch.bincount(owner_TK[wanted_TK], minlength=len(view.data.items))
+        none = examples.label.new_zeros(int(wanted_TK.sum()))
+        return examples.append(Ragged(drawn_TK[wanted_TK], offsets_of(lengths)), none, none)
+
+    def prepare(self, view: ClientView) -> Fields:
+        assert view.batch is not None
+        partner_T, drawn_TK, exists_TK = self._draw(view)
+        items = view.data.items
+        wide = lambda x: items.like(x).padded(max(1, int(items.lengths.max()) if len(items) else 0))
+        every_CPX = wide(torch.cat([items.values[:, None], partner_T[:, None], drawn_TK], 1))
+        known_CR = view.batch.items_CR.masked_fill(~view.batch.real_CR, view.catalogue.n_items)
+        index_CX = torch.searchsorted(known_CR.contiguous(), every_CPX.flatten(1)).clamp(max=known_CR.shape[1] - 1)
+        some_CP = items.mask(every_CPX.shape[1]) & (items.lengths > 1)[:, None]
+        return {"index": index_CX.view(every_CPX.shape), "exists": wide(exists_TK), "anchors": some_CP}
+
+    def loss(self, view: ClientView) -> Tensor | None:
+        ready = view.prepared
+        index_CPX = ready["index"]
+        v_CPXD = rows(view.params["items"], index_CPX.flatten(1)).unflatten(1, index_CPX.shape[1:])
+        return self.weight * task(v_CPXD, ready["exists"], ready["anchors"])
+
+
+def task(v_CPXD: Tensor, exists_CPK: Tensor, anchors_CP: Tensor) -> Tensor:
+    """[C]: the mean over anchors of -log softmax at the partner; X is anchor, partner, then negatives."""
+    score_CPX = (v_CPXD[:, :, :1] * v_CPXD[:, :, 1:]).sum(3)
+    real_CPX = torch.cat([torch.ones_like(exists_CPK[..., :1]), exists_CPK], 2)
+    score_CPX = score_CPX.masked_fill(~real_CPX, EXCLUDED)
+    each_CP = (score_CPX.logsumexp(2) - score_CPX[..., 0]).where(anchors_CP, 0)
+    # One after the other, so that a sum does not depend on how long the lists of others are.
+    return each_CP.cumsum(1)[:, -1] / anchors_CP.sum(1).clamp(min=1)

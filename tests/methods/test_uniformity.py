@@ -1,0 +1,71 @@
+"""The uniformity penalty: its value by hand, what it does to a table, and the suite that every method inherits."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from covey.core import Catalogue, CoveyError
+from covey.methods.uniformity import Uniformity, uniformity
+from covey.models.ncf import NCF
+from covey.objectives import Bce
+from covey.rng import Rng
+from covey.server import Method
+from covey.solvers import Local
+from covey.testing import Conformance
+
+F64 = torch.float64
+
+
+class TestUniformity(Conformance):
+    def method(self, catalogue: Catalogue) -> Method:
+        part = Uniformity(0.5)
+        return Method(NCF(4, (4, 3), scale=0.1), Bce(), catalogue, Local("adam", 0.01, epochs=2), (part,))
+
+    def neutral(self, catalogue: Catalogue) -> tuple[Method, Method]:
+        full = self.method(catalogue)
+        return replace(full, mechanisms=(Uniformity(0.0),)), replace(full, mechanisms=())
+
+
+def test_by_hand() -> None:  # Eq. 12
+    """Two columns: equal up to scale and shift, opposite, and without correlation."""
+    column = torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=F64)
+    across = torch.tensor([1.0, 1.0, -1.0, -1.0], dtype=F64)
+    tables = [torch.stack(pair, 1) for pair in ((column, 3 * column + 7), (column, -column), (column, across))]
+    assert uniformity(torch.stack(tables)).tolist() == pytest.approx([1, 1, math.sqrt(2) / 2])
+
+
+def test_it_is_the_norm_of_numpy_s_correlations() -> None:
+    table_CID = Rng.of(0, 0, torch.arange(2)).normal(30, 5, dtype=F64)
+    want = [np.linalg.norm(np.corrcoef(one.numpy(), rowvar=False)) / 5 for one in table_CID]
+    assert uniformity(table_CID).tolist() == pytest.approx(want)
+
+
+def test_less_of_it_is_a_flatter_spectrum() -> None:  # Fig. 3b
+    rng = Rng.of(0, 0, torch.arange(1))
+    table_CID = rng.normal(40, 4, dtype=F64) @ torch.diag(torch.tensor([8.0, 1, 1, 1], dtype=F64))
+    table_CID = table_CID @ rng.fold(1).normal(4, 4, dtype=F64)
+
+    def steep(x_CID: torch.Tensor) -> float:
+        x_ID = x_CID[0] - x_CID[0].mean(0)
+        values = torch.linalg.svdvals(x_ID / x_ID.norm(dim=0))
+        return float(values[0] / values[-1])
+
+    before, leaf = steep(table_CID), table_CID.clone().requires_grad_()
+    for _ in range(100):
+        (grad,) = torch.autograd.grad(uniformity(leaf).sum(), leaf)
+        leaf = (leaf - 20 * grad).detach().requires_grad_()
+    assert steep(leaf.detach()) < before / 2
+
+
+def test_an_empty_table_has_no_slope_to_infinity() -> None:
+    leaf = torch.zeros(1, 5, 3, dtype=F64, requires_grad=True)
+    (grad,) = torch.autograd.grad(uniformity(leaf).sum(), leaf)
+    assert torch.isfinite(grad).all()
+
+
+def test_bad_options() -> None:
+    with pytest.raises(CoveyError, match="negative"):
+        Uniformity(-1.0)
