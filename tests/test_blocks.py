@@ -1,5 +1,6 @@
 """Blocks of clients: everybody exactly once, padded by its own size alone, never alone in a kernel."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -124,3 +125,17 @@ def test_matrix_products_have_the_same_bits_wherever_they_stand() -> None:
     for first in range(10):
         some = slice(first, first + 2)
         assert torch.equal(x_CLA[some].mT @ g_CLB[some], whole[some])
+
+
+@given(LENGTHS, st.booleans(), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_clients_made_alike_stand_in_one_block_with_all_they_have(
+    lengths: list[int], whole: bool, pointwise: bool
+) -> None:
+    work = work_of(lengths, whole, pointwise, 0)
+    (block,) = plan(work, 10**6, lambda n_rows: n_rows, alike=True)
+    batch = whole_batch(work, block)
+    mine = batch.weight_CL[: block.real].double().sum()
+    assert block.real == len(lengths) and block.n_rows >= max(work.rows_of(block.pick)[0].lengths.tolist())
+    assert float(mine) == pytest.approx(float(work.examples.weight.double().sum()))
+    assert len(list(plan(work, 1, lambda n_rows: n_rows, alike=True))) == len(blocks_of(work, 1))  # too large together

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from covey.rng import GOLDEN, Rng
+from covey.rng import GOLDEN, Rng, mix, mixed
 
 MANY = 20_000
 LEAST = 1e-4  # p-values of fixed seeds, so a failure is a bug and not bad luck
@@ -148,3 +148,8 @@ def test_many_folds_are_the_single_ones() -> None:
     rng = Rng.of(3, 2, torch.tensor([5, 9]))
     for n, one in enumerate(rng.folds(4)):
         assert torch.equal(one.key_C, rng.fold(n).key_C) and torch.equal(one.home_C, rng.home_C)
+
+
+@pytest.mark.parametrize("word", [0, 1, -1, 7, 2**63 - 1, -(2**63), 123456789012345])
+def test_a_number_is_mixed_as_a_tensor_is(word: int) -> None:
+    assert mixed(word) == int(mix(torch.tensor(word)))

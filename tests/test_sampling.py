@@ -103,3 +103,18 @@ def test_ranks_stay_inside_at_the_ends_of_the_unit_interval(unit: float) -> None
     for size, row in zip(size_T.tolist(), ranks_TK.tolist(), strict=True):
         real = row[: min(size, 4)]
         assert len(set(real)) == len(real) and all(0 <= r < size for r in real)
+
+
+@given(st.integers(1, 60), st.integers(0, 70), st.integers(0, 1000))
+def test_draws_by_turns_and_at_once_are_the_same(count: int, size: int, seed: int) -> None:
+    unit_TK = torch.rand(20, count, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    size_T = torch.full((20,), size)
+    expected = []
+    for row in unit_TK.tolist():  # Floyd's algorithm, word for word
+        many, ranks = min(size, count), []
+        for k in range(many):
+            top = size - many + k
+            draw = min(int(row[k] * (top + 1)), top)
+            ranks.append(top if draw in ranks else draw)
+        expected.append(ranks + [0] * (count - many))
+    assert distinct_ranks(unit_TK, size_T).tolist() == expected

@@ -25,7 +25,7 @@ class Engine:
 
     device: str = "cpu"
     chunk: int = 0  # clients drawn and uploaded together; 0: by the memory budget
-    block_rows: int = 0  # 0: 8,192 on the CPU, 2,000,000 on CUDA
+    block_rows: int = 0  # 0: 16,384 on the CPU, 2,000,000 on CUDA
     memory_mb: int = 0  # budget of a chunk's uploads; 0: 512 on the CPU, 16,000 on CUDA
     tables_mb: int = 0  # all clients' own tables lie in a file beyond it (CPU); 0: a quarter of the machine's memory
 
@@ -37,7 +37,7 @@ class Engine:
         return (self.memory_mb or (512 if self.device == "cpu" else 16_000)) * 250_000
 
     def rows_per_block(self) -> int:
-        return self.block_rows or (8192 if self.device == "cpu" else 2_000_000)
+        return self.block_rows or (16_384 if self.device == "cpu" else 2_000_000)
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,17 @@ class Block:
 
 
 def plan(
-    work: Work, budget_rows: int, cost: Callable[[int], int], coarse: bool = False, idle: bool = False
+    work: Work,
+    budget_rows: int,
+    cost: Callable[[int], int],
+    coarse: bool = False,
+    idle: bool = False,
+    alike: bool = False,
 ) -> Iterator[Block]:
     """Blocks of clients with equal padded sizes, in a fixed order; `cost` of a table in rows of the budget.
 
     `idle`: a step without examples moves nothing, so that clients may be given some where that is `coarse`.
+    `alike`: all are padded to the largest, if they then fit in one block.
     """
     n_C = work.examples.items.lengths
     if work.batch:
@@ -107,11 +113,15 @@ def plan(
         rows_C = length_C.clamp(max=-(-work.n_items // 64) * 64)
     else:
         steps_C = torch.ones_like(n_C)
-        length_C = pad_lengths(n_C, coarse)
-        rows_C = length_C if work.local is None else pad_lengths(work.local.items.lengths, coarse)
+        length_C, rows_C = pad_lengths(n_C, coarse), pad_lengths(_rows(work), coarse)
     if work.local is None:
-        rows_C = torch.full_like(n_C, work.n_items)
+        rows_C = _rows(work)
     sizes = torch.stack([rows_C, length_C, steps_C], 1)
+    if alike and len(sizes) and not work.batch:
+        length, n_rows = (-(-int(n.max()) // 64) * 64 or 64 for n in (n_C, _rows(work)))
+        n_rows = work.n_items if work.local is None else n_rows
+        if len(sizes) * max(cost(n_rows), length) <= budget_rows:
+            sizes = torch.tensor([n_rows, length, 1], device=sizes.device).expand_as(sizes)
     kinds, kind_C = torch.unique(sizes, dim=0, return_inverse=True)
     order = kind_C.argsort(stable=True)
     counts = torch.bincount(kind_C, minlength=len(kinds)).tolist()
@@ -125,6 +135,13 @@ def plan(
             doubles = pick[:1].expand(-len(pick) % unit)
             yield Block(torch.cat([pick, doubles]), len(pick), n_rows, length, steps)
         start += count
+
+
+def _rows(work: Work) -> Tensor:
+    """How many rows each client holds."""
+    if work.local is None:
+        return torch.full_like(work.examples.items.lengths, work.n_items)
+    return work.local.items.lengths
 
 
 def whole_batch(work: Work, block: Block) -> Batch:

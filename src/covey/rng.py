@@ -15,6 +15,7 @@ from torch import Tensor
 from .core import Ragged, offsets_of
 
 GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed integer
+WORD = (1 << 64) - 1
 
 
 def _shift(x: Tensor, n: int) -> Tensor:
@@ -28,6 +29,15 @@ def mix(x: Tensor) -> Tensor:
     return x ^ _shift(x, 31)
 
 
+def mixed(x: int) -> int:
+    """The same of one number."""
+    x &= WORD
+    x = (x ^ (x >> 30)) * -4658895280553007687 & WORD
+    x = (x ^ (x >> 27)) * -7723592293110705685 & WORD
+    x ^= x >> 31
+    return x - (x >> 63 << 64)
+
+
 @dataclass(frozen=True)
 class Rng:
     key_C: Tensor  # [C] int64, one stream per client
@@ -35,8 +45,8 @@ class Rng:
 
     @classmethod
     def of(cls, seed: int, round_number: int, ids_C: Tensor) -> "Rng":
-        home_C = mix(mix(torch.tensor(seed + 1, device=ids_C.device)) + GOLDEN * (ids_C.long() + 1))
-        return cls(mix(home_C ^ mix(torch.tensor(round_number + 1, device=ids_C.device) * GOLDEN)), home_C)
+        home_C = mix(mixed(seed + 1) + GOLDEN * (ids_C.long() + 1))
+        return cls(mix(home_C ^ mixed((round_number + 1) * GOLDEN)), home_C)
 
     @classmethod
     def server(cls, seed: int, round_number: int, purpose: str) -> "Rng":

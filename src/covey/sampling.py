@@ -9,6 +9,8 @@ from torch import Tensor
 from .core import Ragged
 from .rng import Rng
 
+FEW = 16  # draws of a row that are cheaper one after the other on a CPU
+
 
 def outside(avoid: Ragged, n_items: int, rank: Ragged) -> Tensor:
     """The rank-th item (from 0) that is not in a client's sorted, distinct `avoid` list, [T]."""
@@ -25,14 +27,41 @@ def distinct_ranks(unit_TK: Tensor, size_T: Tensor) -> Tensor:
 
     Floyd's algorithm (Bentley and Floyd, 1987): a number drawn before gives way to the highest allowed.
     """
-    rank_KT = torch.zeros_like(unit_TK.T, dtype=torch.long)
-    many_T = size_T.clamp(max=len(rank_KT))
-    for k, unit_T in enumerate(unit_TK.T):
-        top_T = (size_T - many_T + k).clamp(min=0)
-        draw_T = torch.minimum((unit_T * (top_T + 1)).long(), top_T)
-        taken_T = (rank_KT[:k] == draw_T).any(0)
-        rank_KT[k] = torch.where(taken_T, top_T, draw_T) * (k < many_T)
+    k_K = torch.arange(unit_TK.shape[1], device=unit_TK.device)
+    many_T1 = size_T.clamp(max=len(k_K))[:, None]
+    spare_T1 = size_T[:, None] - many_T1
+    top_TK = spare_T1 + k_K
+    draw_TK = torch.minimum((unit_TK * (top_TK + 1)).long(), top_TK)
+    by_turns = len(k_K) <= FEW and not unit_TK.is_cuda
+    rank_TK = _by_turns(draw_TK, top_TK) if by_turns else _at_once(draw_TK, top_TK, spare_T1)
+    return rank_TK * (k_K < many_T1)
+
+
+def _by_turns(draw_TK: Tensor, top_TK: Tensor) -> Tensor:
+    rank_KT, top_KT = draw_TK.T.contiguous(), top_TK.T
+    for k in range(1, len(rank_KT)):
+        taken_T = (rank_KT[:k] == rank_KT[k]).any(0)
+        rank_KT[k] = torch.where(taken_T, top_KT[k], rank_KT[k])
     return rank_KT.T
+
+
+def _at_once(draw_TK: Tensor, top_TK: Tensor, spare_T1: Tensor) -> Tensor:
+    """The same in few steps, which a GPU and many draws ask for.
+
+    All that was drawn before is taken. So is the highest of an earlier turn if that turn gave way; whether
+    it did may hang on a turn before it, and so on: such chains are followed in leaps of doubling length.
+    """
+    value_TK, order_TK = draw_TK.sort(dim=1, stable=True)
+    again_TK = torch.zeros_like(value_TK, dtype=torch.bool)
+    again_TK[:, 1:] = value_TK[:, 1:] == value_TK[:, :-1]
+    taken_TK = torch.zeros_like(again_TK).scatter_(1, order_TK, again_TK)
+    k_K = torch.arange(draw_TK.shape[1], device=draw_TK.device)
+    turn_TK = draw_TK - spare_T1  # whose highest was drawn
+    turn_TK = torch.where((turn_TK >= 0) & (turn_TK < k_K), turn_TK, k_K)
+    for _ in range(len(k_K).bit_length()):
+        taken_TK = taken_TK | taken_TK.gather(1, turn_TK)
+        turn_TK = turn_TK.gather(1, turn_TK)
+    return torch.where(taken_TK, top_TK, draw_TK)
 
 
 def negatives(avoid: Ragged, n_items: int, per_client: Tensor, count: int, rng: Rng) -> tuple[Tensor, Tensor]:

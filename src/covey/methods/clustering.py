@@ -1,7 +1,7 @@
 """Clusters of users' vectors: Ward's minimum variance and k-means.
 
-Ward is scipy's up to `LARGEST` rows; its distances take 8 N^2 / 2 bytes. Beyond, the same tree is
-grown without them: in each turn every two clusters that are each other's nearest are joined. Ward
+Ward is scipy's up to `LARGEST` rows; its distances take 8 N^2 / 2 bytes. Beyond, and on CUDA, the same
+tree is grown without them: in each turn every two clusters that are each other's nearest are joined. Ward
 is reducible (a union is never nearer to a third cluster than the nearer of its parts), so the
 order of such joins does not matter (Murtagh, 1983). Memory is one block of distances, `BLOCK`.
 """
@@ -15,6 +15,7 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 
 LARGEST = 10_000  # rows whose distances fit in memory: 400 MB
+FEW = 1000  # rows that scipy is quick enough for, wherever they lie
 BLOCK = 1 << 23  # distances at a time: 64 MB
 
 
@@ -22,7 +23,7 @@ def ward(x_ND: Tensor, clusters: int, largest: int = LARGEST) -> Tensor:
     """Cluster of each row, from 0 to at most `clusters` - 1."""
     if len(x_ND) < 2:
         return torch.zeros(len(x_ND), dtype=torch.long, device=x_ND.device)
-    if len(x_ND) > largest:
+    if len(x_ND) > (min(FEW, largest) if x_ND.is_cuda else largest):
         return ward_of_many(x_ND, clusters)
     tree = linkage(x_ND.double().cpu().numpy(), "ward")
     return torch.from_numpy(fcluster(tree, clusters, "maxclust") - 1).long().to(x_ND.device)

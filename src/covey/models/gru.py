@@ -15,8 +15,10 @@ from torch import Tensor
 from ..core import Fields, positive
 from ..rng import Rng
 from .base import History, cosine, dot, drop, linear, rows, share, uniform_fan_in
+from .recurrence import recur
 
 FEWEST = 8  # clients side by side; matrix kernels round differently for one to three
+MOST = 4096  # side by side; cuDNN fails on tens of thousands
 
 
 @dataclass(frozen=True)
@@ -68,12 +70,16 @@ class GRU:
 
 
 def _fused(params: Fields, x_CPD: Tensor) -> Tensor:
-    """States after each position where all clients have the same weights: torch's kernel, cuDNN on CUDA."""
-    weights = [params["w_in"][0].mT, params["w_state"][0].mT, params["b_in"][0], params["b_state"][0]]
-    flat = torch.cat([w.flatten() for w in weights]).split([w.numel() for w in weights])  # cuDNN wants one stretch
-    weights = [part.view(w.shape) for part, w in zip(flat, weights, strict=True)]
+    """States after each position where all clients have the same weights; cuDNN on CUDA."""
     many = len(x_CPD)
     x_CPD = F.pad(x_CPD, (0, 0, 0, 0, 0, max(FEWEST - many, 0)))
+    weights = [params["w_in"][0], params["w_state"][0], params["b_in"][0], params["b_state"][0]]
+    if x_CPD.device.type == "cpu":
+        in_PCH = x_CPD.transpose(0, 1) @ weights[0] + weights[2]
+        return recur(in_PCH, weights[1], weights[3]).transpose(0, 1)[:many]
+    weights = [w.mT if w.dim() == 2 else w for w in weights]
+    flat = torch.cat([w.flatten() for w in weights]).split([w.numel() for w in weights])  # cuDNN wants one stretch
+    weights = [part.view(w.shape) for part, w in zip(flat, weights, strict=True)]
     start = x_CPD.new_zeros(1, len(x_CPD), x_CPD.shape[2])
     h_CPD, _ = torch.gru(x_CPD, start, weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)
     return h_CPD[:many]
