@@ -26,6 +26,7 @@ SIZES = {  # of the built-in generator where the dataset itself is not at hand
     "ml-100k": ("data.users=943", "data.items=1682", "data.mean_items=106"),
     "ml-1m": ("data.users=6040", "data.items=3706", "data.mean_items=165.6"),
     "beauty": ("data.users=4096", "data.items=54542", "data.mean_items=10.8"),  # 8.8 of them for training
+    "amazon-beauty-bert4rec": ("data.users=40226", "data.items=54542", "data.mean_items=8.8"),
 }
 
 

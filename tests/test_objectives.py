@@ -217,3 +217,14 @@ def test_no_objective_has_nothing_to_learn() -> None:
     assert made.items.lengths.tolist() == [0, 0, 0, 0]
     params, batch = scored([[1.0]], [[1]], [[1]])
     assert loss_of(NoObjective(), params, batch).tolist() == [0.0]
+
+
+def test_moved_negatives_of_positions_are_an_error() -> None:
+    objective = NextItemSoftmax(stored=8, local=3)
+    made = objective.examples(LISTS, AVOID, ITEMS, Rng.of(0, 1, torch.arange(len(LISTS))))
+    assert made.slot is not None
+    slot = torch.where(made.label == 0, 0, made.slot)
+    work = Work.of(Examples(made.items, made.label, made.weight, slot), ITEMS, whole=False, pointwise=False, batch=0)
+    batches = [whole_batch(work, block) for block in plan(work, 10_000, lambda n_rows: n_rows)]
+    with pytest.raises(CoveyError, match="only append"):
+        [objective.prepare(batch) for batch in batches]

@@ -33,7 +33,7 @@ def params(model: Sequence) -> Fields:
 
 def losses(objective: Objective, model: Sequence, lists: Ragged = LISTS, avoid: Ragged = AVOID) -> Tensor:
     """[C], each client in the block that the engine would make."""
-    whole, rng = getattr(objective, "whole_table", False), Rng.of(0, 1, torch.arange(len(lists)))
+    whole, rng = objective.whole_table, Rng.of(0, 1, torch.arange(len(lists)))
     work = Work.of(objective.examples(lists, avoid, ITEMS, rng), ITEMS, whole=whole, pointwise=False, batch=0)
     out, sent = torch.full((len(lists),), torch.nan, dtype=torch.float64), params(model)
     for block in plan(work, 8192, lambda rows: rows):
@@ -136,7 +136,7 @@ def test_an_untrained_model_knows_nothing(objective: Objective, model: Sequence)
     start = {k: v[None] for k, v in model.public(ITEMS, Rng.server(0, 0, "public")).items()}
     lists, avoid = Ragged.of([[2, 7, 4, 9]]), Ragged.of([[2, 4, 7, 9]])
     rng = Rng.of(0, 1, torch.arange(1))
-    whole = getattr(objective, "whole_table", False)
+    whole = objective.whole_table
     work = Work.of(objective.examples(lists, avoid, ITEMS, rng), ITEMS, whole=whole, pointwise=False, batch=0)
     (block,) = plan(work, 8192, lambda rows: rows)
     batch, tables = whole_batch(work, block), dict(start)

@@ -10,11 +10,23 @@ from .core import Drawer, Fields, Ragged, Rows
 from .evaluate.exposure import exposures, target_ranks
 from .evaluate.metrics import EvaluateConfig, with_held
 from .evaluate.metrics import measure as figures_of
-from .evaluate.ranking import Top, distinct, keep_heap, merged, nothing, ranks_of, ranks_sampled, span, top_of
+from .evaluate.ranking import (
+    Scores,
+    Top,
+    distinct,
+    keep_heap,
+    merged,
+    nothing,
+    on_shelf,
+    ranks_of,
+    ranks_sampled,
+    span,
+)
 from .models.base import NO_HISTORY, History, Model, rows
 from .rng import Rng
 
 CPU_SCORES = 3 << 18  # at a time: 3 MB, so that ranking finds them in the cache
+SHELF, TOGETHER = 1 << 14, 128  # items of a large catalogue and clients: 8 MB
 CUDA_SCORES = 1 << 28
 
 
@@ -60,9 +72,19 @@ class Ranker:
         listed = History.of(history) if self.model.sequential else NO_HISTORY
         return self.model.user(self.params, listed, self.rng, False)
 
-    def all_items(self, u_CD: Tensor) -> Tensor:
-        """[C, I]"""
-        score_CI = self.model.score(self.params, u_CD, self.params["items"])
+    def shelves(self) -> list[tuple[int, int]]:
+        """Parts of the catalogue to score one after the other; all of it where it is small or its parts would differ.
+
+        With a shelf's scores in the cache there is room for enough clients to fill a matrix product.
+        """
+        table, deep = self.params["items"], bool(getattr(self.model, "hidden", ()))  # layers want the room themselves
+        split = table.device.type == "cpu" and len(table) == 1 and self.tuned is None and not deep
+        wide = SHELF if split and table.shape[1] >= 2 * SHELF else table.shape[1]
+        return [(first, min(first + wide, table.shape[1])) for first in range(0, table.shape[1], wide)]
+
+    def all_items(self, u_CD: Tensor, first: int = 0, last: int | None = None) -> Tensor:
+        """[C, I] of all of them, or of those on a shelf."""
+        score_CI = self.model.score(self.params, u_CD, self.params["items"][:, first:last])
         if self.tuned is None or not len(self.tuned.values):
             return score_CI
         width = int(self.tuned.items.lengths.max())
@@ -97,6 +119,13 @@ class Exam:
     held: Ragged  # distinct
     known: Ragged
 
+    def span(self, start: int, stop: int) -> "Exam":
+        return Exam(self.part, self.u_CD[start:stop], span(self.held, start, stop), span(self.known, start, stop))
+
+    def like(self, other: "Exam") -> bool:
+        """Whether the same vectors rank, in the same memory."""
+        return self.u_CD.data_ptr() == other.u_CD.data_ptr()
+
 
 @torch.no_grad()
 def measure(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig) -> Fields:
@@ -126,10 +155,11 @@ def _exposed(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfi
     return exposures(torch.cat(ranks), merged(known, held.test), config.targets)
 
 
-def _spans(ranker: Ranker, many: int) -> Iterator[tuple[int, int]]:
+def _spans(ranker: Ranker, many: int, shelves: int = 1) -> Iterator[tuple[int, int]]:
     """A few clients at a time, so that their scores stay in the cache."""
     device, n_items = ranker.params["items"].device, ranker.params["items"].shape[1]
     cache = max((CPU_SCORES if device.type == "cpu" else CUDA_SCORES) // n_items, 1)
+    cache = cache if shelves == 1 else TOGETHER
     return ((start, min(start + cache, many)) for start in range(0, many, cache))
 
 
@@ -147,14 +177,27 @@ def _full(ranker: Ranker, exams: list[Exam], held: HeldOut, config: EvaluateConf
     """Ranks of the held-out items in the catalogue, a few clients at a time so that scores stay in the cache."""
     keep_heap()
     tops: list[list[Top]] = [[] for _ in exams]
-    for start, stop in _spans(ranker, len(held.test)):
-        here, score_CI = ranker.span(start, stop), torch.zeros(0)
-        for e, exam in enumerate(exams):
-            if e == 0 or exam.u_CD is not exams[e - 1].u_CD:  # else the same scores serve again
-                score_CI = here.all_items(exam.u_CD[start:stop])
-            hidden = (
-                span(exam.known, start, stop) if config.seen == "filtered" else nothing(stop - start, score_CI.device)
-            )
-            spoil = e + 1 == len(exams) or exams[e + 1].u_CD is not exam.u_CD
-            tops[e].append(top_of(score_CI, span(exam.held, start, stop), hidden, config.cutoffs[-1], spoil))
+    for start, stop in _spans(ranker, len(held.test), len(ranker.shelves())):
+        here = ranker.span(start, stop)
+        for found, top in zip(tops, _tops(here, [x.span(start, stop) for x in exams], config), strict=True):
+            found.append(top)
     return [ranks_of(Top.cat(found), exam.held) for found, exam in zip(tops, exams, strict=True)]
+
+
+def _tops(ranker: Ranker, exams: list[Exam], config: EvaluateConfig) -> list[Top]:
+    """The best scores in each exam, shelf by shelf."""
+    tops: list[list[Top]] = [[] for _ in exams]
+    mine: list[list[Tensor]] = [[] for _ in exams]
+    n_items = ranker.params["items"].shape[1]
+    for first, last in ranker.shelves():
+        scores = None
+        for e, exam in enumerate(exams):
+            if scores is None or not exam.like(exams[e - 1]):  # else the same scores serve again
+                scores = Scores(ranker.all_items(exam.u_CD, first, last))
+            held, mine_T = on_shelf(exam.held, first, last, n_items)
+            hidden = exam.known if config.seen == "filtered" else nothing(len(held), mine_T.device)
+            final = e + 1 == len(exams) or not exam.like(exams[e + 1])
+            hidden = on_shelf(hidden, first, last, n_items)[0]
+            tops[e].append(scores.top(held, hidden, config.cutoffs[-1], final))
+            mine[e].append(mine_T)
+    return [Top.joined(shelves, parts) for shelves, parts in zip(tops, mine, strict=True)]

@@ -12,6 +12,7 @@ from .examples import Batch, Examples
 from .models.base import NO_HISTORY as NO_HISTORY
 from .models.base import History, Model, rows, share
 from .models.bert4rec import cloze
+from .models.candidates import candidates_nll
 from .rng import Rng
 from .sampling import distinct_ranks, negatives
 
@@ -27,6 +28,10 @@ class Objective(Protocol):
     @property
     def sequential(self) -> bool:
         """Whether the model is shown the client's list to compute user vectors from."""
+
+    @property
+    def whole_table(self) -> bool:
+        """Whether its loss moves every item row, so that clients train whole tables."""
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples: ...
 
@@ -60,6 +65,7 @@ class Bce:
     reduction: Reduction = "mean"
     pointwise: bool = True
     sequential: ClassVar[bool] = False
+    whole_table: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("objective", negatives=self.negatives)
@@ -90,6 +96,7 @@ class Bpr:
     negatives: int = 1
     pointwise: bool = False
     sequential: ClassVar[bool] = False
+    whole_table: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("objective", negatives=self.negatives)
@@ -131,6 +138,7 @@ class NextItemSoftmax:
     hide: float = 0.0  # over 0: items hidden with this probability instead of next ones (BERT4Rec)
     pointwise: bool = False
     sequential: ClassVar[bool] = True
+    whole_table: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("objective", last=self.last)
@@ -159,20 +167,28 @@ class NextItemSoftmax:
         is_target = (label == 1) & (slot >= 0) & (weight > 0)
         # As wide as a list of this padded size can be, so that the width depends on the client alone.
         wide = max(index.shape[1] // (1 + self.local), int(is_target.sum(1).max()), 1)
-        sequence_CP = index[:, :wide]  # a client's own items come first, in order
-        mask_CP = is_target[:, :wide]
-        C, R = batch.items_CR.shape
-        client = torch.arange(C, device=index.device)[:, None].expand_as(index)
-        tied = (label == 0) & (slot >= 0) & (weight > 0)
-        weight_CPR = torch.zeros(C, wide, R, device=index.device)
-        weight_CPR.index_put_((client[tied], slot[tied], index[tied]), weight[tied].float(), accumulate=True)
+        ready = {"sequence": index[:, :wide], "mask": is_target[:, :wide]}  # a client's own items come first, in order
         common = (label == 0) & (slot < 0) & (weight > 0)
         common = common | is_target if self.in_batch else common
-        common_CR = torch.zeros(C, R, device=index.device)
-        common_CR.index_put_((client[common], index[common]), weight[common].float(), accumulate=True)
-        weight_CPR += common_CR[:, None]
-        weight_CPR.scatter_(2, sequence_CP[..., None], 1.0)  # the target once, and never as its own negative
-        return {"sequence": sequence_CP, "mask": mask_CP, "weight": weight_CPR}
+        if self.in_batch or bool(common.any()):
+            client = torch.arange(len(index), device=index.device)[:, None].expand_as(index)
+            common_CR = torch.zeros(batch.items_CR.shape, device=index.device)
+            common_CR.index_put_((client[common], index[common]), weight[common].float(), accumulate=True)
+            ready["common"] = common_CR
+        return {**ready, **self._drawn(batch, is_target.sum(1), wide)}
+
+    def _drawn(self, batch: Batch, length_C: Tensor, wide: int) -> Fields:
+        """Rows and weights of each position's own negatives, [C, P, local]: they follow the list, by position."""
+        index, slot = batch.index_CL, batch.slot_CL
+        assert index is not None and slot is not None
+        tied = (batch.label_CL == 0) & (slot >= 0) & (batch.weight_CL > 0)
+        place_CL = torch.arange(index.shape[1], device=index.device) - length_C[:, None]
+        if bool((tied & (slot != place_CL.div(max(self.local, 1), rounding_mode="floor"))).any()):
+            raise CoveyError("objective: negatives of single positions were moved; a mechanism may only append others")
+        at_CN = length_C[:, None] + torch.arange(wide * self.local, device=index.device)
+        at_CN = at_CN.clamp(max=index.shape[1] - 1)
+        cut = lambda x: x.gather(1, at_CN).unflatten(1, (wide, self.local))
+        return {"own": cut(index), "own weight": cut(batch.weight_CL * tied)}
 
     def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
         sequence_CP, mask_CP = ready["sequence"], ready["mask"]
@@ -182,9 +198,7 @@ class NextItemSoftmax:
         s_CPR = model.score(params, u, params["items"])
         if s_CPR.dim() == 2:
             s_CPR = s_CPR[:, None].expand(-1, sequence_CP.shape[1], -1)
-        target_CP = s_CPR.gather(2, sequence_CP[..., None]).squeeze(2)
-        masked_CPR = s_CPR + ready["weight"].to(s_CPR).log()
-        nll_CP = masked_CPR.logsumexp(2) - target_CP
+        nll_CP = candidates_nll(s_CPR, sequence_CP, ready["own"], ready["own weight"], ready.get("common"))
         return (nll_CP * (mask_CP if hidden_CP is None else hidden_CP)).sum(1)
 
 
@@ -201,6 +215,7 @@ class NoObjective:
 
     pointwise: bool = True
     sequential: ClassVar[bool] = False
+    whole_table: ClassVar[bool] = False
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
         none = torch.zeros(0, device=items.values.device)

@@ -19,14 +19,14 @@ WORD = (1 << 64) - 1
 
 
 def _shift(x: Tensor, n: int) -> Tensor:
-    return (x >> n) & ((1 << (64 - n)) - 1)
+    return (x >> n).bitwise_and_((1 << (64 - n)) - 1)
 
 
 def mix(x: Tensor) -> Tensor:
     """SplitMix64's finaliser on int64 words."""
-    x = (x ^ _shift(x, 30)) * -4658895280553007687
-    x = (x ^ _shift(x, 27)) * -7723592293110705685
-    return x ^ _shift(x, 31)
+    x = _shift(x, 30).bitwise_xor_(x).mul_(-4658895280553007687)
+    x = _shift(x, 27).bitwise_xor_(x).mul_(-7723592293110705685)
+    return _shift(x, 31).bitwise_xor_(x)
 
 
 def mixed(x: int) -> int:

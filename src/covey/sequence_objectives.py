@@ -84,6 +84,7 @@ class SampledSoftmax:
     hide: float = 0.0  # over 0: hidden items instead of next ones, this share of them
     pointwise: bool = False
     sequential: ClassVar[bool] = True
+    whole_table: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("objective", negatives=self.negatives)

@@ -37,20 +37,25 @@ class Trainer:
         for m, v in zip(self.mechanisms, client_views(self.mechanisms, view, extra), strict=True):
             examples = m.augment(v, examples)
         whole = any(m.whole_table for m in self.mechanisms) or not set(view.model.tables).isdisjoint(view.model.kept)
-        whole |= getattr(view.objective, "whole_table", False)
+        whole |= view.objective.whole_table
         pointwise = view.objective.pointwise
         return Work.of(
             examples, view.catalogue.n_items, whole=whole, pointwise=pointwise, batch=self.solver.batch * pointwise
         )
 
-    def blocks(self, work: Work, *, one_table: bool = False, coarse: bool = False, alike: bool = False) -> list[Block]:
-        """A row costs about 256 numbers, and little where steps touch only their own or all share one table."""
+    def blocks(
+        self, work: Work, *, one_table: bool = False, coarse: bool = False, alike: bool = False, light: int = 1
+    ) -> list[Block]:
+        """A row costs about 256 numbers, and little where steps touch only their own or all share one table.
+
+        An example costs as much as a row, or `light` of them do.
+        """
         seldom = self._windowed(work) and self.solver.optimizer == "sgd"
         more = lambda n_rows: sum(m.floats(n_rows) for m in self.mechanisms) // 256
-        cost = lambda n_rows: (0 if one_table else n_rows // 4 if seldom else n_rows) + more(n_rows)
+        cost = lambda n_rows: light * ((0 if one_table else n_rows // 4 if seldom else n_rows) + more(n_rows))
         idle = self.solver.optimizer == "sgd"  # Adam would move on
         coarse |= self.engine.device != "cpu"
-        return list(plan(work, self.engine.rows_per_block(), cost, coarse, idle, alike))
+        return list(plan(work, light * self.engine.rows_per_block(), cost, coarse, idle, alike))
 
     def _common(self, view: ClientView, extra: dict[str, Sent]) -> dict[str, Sent]:
         """What mechanisms compute once for several clients joins what they hear."""
@@ -128,10 +133,9 @@ class Trainer:
         one_table = work.local is None and not self.mechanisms
         short = len(work.examples.label) <= FEW * len(work.examples.items)  # starting costs more than padding
         local = () if one_table else view.model.tables
-        launched = (
-            self.engine.device != "cpu"
-        )  # a sum has no bits of single clients to keep, and a GPU pays by the launch
-        for block in self.blocks(work, one_table=one_table, coarse=short, alike=launched):
+        launched = self.engine.device != "cpu"  # it pays by the launch, and a sum has no bits of single clients to keep
+        light = 4 if getattr(view.objective, "local", 0) and not launched else 1  # most examples only name a row
+        for block in self.blocks(work, one_table=one_table, coarse=short, alike=launched, light=light):
             pick = block.pick[: block.real]
             batch = whole_batch(work, replace(block, pick=pick))
             here = replace(view, data=view.data.take(pick), rng=view.rng.take(pick))

@@ -7,6 +7,7 @@ from torch import Tensor
 from covey.core import Fields, Ragged
 from covey.models.base import History
 from covey.models.gru import GRU
+from covey.models.recurrence import recur
 from covey.rng import Rng
 
 MODEL = GRU(dim=6, last=5)
@@ -95,3 +96,18 @@ def test_the_same_bits_whoever_is_asked_beside(many: int) -> None:
     lists = torch.randint(0, ITEMS, (40, 4), generator=torch.Generator().manual_seed(0)).tolist()
     together = MODEL.user(stacked, history(lists), RNG, False)
     assert torch.equal(MODEL.user(stacked, history(lists[:many]), RNG, False), together[:many])
+
+
+def test_the_recurrence_is_torchs_with_its_gradients() -> None:
+    torch.manual_seed(0)
+    steps, clients, dim = 5, 8, 6
+    cell = torch.nn.GRU(dim, dim, dtype=torch.float64)
+    x = torch.randn(steps, clients, dim, dtype=torch.float64, requires_grad=True)
+    weigh = torch.randn(steps, clients, dim, dtype=torch.float64)
+    weights = [cell.weight_ih_l0, cell.bias_ih_l0, cell.weight_hh_l0, cell.bias_hh_l0]
+    ours = recur(x @ weights[0].mT + weights[1], weights[2].mT, weights[3])
+    theirs = cell(x)[0]
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+    slopes = [torch.autograd.grad((h * weigh).sum(), [x, *weights]) for h in (ours, theirs)]
+    for mine, other in zip(*slopes, strict=True):
+        torch.testing.assert_close(mine, other, rtol=0, atol=1e-12)

@@ -2,7 +2,7 @@
 
 Shape suffixes: C = clients of a chunk, I = items, in S strips of B (block b has one item of each strip) and a
 rest R, K = the best scores looked at, L = candidates of a client (the held-out one first), T = held-out
-items of all clients together, W = the most of them that one client has near the top.
+items of all clients together, H = hidden ones, W = the most of them that one client has near the top.
 """
 
 from collections.abc import Sequence
@@ -30,6 +30,21 @@ class Top:
         """The chunks as one."""
         return Top(*(torch.cat(x) for x in zip(*((t.best_CK, t.count_C, t.held_T) for t in chunks))))
 
+    @staticmethod
+    def joined(shelves: Sequence["Top"], held: Sequence[Tensor]) -> "Top":
+        """Of the same clients by parts of the catalogue; `held` says which relevant items each has, bool [T]."""
+        if len(shelves) == 1:
+            return shelves[0]
+        K = shelves[0].best_CK.shape[1]
+        best_CK = _sorted(torch.cat([s.best_CK for s in shelves], 1))[:, -K:].contiguous()
+        least_C1, held_T = best_CK[:, :1], best_CK.new_empty(len(held[0]))
+        count_C = torch.zeros_like(shelves[0].count_C)
+        for shelf, mine_T in zip(shelves, held, strict=True):  # no shelf's least of K is above that of them all
+            above_C = (shelf.best_CK >= least_C1).sum(1)
+            count_C += torch.where(shelf.best_CK[:, 0] == least_C1[:, 0], shelf.count_C, above_C)
+            held_T[mine_T] = shelf.held_T
+        return Top(best_CK, count_C, held_T)
+
 
 def ranks_full(score_CI: Tensor, relevant: Ragged, hidden: Ragged, depth: int) -> Ragged:
     """1-based rank of every relevant item of each client among all its items that are not hidden.
@@ -38,23 +53,60 @@ def ranks_full(score_CI: Tensor, relevant: Ragged, hidden: Ragged, depth: int) -
     `depth` are returned as depth + 1. An irrelevant item with an equal score ranks before a relevant
     one; relevant items with equal scores take successive ranks. An item scored NaN or -inf is never
     recommended: as a relevant item it gets depth + 1. A relevant item stays a candidate even if it is
-    hidden too. `score_CI` is only read.
+    hidden too. `score_CI` is afterwards as it was.
     """
     return ranks_of(top_of(score_CI, relevant, hidden, depth), relevant)
 
 
-@torch.no_grad()
 def top_of(score_CI: Tensor, relevant: Ragged, hidden: Ragged, depth: int, spoil: bool = False) -> Top:
-    """The first half of `ranks_full`, all that reads the whole score matrix; it may `spoil` it to save a copy."""
-    shown_CI, held_T = _shown(score_CI, relevant, hidden, spoil)
-    best_CK = _best(shown_CI, depth + 1)  # one more than asked for, to know of ties at the last place
-    if bool(best_CK[:, -1].isnan().any()):
-        best_CK = _best(_without_nan(shown_CI, out=shown_CI), depth + 1)
-    count_C = torch.full_like(best_CK[:, 0], depth + 1, dtype=torch.int64)
-    tied_C = (best_CK[:, 0] == best_CK[:, 1]) & (best_CK[:, 0] > -torch.inf)
-    if bool(tied_C.any()):
-        count_C[tied_C] = (shown_CI[tied_C] >= best_CK[tied_C, :1]).sum(1)
-    return Top(best_CK, count_C, held_T)
+    """The first half of `ranks_full`, all that reads the whole score matrix; it may `spoil` it."""
+    return Scores(score_CI).top(relevant, hidden, depth, spoil)
+
+
+@dataclass
+class Scores:
+    """A score matrix that is looked at once, or several times with ever more items hidden.
+
+    Hidden scores are covered where they stand, far cheaper than in a copy of all, and then put back. The maxima of
+    blocks under fewer hidden items serve again: each one more can take a client's place among the best blocks away.
+    """
+
+    score_CI: Tensor
+    most_CB: Tensor | None = None  # of the first look
+    hidden_C: Tensor | None = None  # how many items it hid
+
+    @torch.no_grad()
+    def top(self, relevant: Ragged, hidden: Ragged, depth: int, last: bool = False) -> Top:
+        """What is `relevant` is a candidate even if it is hidden too; the `last` look need not put back."""
+        shown_CI = self.score_CI.to(_exact(self.score_CI.dtype)).contiguous()
+        lent = not last and shown_CI.data_ptr() == self.score_CI.data_ptr()
+        flat, (relevant_T, hidden_H) = shown_CI.view(-1), (_flat(x, shown_CI.shape[1]) for x in (relevant, hidden))
+        held_T, before_H = flat[relevant_T], flat[hidden_H] if lent else flat[:0]
+        flat.index_fill_(0, hidden_H, -torch.inf)
+        flat.index_copy_(0, relevant_T, held_T)
+        best_CK, count_C = self._best(shown_CI, relevant, held_T, hidden.lengths, depth + 1)
+        if lent:
+            flat.index_copy_(0, hidden_H, before_H)
+        return Top(best_CK, count_C, _without_nan(held_T))
+
+    def _best(
+        self, shown_CI: Tensor, relevant: Ragged, held_T: Tensor, hidden_C: Tensor, places: int
+    ) -> tuple[Tensor, Tensor]:
+        """`Top.best_CK` and `Top.count_C`; one place more than asked for, to know of ties at the last."""
+        more = 0 if self.hidden_C is None else int((hidden_C - self.hidden_C).max())
+        if self.most_CB is None or more > places:
+            self.most_CB, self.hidden_C, more = _maxima(shown_CI, places), hidden_C, 0
+        elif len(held_T):  # they may have been hidden before
+            _raise(self.most_CB, relevant, held_T, shown_CI.shape[1])
+        best_CK = _best(shown_CI, places, self.most_CB, more)
+        if bool(best_CK[:, -1].isnan().any()):
+            shown_CI, self.most_CB = _without_nan(shown_CI), None
+            best_CK = _best(shown_CI, places, _maxima(shown_CI, places))
+        count_C = torch.full_like(best_CK[:, 0], places, dtype=torch.int64)
+        tied_C = (best_CK[:, 0] == best_CK[:, 1]) & (best_CK[:, 0] > -torch.inf)
+        if bool(tied_C.any()):
+            count_C[tied_C] = (shown_CI[tied_C] >= best_CK[tied_C, :1]).sum(1)
+        return best_CK, count_C
 
 
 @torch.no_grad()
@@ -113,6 +165,15 @@ def span(lists: Ragged, start: int, stop: int) -> Ragged:
     return Ragged(lists.values[first:last], offsets - first)
 
 
+def on_shelf(lists: Ragged, first: int, last: int, n_items: int) -> tuple[Ragged, Tensor]:
+    """The items from first to last - 1, counted from the first, and which ones they are, bool [T]."""
+    mine_T = (lists.values >= first) & (lists.values < last)
+    if last - first == n_items:
+        return lists, mine_T
+    offsets = F.pad(mine_T.cumsum(0), (1, 0))[lists.offsets]
+    return Ragged(lists.values[mine_T] - first, offsets), mine_T
+
+
 def nothing(clients: int, device: torch.device | str = "cpu") -> Ragged:
     """An empty list for each client."""
     offsets = torch.zeros(clients + 1, dtype=torch.int64, device=device)
@@ -128,23 +189,13 @@ def keep_heap() -> None:
     torch.empty(30 << 20, dtype=torch.uint8)
 
 
-def _without_nan(score: Tensor, out: Tensor | None = None) -> Tensor:
-    return torch.nan_to_num(score, nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf, out=out)
+def _without_nan(score: Tensor) -> Tensor:
+    return torch.nan_to_num(score, nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
 
 
 def _exact(dtype: torch.dtype) -> torch.dtype:
     """A type that holds all scores of the given one and that every operation here takes."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16, torch.float32) else torch.float64
-
-
-def _shown(score_CI: Tensor, relevant: Ragged, hidden: Ragged, spoil: bool) -> tuple[Tensor, Tensor]:
-    """The scores with hidden items at -inf, and the relevant scores without NaN, [T]."""
-    shown_CI = score_CI.to(_exact(score_CI.dtype), copy=not spoil).contiguous()
-    flat, relevant_T = shown_CI.view(-1), _flat(relevant, shown_CI.shape[1])
-    held_T = flat[relevant_T]
-    flat.index_fill_(0, _flat(hidden, shown_CI.shape[1]), -torch.inf)
-    flat.index_copy_(0, relevant_T, held_T)  # a relevant item may be hidden too, where rows stand as given
-    return shown_CI, _without_nan(held_T)
 
 
 def _flat(items: Ragged, width: int) -> Tensor:
@@ -159,19 +210,37 @@ def _blocks(I: int, places: int) -> int:
     return min(range(places, I // 4), key=lambda B: B + I // B * places + I % B)
 
 
-def _best(shown_CI: Tensor, places: int) -> Tensor:
+def _maxima(shown_CI: Tensor, places: int) -> Tensor | None:
+    """Of each block; none where there is nothing to gain from blocks."""
+    I = shown_CI.shape[1]
+    return None if 8 * places > I else _strips(shown_CI, _blocks(I, places)).amax(1)
+
+
+def _strips(shown_CI: Tensor, B: int) -> Tensor:
+    """[C, S, B] without the rest"""
+    S = shown_CI.shape[1] // B
+    return shown_CI[:, : S * B].unflatten(1, (S, B))
+
+
+def _raise(most_CB: Tensor, items: Ragged, value_T: Tensor, I: int) -> None:
+    """Maxima under some items more."""
+    B = most_CB.shape[1]
+    owner_T, item_T, value_T = (x[items.values < I // B * B] for x in (items.owner, items.values, value_T))
+    most_CB.view(-1).scatter_reduce_(0, owner_T * B + item_T % B, value_T, "amax")
+
+
+def _best(shown_CI: Tensor, places: int, most_CB: Tensor | None, more: int = 0) -> Tensor:
     """The `places` largest values of each row, in ascending order; NaN is the largest.
 
     They are all in the rest and the blocks with the largest maxima: for any other block, these maxima are
-    as large as its values and as many as asked for.
+    as large as its values and as many as asked for. Up to `more` maxima of a row may be of items hidden since.
     """
     C, I = shown_CI.shape
-    if 8 * places > I:  # nothing to gain from blocks
+    if most_CB is None:
         return _sorted(F.pad(shown_CI, (max(0, places - I), 0), value=-torch.inf))[:, -places:].contiguous()
-    B = _blocks(I, places)
-    strips_CSB, rest_CR = shown_CI[:, : I // B * B].unflatten(1, (I // B, B)), shown_CI[:, I // B * B :]
-    block_CK = _best_blocks(strips_CSB.amax(1), places)
-    value_CSK = strips_CSB.gather(2, block_CK[:, None].expand(C, I // B, places))
+    B, wide = most_CB.shape[1], min(places + more, most_CB.shape[1])
+    strips_CSB, rest_CR = _strips(shown_CI, B), shown_CI[:, I // B * B :]
+    value_CSK = strips_CSB.gather(2, _best_blocks(most_CB, wide)[:, None].expand(C, I // B, wide))
     return _sorted(torch.cat([value_CSK.flatten(1), rest_CR], 1))[:, -places:].contiguous()
 
 
