@@ -78,7 +78,7 @@ def test_the_others_promise_nothing(method: str, field: str, times: int) -> None
     """CL4FedRec trains everybody in each of 20 passes, CoFedRec in each of 100 rounds; all goes in clear."""
     ledger = planned(config_of(method))
     owed = ledger.summary(1e-5)
-    assert set(in_training(ledger).values()) == {times}
+    assert {n for (step, _), n in in_training(ledger).items() if step == "train"} == {times}
     assert owed["epsilon_user"] == 0 and owed["accountant"] is None
     assert f"train {field}" in owed["unprotected"]
     assert len(owed["unprotected"]) == len(in_training(ledger))
@@ -108,6 +108,47 @@ def test_the_plan_is_what_happens(method: str, changes: list[str], tmp_path: Pat
         k: v for k, v in sent.items() if k not in reports
     }
     assert plan.summary(1e-5) == result["privacy"]
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "told"),
+    [
+        ("cl4fedrec", [], ["contrast/counts"]),
+        ("rcl4fedrec", [], ["contrast/counts", "popularity/counts"]),
+        ("rcl4fedrec", ['mechanism.0.draw="uniform"'], ["popularity/counts"]),
+        ("fedcl", ['mechanism.0.pool="popular"'], ["fedcl/counts"]),
+        ("fedcl", ['mechanism.0.pool="popular"', "mechanism.0.count=0"], []),
+        ("fedcl", [], []),
+    ],
+)
+def test_exact_counts_that_a_server_is_given_are_in_the_ledger(
+    method: str, changes: list[str], told: list[str], tmp_path: Path
+) -> None:
+    """Nobody sends them in a run; who has what is in them all the same, and nothing protects it."""
+    config = config_of(method, *SMALL, "model.dim=4", *changes)
+    result = run(config, tmp_path / "out")
+    counts = [r for r in result["ledger"] if r["field"].endswith("/counts")]
+    assert [r["field"] for r in counts] == told
+    assert all((r["step"], r["epsilon_user_total"]) == ("enrol", "none") for r in counts)
+    assert set(result["privacy"]["unprotected"]) >= {f"enrol {name}" for name in told}
+    assert planned(config).summary(1e-5)["unprotected"] == result["privacy"]["unprotected"]
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("fedcl", ['mechanism.0.noise="device"', 'mechanism.0.repeat="once"']),
+        ("fedmf", [NOISE.replace("epsilon", 'noise="device", epsilon')]),
+    ],
+)
+def test_a_run_with_noise_from_entropy_does_not_go_on(method: str, changes: list[str], tmp_path: Path) -> None:
+    """What was sent since the last checkpoint would be drawn anew, and two releases counted as one."""
+    config, out = config_of(method, *SMALL, "model.dim=4", "run.checkpoint=1", *changes), tmp_path / "out"
+    run(config, out)
+    before = {p.name: p.read_bytes() for p in out.iterdir()}
+    with pytest.raises(CoveyError, match=r"cannot go on: .* draws its noise from the device's entropy.*start again"):
+        run(config, out, resume=True)
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == before
 
 
 LIMITED = ['privacy.unprotected="allow"']

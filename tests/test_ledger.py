@@ -9,7 +9,7 @@ import pytest
 
 from covey.config import Config, assign, read
 from covey.core import CoveyError
-from covey.ledger import INFINITE, Disclosure, Ledger
+from covey.ledger import INFINITE, Disclosure, Ledger, counts_given
 from covey.prepare import prepare
 from covey.run import run
 
@@ -84,6 +84,16 @@ def test_what_a_field_tells_beside_its_content_goes_with_it() -> None:
         ("contribution/list", 2, 300.0),
         ("contribution/list/length", 2, "none"),
     ]
+
+
+def test_what_the_server_is_given_is_disclosed_though_nobody_sends_it() -> None:
+    made = Ledger.of([VECTOR, counts_given("fedcl")])
+    made.sends = {("report", "fedcl/user"): 2}
+    report, counts = made.table()
+    assert (report["field"], report["epsilon_user_total"]) == ("fedcl/user", 8.0)
+    assert (counts["field"], counts["messages_per_user"], counts["bytes"]) == ("fedcl/counts", 1, 0)
+    assert counts["epsilon_user_total"] == "none"
+    assert made.summary()["unprotected"] == ["enrol fedcl/counts"]
 
 
 def test_a_person_is_owed_a_sum() -> None:

@@ -1,6 +1,7 @@
 """The ledger of a run: as planned, to refuse what users are not willing to spend, and of what was sent."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -127,6 +128,17 @@ def _sum(ledger: Ledger, key: Key) -> str:
 
 def _some(names: list[str]) -> str:
     return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+
+
+def check_resume(method: Method, out: Path) -> None:
+    """Rounds since the last checkpoint would be released a second time, with other noise: more than is counted."""
+    spends = [m.name for m in method.mechanisms if m.draws_entropy]
+    if spends:
+        raise CoveyError(
+            f"{out} cannot go on: {spends[0]} draws its noise from the device's entropy, and what was sent since the"
+            " last checkpoint would be sent again with other noise, which no ledger would count; start again with"
+            " covey run and another --out (noise = 'simulated' can go on)"
+        )
 
 
 def check_pooled(config: Config) -> None:

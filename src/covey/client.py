@@ -57,6 +57,10 @@ class Program:
                     f" {type(self.model).__name__} has {', '.join(self.model.kept) or 'nothing private'}"
                 )
 
+    @property
+    def draws_entropy(self) -> bool:
+        return any(m.draws_entropy for m in self.mechanisms)
+
     def birth(self, rng: Rng) -> Drawer:
         """What new clients keep before they hear from the server; whole item tables come by delivery."""
         start = Rng.server(self.seed, 0, "start").to(rng.key_C.device)

@@ -31,6 +31,7 @@ class Disclosure:
     multiplier: float = 0.0  # of Gaussian noise: its deviation over the sensitivity
     of_sum: bool = False  # the epsilon is that of a sum over clients: it holds where nothing but sums can be read
     budget: str = ""  # fields of a message that were protected as one spend one budget, by this name
+    given: bool = False  # no message of a run holds it: the server has it from the start
 
     def __post_init__(self) -> None:
         if not self.epsilon > 0:
@@ -73,8 +74,10 @@ class Ledger:
         return sorted(set(seen) - set(self.declared))
 
     def times(self, key: Key) -> int:
-        """Messages of the busiest client with this field, or with the one it is told by."""
+        """Messages of the busiest client with this field, or with the one it is told by; 1 for what is given."""
         step, path = key
+        if key in self.declared and self.declared[key].given:
+            return 1
         while path and (step, path) not in self.sends:
             path = path.rpartition("/")[0]
         return self.sends.get((step, path), 0)
@@ -151,6 +154,12 @@ class Ledger:
             "accountant": {"epsilon": better[0], "delta": delta, "by": better[1]} if better else None,
             "unprotected": [f"{step} {name}" for step, name in self.unprotected()],
         }
+
+
+def counts_given(part: str) -> Disclosure:
+    """For parts that are told how popular items are: the catalogue's counts are exact, and of everybody's items."""
+    what = "how many clients have each item, exactly; the server is given it from the start"
+    return Disclosure("enrol", f"{part}/counts", what, given=True)
 
 
 def _number(epsilon: float) -> float | str:

@@ -4,9 +4,9 @@ Hooks are pure. A client hook sees a `ClientView`, a server hook a `ServerView`,
 else, so no mechanism can reach another's state, another client, or across the wire.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -68,6 +68,9 @@ class ClientView:
         return rows(self.params["items"], items_CL)
 
 
+Tried = Callable[[str, Tensor, Tensor], Tensor]  # a table, some of its rows, their update -> these rows after a step
+
+
 @dataclass(frozen=True)
 class ServerView:
     public: Fields
@@ -79,6 +82,7 @@ class ServerView:
     objective: Objective
     catalogue: Catalogue
     step: str = "train"  # which exchange is being prepared
+    tried: Tried | None = None  # what the server's own step would make of an update, without taking it
 
 
 Sees = Literal["each", "total"]
@@ -176,6 +180,11 @@ class Mechanism:
         """What a field of training discloses once it is sealed, and what it still tells beside its content."""
         return (disclosed,)
 
+    @property
+    def draws_entropy(self) -> bool:
+        """Whether its noise is the device's own: asked the same again, it would say something else."""
+        return getattr(self, "noise", "simulated") in ("device", "opendp")
+
     def overrides(self, hook: str) -> bool:
         return getattr(type(self), hook) is not getattr(Mechanism, hook)
 
@@ -223,6 +232,7 @@ class ServerStep:
     """What the server does with an update; the drawer holds its optimiser state."""
 
     name: str = "server step"
+    by_row: ClassVar[bool] = False  # whether what becomes of a row depends on that row alone
 
     def step(self, memory: Drawer, params: Fields, update: Fields) -> tuple[Drawer, Fields]:
         raise NotImplementedError

@@ -16,6 +16,7 @@ from .checkpoint import CHECKPOINT, MODEL, USERS
 from .config import Config
 from .core import CoveyError, Download, Fields, Sent, Upload
 from .detection import attack_of, caught
+from .evaluate.exposure import of_users
 from .evaluate.exposure import summary as exposure
 from .evaluate.metrics import summarise
 from .fleet.simulated import SimulatedFleet
@@ -104,6 +105,8 @@ def _federated(
     fleet = fleet_of(config, prepared, method)
     longest = int(prepared.split.train.lengths.max())
     budget.check(config, method, fleet, longest)
+    if resume:
+        budget.check_resume(method, out)
     begun = resume and (out / CHECKPOINT).exists()
     state, trace = _load(config, fleet, out, watch) if begun else _begin(config, method, fleet, out, watch)
     total = rounds_of(config, len(fleet.data.training.items))
@@ -206,7 +209,7 @@ def _evaluate(config: Config, fleet: SimulatedFleet, state: State, out: Path) ->
     state = replace(state, written=atomic.append(out / "metrics.jsonl", state.written, json.dumps(row) + "\n"))
     if not state.best or _better(config, row, state.best):
         mine = {k: v for k, v in figures.items() if k.startswith("test/")}
-        state = replace(state, best={**row}, users={"clients": ids_C, **mine})
+        state = replace(state, best={**row}, users={"clients": ids_C, **mine, **of_users(figures)})
     return state, row
 
 

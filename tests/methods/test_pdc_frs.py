@@ -13,7 +13,7 @@ from covey.core import Catalogue, CoveyError, Ragged, Round, Sent, Upload
 from covey.examples import Examples
 from covey.mechanism import ClientView, ServerView, TrainingData
 from covey.methods.pdc_frs import DataContribution, item_gradient, user_loss
-from covey.methods.pdc_frs_auxiliary import Auxiliary, made_up
+from covey.methods.pdc_frs_auxiliary import made_up
 from covey.models.mf import MF
 from covey.models.ncf import NCF
 from covey.objectives import Bce, NextItemSoftmax
@@ -213,22 +213,6 @@ def test_best_items_are_those_not_contributed() -> None:  # Eq. 6
     assert sent.each["items"].values.tolist() == [1, 2]
     assert sent.each["scores"].values.tolist() == pytest.approx([1 / (1 + math.exp(-0.3)), 1 / (1 + math.exp(-0.2))])
     assert sent.each["me"].tolist() == [0, -1, 1]
-
-
-def test_rows_of_examples_hold_every_user_apart() -> None:
-    """Users with 3 and 0 and 9 items of 30: rows of 8 examples, whose weights are 1 + 4 for each contributed item."""
-    lists = Ragged.of([[1, 2, 3], [], list(range(10, 19))])
-    parts = Auxiliary(1, 0.1, 64, 4)._rows(server_view(30), lists, torch.zeros(1, dtype=F64))
-    owner_R, items_RW, label_RW, weight_RW = parts
-    assert sorted(set(owner_R.tolist())) == [0, 2] and items_RW.shape[1] == 8
-    for user, many in ((0, 3), (2, 9)):
-        mine, mine_weight = owner_R == user, weight_RW[owner_R == user]
-        assert float(mine_weight.sum()) == 5 * many
-        liked = items_RW[mine][(label_RW[mine] == 1) & (mine_weight > 0)]
-        assert liked.tolist() == lists.values[lists.owner == user].tolist()
-        seen = items_RW[mine][mine_weight > 0].tolist()
-        assert len(seen) == len(set(seen))
-        assert set(label_RW[mine].unique().tolist()) == {0.0, 1.0}
 
 
 def test_auxiliary_model_learns_the_lists() -> None:

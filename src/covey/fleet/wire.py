@@ -17,12 +17,17 @@ from .codec import Envelope, Malformed, decode_download, decode_upload, encode_d
 from .meter import Meter
 from .receive import finite_rows
 
+RELEASES = ("enrol", "report", "train")  # steps whose answers hold noise, where there is any
 Transport = Callable[[int, bytes], Iterable[bytes]]  # client, request -> what came back
 
 
 @dataclass
 class Node:
-    """One device. It answers a repeated request with the same bytes and without acting twice."""
+    """One device. It answers a repeated request with the same bytes and without acting twice.
+
+    Where its noise is its own, what it has sent counts for good: rewound, it answers the same request with the same
+    bytes and no other, and it enrols once in its life, whoever asks.
+    """
 
     program: Program | Malicious
     client: int
@@ -33,6 +38,8 @@ class Node:
     before: Drawer = field(default_factory=dict)  # as it was before the current round
     round: int = 0
     answered: dict[bytes, bytes] = field(default_factory=dict)  # of the current round
+    released: dict[str, tuple[bytes, bytes, Drawer]] = field(default_factory=dict)  # step: request, reply, kept after
+    enrolled: Upload | None = None
 
     def __post_init__(self) -> None:
         self.kept = self.program.birth(Rng.of(self.seed, 0, self._id()))
@@ -51,13 +58,32 @@ class Node:
         if envelope.round < self.round:
             raise Malformed("of a round that is over")
         if envelope.round > self.round:
-            self.round, self.before, self.answered = envelope.round, dict(self.kept), {}
+            self.round, self.before, self.answered, self.released = envelope.round, dict(self.kept), {}, {}
+        reply = self._said_before(envelope, digest) or self._answer(envelope, download, digest)
+        self.answered[digest] = reply
+        return reply
+
+    def _answer(self, envelope: Envelope, download: Download, digest: bytes) -> bytes:
         rng = Rng.of(self.seed, envelope.round, self._id())
         self.kept, upload = self.program.answer(
             envelope.step, self.kept, self.data, download, self._id(), rng, envelope.round
         )
         reply = encode_upload(envelope, upload)
-        self.answered[digest] = reply
+        if envelope.step in RELEASES and getattr(self.program, "draws_entropy", False):
+            self.released[envelope.step] = digest, reply, dict(self.kept)
+            self.enrolled = upload if envelope.step == "enrol" else self.enrolled
+        return reply
+
+    def _said_before(self, envelope: Envelope, digest: bytes) -> bytes | None:
+        """What was released already, where drawing noise anew would spend the budget again."""
+        if envelope.step == "enrol" and self.enrolled is not None:
+            return encode_upload(envelope, self.enrolled)
+        if envelope.step not in self.released:
+            return None
+        request, reply, kept = self.released[envelope.step]
+        if request != digest:
+            raise Malformed("another request was answered in this round, and new noise would spend the budget again")
+        self.kept = dict(kept)
         return reply
 
     def rewind(self) -> None:
@@ -84,7 +110,7 @@ class WireFleet:
         self.n_honest = self.malicious.first if self.malicious else n
         self.n_present = self.n_present or self.n_honest
         self.meter = Meter(n)
-        self.declared = {(d.step, d.name) for d in self.program.discloses()}
+        self.declared = {(d.step, d.name) for d in self.program.discloses() if not d.given}
         self.nodes = {c: Node(self._program(c), c, self._data(c), self.run, self.seed) for c in range(n)}
 
     def _program(self, client: int) -> Program | Malicious:

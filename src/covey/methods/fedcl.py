@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..core import CoveyError, Drawer, Fields, Ragged, Sent, Total, Upload, offsets_of, positive
 from ..examples import Examples
-from ..ledger import Disclosure
+from ..ledger import Disclosure, counts_given
 from ..mechanism import ClientView, Mechanism, ServerView, no_clients
 from ..privacy.discrete import released
 from ..sampling import distinct_ranks
@@ -187,7 +187,8 @@ class HardNegatives(Mechanism):
         what = f"the user vector, clipped to L1 norm {self.clip:g}, {how}"
         if self.releases():
             what += f"; {self.releases()} at most, then the last one again"
-        return (Disclosure("report", f"{self.name}/user", what, self.epsilon_each, releases=self.releases()),)
+        report = Disclosure("report", f"{self.name}/user", what, self.epsilon_each, releases=self.releases())
+        return (report, counts_given(self.name)) if self.pool == "popular" and self.count else (report,)
 
 
 def clipped(u_CD: Tensor, most: float) -> Tensor:

@@ -4,6 +4,7 @@ Shape suffixes: M = users that contributed, T = examples, R = rows of W examples
 B = rows or users at once, K = items sent to a client.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -16,11 +17,11 @@ from ..mechanism import ServerView
 from ..models.base import Model
 from ..objectives import positives_and_negatives
 from ..rng import Rng
-from ..solvers import Local
 
 CPU_SCORES = 1 << 16  # that are computed at once, so that the hidden layers of all of them stay in the cache
 CUDA_SCORES = 1 << 25
 PREFIX = "aux/"
+UNRECORDED = 3  # steps before CUDA records one
 WIDTH = 8  # examples of a user that stand together, so that its half of the first layer is computed once for them
 
 
@@ -35,24 +36,33 @@ class Auxiliary:
 
     def train(self, view: ServerView, leaves: Fields, lists: Ragged) -> None:
         """Moves the leaves: each contributed item with its negatives, all users pooled."""
-        owner_R, items_RW, label_RW, weight_RW = self._rows(view, lists, leaves["items"])
-        many, dice = max(1, self.batch // WIDTH), view.dice.to(owner_R.device)
-        steps = -(-len(owner_R) // many)
-        shuffled: list[tuple[tuple[Tensor, ...], ...]] = []  # of the epoch at hand, so that a step is a slice
+        made = self._rows(view, lists, leaves["items"])
+        real, many, device = len(made[0]), max(1, self.batch // WIDTH), made[0].device
+        steps, dice = -(-real // many), view.dice.to(device)
+        rows = [F.pad(x, (*(0, 0) * (x.dim() - 1), 0, steps * many - real)) for x in made]  # of weight 0
+        order_R, near_B = torch.arange(steps * many, device=device), torch.arange(many, device=device)
+        at, adam = torch.zeros_like(near_B[:1]), Adam.of(leaves, self.lr)
 
-        def forward(params: Fields, step: int) -> Tensor:
-            epoch, at = divmod(step, steps)
-            if not at:
-                order_R = dice.fold(f"order {epoch}").permutation(len(owner_R))[0]
-                whole = (owner_R, items_RW, label_RW, weight_RW)
-                shuffled[:] = [tuple(x.index_select(0, order_R).split(many) for x in whole)]
-            owner_B, items_BW, y_BW, w_BW = (x[at] for x in shuffled[0])
-            u_BD, v_BWD = F.embedding(owner_B, params["user"]), F.embedding(items_BW, params["items"].squeeze(0))
-            z_BW = view.model.score(params, u_BD, v_BWD)
-            return F.binary_cross_entropy_with_logits(z_BW, y_BW, w_BW, reduction="sum") / w_BW.sum().clamp(min=1)
+        def step() -> None:
+            pick_B = order_R.index_select(0, at + near_B)
+            owner_B, items_BW, y_BW, w_BW = (x.index_select(0, pick_B) for x in rows)
+            with torch.enable_grad():
+                u_BD, v_BWD = F.embedding(owner_B, leaves["user"]), F.embedding(items_BW, leaves["items"].squeeze(0))
+                z_BW = view.model.score(leaves, u_BD, v_BWD)
+                loss = F.binary_cross_entropy_with_logits(z_BW, y_BW, w_BW, reduction="sum")
+                adam.move(loss / w_BW.sum().clamp(min=1))
+            at.add_(many)
 
-        solver = Local("adam", lr=self.lr, epochs=self.epochs)
-        solver.run(leaves, forward, steps * self.epochs, view.catalogue.n_items, {})
+        again = Again(step, device)
+        for leaf in leaves.values():
+            leaf.requires_grad_()
+        for epoch in range(self.epochs):
+            order_R[:real] = dice.fold(f"order {epoch}").permutation(real)[0]
+            at.zero_()
+            for _ in range(steps):
+                again()
+        for leaf in leaves.values():
+            leaf.requires_grad_(False)
 
     def _rows(self, view: ServerView, lists: Ragged, like: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Users [R], and items, labels and weights [R, W]: every user's examples in rows of W, padded with weight 0.
@@ -69,6 +79,81 @@ class Auxiliary:
         owner_R = torch.repeat_interleave(many_M).to(like.device)
         items_RW, label_RW, weight_RW = (flat(x).to(like.device) for x in (made.items.values, made.label, made.weight))
         return owner_R, items_RW, label_RW.to(like), weight_RW.to(like)
+
+
+@dataclass(frozen=True)
+class Adam:
+    """In place, with a count of steps that is a tensor too: nothing of a step is known outside the device."""
+
+    leaves: list[Tensor]
+    first: list[Tensor]  # moments
+    second: list[Tensor]
+    count: Tensor
+    lr: float
+
+    @classmethod
+    def of(cls, leaves: Fields, lr: float) -> "Adam":
+        moving = list(leaves.values())
+        zeros = lambda: [torch.zeros_like(x) for x in moving]
+        return cls(moving, zeros(), zeros(), torch.zeros((), device=moving[0].device), lr)
+
+    def move(self, loss: Tensor) -> None:
+        grads = [g.contiguous() for g in torch.autograd.grad(loss, self.leaves)]
+        self.count.add_(1)
+        counts = [self.count] * len(grads)
+        with torch.no_grad():
+            torch._fused_adam_(
+                self.leaves,
+                grads,
+                self.first,
+                self.second,
+                [],
+                counts,
+                lr=self.lr,
+                beta1=0.9,
+                beta2=0.999,
+                weight_decay=0.0,
+                eps=1e-8,
+                amsgrad=False,
+                maximize=False,
+            )
+
+
+@dataclass
+class Again:
+    """A step that works in place, over and over. CUDA records it after a few times, and then plays it back.
+
+    It is a hundred small kernels, which take much longer to ask for one by one than to run.
+    """
+
+    step: Callable[[], None]
+    device: torch.device
+    times: int = 0
+    graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        if self.device.type != "cuda":
+            self.step()
+        elif self.graph is None and self.times < UNRECORDED:
+            self._aside()
+        else:
+            self.graph = self.graph or self._recorded()
+            self.graph.replay()
+
+    def _aside(self) -> None:
+        """What is recorded later must have run before, on a stream of its own."""
+        here, aside = torch.cuda.current_stream(), torch.cuda.Stream()
+        aside.wait_stream(here)
+        with torch.cuda.stream(aside):
+            self.step()
+        here.wait_stream(aside)
+        self.times += 1
+
+    def _recorded(self) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):  # which runs nothing yet
+            self.step()
+        return graph
 
 
 def started(model: Model, n_items: int, dice: Rng, like: Tensor) -> Drawer:
