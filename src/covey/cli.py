@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .commands import compare, completion, data, doctor, listing, recommend, report, reproduce, tune
+from .commands import compare, completion, data, doctor, listing, maps, matrix, recommend, report, reproduce, tune
 from .errors import CoveyError
 
 
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     resume.add_argument("out", type=Path)
     _common(resume, _resume)
-    for command in (report, compare, reproduce, tune, recommend, listing, data, doctor, completion):
+    for command in (report, compare, reproduce, matrix, maps, tune, recommend, listing, data, doctor, completion):
         command.add(commands)
     return parser
 

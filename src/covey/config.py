@@ -173,7 +173,7 @@ class Config:
 
 
 def shipped(kind: str) -> dict[str, Path]:
-    """The configurations that come with covey: "methods", "presets" or "spaces"."""
+    """The configurations that come with covey: "methods", "presets", "attacks", "defences" or "spaces"."""
     return {p.stem: p for p in sorted(shipped_folder(kind).glob("*.toml"))}
 
 

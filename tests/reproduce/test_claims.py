@@ -273,7 +273,7 @@ def test_a_claim_between_columns() -> None:
     [
         (_cell(work=111.0), "local work differs: 100 epochs per client for A, 111 for B"),
         (_cell(tuned=0), "tuning budgets differ: 20 trials for A, 0 for B"),
-        (_cell(errors=[{"seed": 3, "error": "no memory"}]), "runs are missing: B failed with seed 3"),
+        (_cell(errors=[{"seed": 3, "error": "no memory"}]), "runs are missing: B has none with seed 3"),
         (_cell(seeds=[0, 1, 2]), "runs are missing: A has seeds [0, 1, 2, 3, 4], B [0, 1, 2]"),
     ],
 )

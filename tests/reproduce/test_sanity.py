@@ -189,3 +189,8 @@ def test_a_cell_whose_runs_failed_is_a_hole() -> None:
     record = _record("loo")
     record["rows"][0]["cells"]["ML-100K, honest"]["errors"] = [{"seed": 0, "error": "no memory"}]
     refuse(record)
+
+
+def test_exposure_rises_with_the_cut_off() -> None:
+    assert not impossible({"er@5": 0.2, "er@10": 0.2, "hit@10": 0.1}, False, 4)
+    assert impossible({"er@5": 0.2, "er@20": 0.1}, False, 4) == ["er@5 = 0.2000 is above er@20 = 0.1000"]

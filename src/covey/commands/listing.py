@@ -7,15 +7,14 @@ from typing import Any
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser("list", help="what there is to run", epilog="example: covey list methods")
-    command.add_argument("what", choices=("methods", "presets", "papers", "datasets"))
+    command.add_argument("what", choices=("methods", "presets", "papers", "attacks", "defences", "datasets"))
     command.add_argument("--json", action="store_true", help="print as JSON")
     command.set_defaults(act=_list)
 
 
 def _list(options: argparse.Namespace) -> int:
-    rows = {"methods": _methods, "presets": _files, "papers": _papers, "datasets": _datasets}[options.what](
-        options.what
-    )
+    special = {"methods": _methods, "papers": _papers, "datasets": _datasets}
+    rows = special.get(options.what, _files)(options.what)
     print(json.dumps(rows) if options.json else "\n".join(_lines(rows)))
     return 0
 

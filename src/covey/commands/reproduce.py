@@ -26,7 +26,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("--set", action="append", default=[], metavar="A.B=C", help="of every run: engine.device=cuda")
     command.add_argument("--results", type=Path, default=Path("results"), help="where the records are written")
     command.add_argument("--work", type=Path, default=Path("runs/papers"), help="where the runs are kept")
-    command.add_argument("--docs", type=Path, help="a folder of pages whose marked tables are rendered anew")
+    command.add_argument("--docs", type=Path, help="pages, a folder or one, whose marked tables are rendered anew")
+    command.add_argument("--done", action="store_true", help="run nothing: show what is finished, holes for the rest")
     command.add_argument("--json", action="store_true", help="print the records as JSON")
     command.set_defaults(act=act)
 
@@ -34,11 +35,12 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def act(options: argparse.Namespace) -> int:
     from .. import atomic
     from ..core import CoveyError, positive
-    from ..reproduce.docs import render
+    from ..reproduce.docs import SHOWN, render
     from ..reproduce.page import page
     from ..reproduce.plan import Cut, papers, tables
     from ..reproduce.record import reproduce, store
     from ..reproduce.show import terminal
+    from ..robustness.show import markdown as matrix
 
     if not options.paper and not options.docs:
         raise CoveyError(f"name a paper; there are {', '.join(papers())}")
@@ -48,7 +50,7 @@ def act(options: argparse.Namespace) -> int:
         wanted = tables(options.paper, options.tables)
         _data_is_there(wanted, cut.datasets)
         say = lambda line: None if options.json else print(line, file=sys.stderr, flush=True)
-        records = reproduce(wanted, options.work, cut, options.jobs, say)
+        records = reproduce(wanted, options.work, cut, options.jobs, say, not options.done)
         stored = [store(made, options.results) for made in records if _has_figures(made)]
         options.work.mkdir(parents=True, exist_ok=True)
         html = options.work / f"{records[0]['paper']}.html"
@@ -56,7 +58,7 @@ def act(options: argparse.Namespace) -> int:
         print(json.dumps(records) if options.json else "\n\n".join(terminal(made) for made in records))
         say(f"records in {', '.join(map(str, stored)) or 'no file: every run failed'}; page in {html}")
     if options.docs:
-        render(options.docs, options.results)
+        render(options.docs, options.results, SHOWN | {"matrix": matrix})
     return 0
 
 

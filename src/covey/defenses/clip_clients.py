@@ -14,15 +14,16 @@ from .clip import factor, over_zero
 class ClipClients(Mechanism):
     """Scales each client's update, all its parameters together, to a norm of at most `bound`; so with its model.
 
-    Where `relative`, the bound is so many times the median norm of the round's clients.
+    Where `relative`, the bound is so many times a quantile of the norms of the round's clients.
     """
 
     bound: float = 1.0
     relative: bool = False
+    quantile: float = 0.5  # the median
     name: str = "clip clients"
 
     def __post_init__(self) -> None:
-        over_zero(self.name, self.bound)
+        over_zero(self.name, self.bound, self.quantile)
 
     def filter(self, view: ServerView, upload: Upload) -> Upload:
         return replace(upload, update=self.clip(upload.update), model=self.clip(upload.model))
@@ -31,7 +32,7 @@ class ClipClients(Mechanism):
         if not drawer:
             return drawer
         square_C = torch.stack([squares(value) for value in drawer.values()]).sum(0)
-        s_C = factor(square_C.sqrt(), self.bound, self.relative)
+        s_C = factor(square_C.sqrt(), self.bound, self.relative, self.quantile)
         return {name: scaled(value, s_C) for name, value in drawer.items()}
 
 

@@ -6,7 +6,7 @@ Further shape suffixes: S = sampled items, B = reference draws.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ class Union(Mechanism):
     malicious: float = 0.0
     items: int = 500  # sampled, each at most once
     draws: int = 50  # of the gap statistic
-    rate: float = 1.0  # of the step that is tried
+    rate: float = 1.0  # of the update that is tried
     table: str = "items"
     name: str = "union"
 
@@ -39,7 +39,7 @@ class Union(Mechanism):
             return upload
         dice = view.dice.to(value.values.device)
         pick_S = dice.fold("items").permutation(value.height)[0, : self.items].sort().values
-        far_C = uniformity(view.public[self.table][pick_S], _among(value, pick_S), self.rate)
+        far_C = self._far(view, pick_S, _among(value, pick_S))
         low, high = far_C.min(), far_C.max()
         if not high > low:
             return upload
@@ -47,6 +47,18 @@ class Union(Mechanism):
         if two or int(small_C.sum()) <= math.ceil(len(upload) * self.malicious - 1e-9):
             return upload.take((~small_C).nonzero()[:, 0])
         return upload
+
+    def _far(self, view: ServerView, pick_S: Tensor, rows: Rows) -> Tensor:
+        """How far apart the sampled items are after the server's step with each client's upload alone, [C].
+
+        Where the server keeps moments, rows that a client did not touch move too, for everybody alike.
+        """
+        now_SD, at_T = view.public[self.table][pick_S], rows.items.values
+        if view.tried is None:
+            return uniformity(now_SD, rows, self.rate)
+        base_SD = view.tried(self.table, pick_S, torch.zeros_like(now_SD)).double()
+        new_TD = view.tried(self.table, pick_S[at_T], self.rate * rows.values).double()
+        return uniformity(base_SD, replace(rows, values=new_TD - base_SD[at_T]), 1.0)
 
     def _groups(self, x_C: Tensor, chance_BC: Tensor) -> tuple[Tensor, bool]:
         """The smaller group, [C] bool, and whether there are two groups rather than one (gap statistic)."""

@@ -11,7 +11,8 @@ from torch import Tensor
 from covey.core import Ragged
 
 CUTOFFS = (5, 10, 20)
-NAMES = (*(f"er@{k}" for k in CUTOFFS), "rank")
+RATIOS = tuple(f"er@{k}" for k in CUTOFFS)
+NAMES = (*RATIOS, "rank")
 
 
 @torch.no_grad()
@@ -41,4 +42,14 @@ def summary(figures: Mapping[str, Tensor]) -> dict[str, float]:
         means = [v.nanmean() for k, v in figures.items() if k.startswith("target/") and k.endswith(f"/{name}")]
         if means:
             out[name] = float(torch.stack(means).nanmean())
+    return out
+
+
+def of_users(figures: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Keys such as "target/er@5": each user's mean over the targets that it does not have, [C]; NaN if it has all."""
+    out = {}
+    for name in RATIOS:
+        each = [v for k, v in figures.items() if k.startswith("target/") and k.endswith(f"/{name}")]
+        if each:
+            out[f"target/{name}"] = torch.stack(each).nanmean(0)
     return out

@@ -79,11 +79,11 @@ def picture(width: float, height: float, label: str, *parts: Html, kind: str = "
     )
 
 
-def curves(metric: str, lines: Sequence[Line], marks: Mapping[str, float]) -> Html:
-    """A metric over the rounds, with horizontal marks such as the floor."""
+def curves(metric: str, lines: Sequence[Line], marks: Mapping[str, float], least: float = 1e-9) -> Html:
+    """A metric over the rounds, with horizontal marks such as the floor; the axis goes up to `least` anyway."""
     height = 260.0
     last = max((p.round for line in lines for p in line.points), default=1)
-    top = max([*(p.high for line in lines for p in line.points), *marks.values(), 1e-9]) * 1.06
+    top = max([*(p.high for line in lines for p in line.points), *marks.values(), least]) * 1.06
     first = min((p.round for line in lines for p in line.points), default=0)
     x, y = Axis(min(first, last - 1), last, 46, END), Axis(0, top, height - 36, 16)
     parts = [_grid_y(y, top), *_rounds(x, first, last, height)]

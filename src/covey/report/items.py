@@ -35,7 +35,7 @@ def map_of(run: Run, most: int = MOST_ITEMS) -> ItemMap | None:
     table_ID = public.get("items")
     if table_ID is None or table_ID.ndim != 2 or min(table_ID.shape) < 2 or not table_ID.isfinite().all():
         return None
-    titles, count_I, note = _catalogue(run, len(table_ID))
+    titles, count_I, note = catalogue_of(run, len(table_ID))
     shown_S = count_I.argsort(descending=True, stable=True)[:most]
     place_S2, explained = principal(table_ID[shown_S].double())
     weight_S = (count_I[shown_S] / count_I.max().clamp(min=1)).tolist()
@@ -53,7 +53,7 @@ def principal(rows_SD: Tensor) -> tuple[Tensor, float]:
     return place_S2 * sign_2, float(strength_K[:2].square().sum()) / whole if whole > 0 else 0.0
 
 
-def _catalogue(run: Run, n_items: int) -> tuple[list[str], Tensor, str]:
+def catalogue_of(run: Run, n_items: int) -> tuple[list[str], Tensor, str]:
     """Titles and how often each item occurs; numbers where the dataset is not here any more."""
     try:
         prepared = prepare(_config(run))

@@ -20,6 +20,7 @@ COSTS_SAID = (
 )
 TOLD = "At the selected rounds, seed by seed:"
 NOTHING = "–"
+NOT_RUN = "not run yet"
 
 
 class Note(NamedTuple):
@@ -65,7 +66,11 @@ def number(value: float) -> str:
 
 def hole(cell: Cell | None) -> str:
     """Why a cell has no figure of ours."""
-    return f"failed: {plain(cell['errors'][0]['error'])}" if cell and cell["errors"] else NOTHING
+    return _failed(plain(cell["errors"][0]["error"])) if cell and cell["errors"] else NOTHING
+
+
+def _failed(why: str) -> str:
+    return why if why == NOT_RUN else f"failed: {why}"
 
 
 def has_paper(record: Record, column: Column, metric: str) -> bool:
@@ -114,7 +119,7 @@ def failures(record: Record) -> list[Note]:
         for error in cell["errors"]:
             seeds.setdefault(plain(error["error"]), []).append(str(error["seed"]))
         out += [
-            Note(row["label"], label, f"seed{'s' if len(of) > 1 else ''} {', '.join(of)} failed: {why}")
+            Note(row["label"], label, f"seed{'s' if len(of) > 1 else ''} {', '.join(of)} {_failed(why)}")
             for why, of in seeds.items()
         ]
     return out
@@ -122,7 +127,9 @@ def failures(record: Record) -> list[Note]:
 
 def told(record: Record) -> list[Note]:
     """What methods' parts say of the selected rounds, such as how many clients shared a model; seed by seed."""
-    out = []
+    out: list[Note] = []
+    if record.get("told") or record.get("ends"):
+        return out  # chosen numbers stand below the rows
     for row, label, cell in _cells(record):
         said: dict[str, list[float]] = {}
         for one in cell.get("told", ()):

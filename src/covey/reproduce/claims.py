@@ -86,6 +86,18 @@ def compare(better_SU: Array, worse_SU: Array) -> Comparison:
     return Comparison(difference, low, high, p, users, dropped, seeds, from_users, from_seeds)
 
 
+def compare_runs(better_S: Array, worse_S: Array) -> Comparison:
+    """Figures of whole runs, such as what a method told at the end: only seeds are a sample."""
+    d_S, seeds, nan = np.round(better_S - worse_S, DIGITS), len(better_S), math.nan
+    difference = float(d_S.mean())
+    if seeds < 2:
+        return Comparison(difference, nan, nan, nan, 0, 0, seeds, nan, nan, _too_few(seeds, 2))
+    apart = float(better_S.var(ddof=1) + worse_S.var(ddof=1))
+    from_seeds = max(float(d_S.var(ddof=1)), apart) / seeds
+    half, p = (f(x, ((from_seeds, seeds - 1),)) for f, x in ((_half_width, LEVEL), (_p_value, abs(difference))))
+    return Comparison(difference, difference - half, difference + half, p, 0, 0, seeds, 0.0, from_seeds)
+
+
 def _too_few(seeds: int, users: int) -> str:
     if users < 2:
         return "fewer than two users were measured in both"
@@ -118,7 +130,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Claim:
-    """A paper's sentence, as tests: row `better` beats row `worse` in each column and metric."""
+    """A paper's sentence, as tests: row `better` beats row `worse` in each column and metric.
+
+    A metric may be what a method's part told, such as "co-clusters.often"; `worse` may be a number such as "0.5".
+    """
 
     text: str
     better: str
@@ -178,12 +193,21 @@ def _tests(claim: Claim) -> list[Outcome]:
     ]
 
 
+def is_number(text: str) -> bool:
+    return text.replace(".", "", 1).isdecimal()
+
+
 Measured = tuple[Outcome, Comparison | None, str, str]  # what forbids a verdict, what is to be said beside it
 
 
 def _measured(
     test: Outcome, cell: Callable[[str, str], Cell | None], users: Callable[[str, str, str], Array | None]
 ) -> Measured:
+    if is_number(test.worse):
+        figures = users(test.better, test.column, test.metric)
+        if figures is None:
+            return test, None, f"runs are missing: {test.better} has no {test.metric} in {test.column}", ""
+        return test, _difference(figures, np.full_like(figures, float(test.worse)), test.metric), "", ""
     sides = ((test.better, test.column), (test.worse, test.against))
     names = [row if test.better != test.worse else f"{row} in {column}" for row, column in sides]
     cells = [cell(*side) for side in sides]
@@ -199,13 +223,17 @@ def _measured(
     if np.shape(a_SU) != np.shape(b_SU):
         shapes = " and ".join(f"{len(x)} seeds of {np.shape(x)[1]} users" for x in (a_SU, b_SU))
         return test, None, forbidden or f"runs are missing: {shapes} cannot be paired", ""
-    return test, compare(a_SU, b_SU), forbidden, _exempt(one, two, *names)
+    return test, _difference(a_SU, b_SU, test.metric), forbidden, _exempt(one, two, *names)
+
+
+def _difference(a_SU: Array, b_SU: Array, metric: str) -> Comparison:
+    return compare_runs(a_SU[:, 0], b_SU[:, 0]) if "." in metric else compare(a_SU, b_SU)
 
 
 def _missing(one: Cell, two: Cell, a: str, b: str) -> str:
     for name, found in ((a, one), (b, two)):
         if found["errors"]:
-            return f"runs are missing: {name} failed with seed {', '.join(str(e['seed']) for e in found['errors'])}"
+            return f"runs are missing: {name} has none with seed {', '.join(str(e['seed']) for e in found['errors'])}"
     if list(one["seeds"]) != list(two["seeds"]):
         return f"runs are missing: {a} has seeds {one['seeds']}, {b} {two['seeds']}"
     return ""
@@ -253,9 +281,10 @@ def _known(value: float) -> float | None:
 def _said(found: Comparison, p_holm: float, tests: int) -> str:
     gone = f" ({found.dropped} not measured in both)" if found.dropped else ""
     many = f", {p_holm:.2g} after Holm's correction for {tests} tests" if tests > 1 else ""
+    users = f"{found.users} users{gone} and " if found.users else ""
     return (
-        f"{found.difference:+.4f} [{found.low:+.4f}, {found.high:+.4f}] over {found.users} users{gone}"
-        f" and {found.seeds} seeds, p = {found.p:.2g}{many}"
+        f"{found.difference:+.4f} [{found.low:+.4f}, {found.high:+.4f}] over {users}{found.seeds} seeds,"
+        f" p = {found.p:.2g}{many}"
     )
 
 

@@ -2,23 +2,34 @@
 
 import json
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from .. import atomic
-from .show import markdown
+from .show import by_ceiling, by_family, markdown, metered
 
-MARK = re.compile(r"(<!-- table:([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARK = re.compile(r"(<!-- (\w+):([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+Shown = Mapping[str, Callable[[Any], str]]  # what a mark asks for -> a record as Markdown
+SHOWN: dict[str, Callable[[Any], str]] = {
+    "table": markdown,
+    "traffic": metered,
+    "families": by_family,
+    "shares": by_ceiling,
+}
 
 
-def render(docs: Path, results: Path) -> list[Path]:
-    """Puts every stored table between its marks; returns the pages that changed."""
+def render(docs: Path, results: Path, shown: Shown = SHOWN) -> list[Path]:
+    """Puts every stored table between its marks, in all pages of a folder or in one; returns those that changed."""
 
     def stored(mark: re.Match[str]) -> str:
-        file = results / f"{mark[2]}.json"
-        return f"{mark[1]}{markdown(json.loads(file.read_text('utf-8')))}\n{mark[3]}" if file.exists() else mark[0]
+        file = results / f"{mark[3]}.json"
+        if not file.exists() or mark[2] not in shown:
+            return mark[0]
+        return f"{mark[1]}{shown[mark[2]](json.loads(file.read_text('utf-8')))}\n{mark[4]}"
 
     changed = []
-    for page in sorted(docs.rglob("*.md")):
+    for page in [docs] if docs.is_file() else sorted(docs.rglob("*.md")):
         old = page.read_text(encoding="utf-8")
         new = MARK.sub(stored, old)
         if new != old:

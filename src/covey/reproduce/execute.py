@@ -22,6 +22,7 @@ from ..core import CoveyError, Fields
 from ..provenance import commit, machine
 from ..run import run
 from ..workers import processes
+from .cells import NOT_RUN
 
 DIED = "its process died, as one that needs too much memory does; try fewer --jobs"
 Say = Callable[[str], None]
@@ -47,17 +48,29 @@ def key(config: Config) -> str:
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def execute(configs: Iterable[Config], work: Path, jobs: int = 1, say: Say = lambda line: None) -> dict[str, Outcome]:
-    """An outcome for each configuration, by its key."""
+def execute(
+    configs: Iterable[Config],
+    work: Path,
+    jobs: int = 1,
+    say: Say = lambda line: None,
+    about: Callable[[Config], str] | None = None,
+    begin: bool = True,
+) -> dict[str, Outcome]:
+    """An outcome for each configuration, by its key; `about` is what a run is called in lines to `say`.
+
+    Without `begin`, what is not finished is left as a hole.
+    """
     wanted = {key(config): config for config in configs}
     found = {name: done for name, c in wanted.items() if (done := finished(work / name)) and _of_this_data(done, c)}
     todo = {name: config for name, config in wanted.items() if name not in found}
     say(f"{len(wanted)} runs, {len(found)} of them done before")
+    if not begin:
+        return found | {name: Outcome(work / name, error=NOT_RUN) for name in todo}
     began = time.monotonic()
     for count, (name, outcome) in enumerate(_all(todo, work, jobs), 1):
         found[name] = outcome
         left = (time.monotonic() - began) / count * (len(todo) - count)
-        say(f"{count} of {len(todo)}, about {_duration(left)} left: {_line(todo[name], outcome)}")
+        say(f"{count} of {len(todo)}, about {_duration(left)} left: {_line(todo[name], outcome, about or _about)}")
     return found
 
 
@@ -65,12 +78,15 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def _line(config: Config, outcome: Outcome) -> str:
-    about = f"{config.tree.get('method', 'run')} on {config.data.name}, seed {config.run.seed}"
+def _about(config: Config) -> str:
+    return f"{config.tree.get('method', 'run')} on {config.data.name}, seed {config.run.seed}"
+
+
+def _line(config: Config, outcome: Outcome, about: Callable[[Config], str]) -> str:
     if outcome.error:
-        return f"{about} FAILED: {outcome.error}"
+        return f"{about(config)} FAILED: {outcome.error}"
     metric = config.evaluate.selector
-    return f"{about}: {metric} {outcome.result['test'][metric]:.4f} in {outcome.result['seconds']:.0f} s"
+    return f"{about(config)}: {metric} {outcome.result['test'][metric]:.4f} in {outcome.result['seconds']:.0f} s"
 
 
 def _all(todo: dict[str, Config], work: Path, jobs: int) -> Iterator[tuple[str, Outcome]]:

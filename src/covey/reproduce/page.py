@@ -8,6 +8,7 @@ from importlib import resources
 from ..report.html import page as sheet
 from ..report.markup import Child, Html, join, tag
 from ..report.sections import table
+from .below import PICTURE_SAID, below
 from .cells import (
     COSTS,
     COSTS_SAID,
@@ -32,7 +33,7 @@ from .cells import (
     title,
     told,
 )
-from .plots import pictures, sweeps
+from .plots import courses, pictures, sweeps
 
 FIGURES = 6  # of ours in a line of a table
 BADGES = {"holds": "good", "fails": "bad"}
@@ -80,6 +81,7 @@ def _part(record: Record, at: int, alone: bool) -> list[Child]:
         tag("p", record["about"], class_="aside") if record["about"] else None,
         tag("p", QUICK, class_="quick") if record["quick"] else None,
         *shown,
+        courses(record, PICTURE_SAID),
         _notes(marks, at),
         _failed(record),
         _tests(record),
@@ -118,17 +120,27 @@ def _tables(record: Record, marks: dict[tuple[str, str], Note], at: int) -> list
         )
         first = tag("tr", tag("th", "method", rowspan=2, scope="col"), *groups)
         second = tag("tr", *(cell for head in heads for cell in head))
-        rows = (
-            tag(
-                "tr",
-                tag("th", _named(row), scope="row"),
-                *(cell for column in columns for cell in _figures(record, row, column, marks, at)),
-                class_="reference" if row["role"] in ("floor", "ceiling") else None,
-            )
-            for row in record["rows"]
-        )
+        rows = (line for row in record["rows"] for line in _lines(record, row, columns, marks, at))
         body = tag("table", tag("thead", first, second), tag("tbody", *rows), class_="paper-ours")
         out.append(tag("div", body, class_="scroll", tabindex=0, role="group", aria_label="paper and ours"))
+    return out
+
+
+def _lines(
+    record: Record, row: Row, columns: Sequence[Column], marks: dict[tuple[str, str], Note], at: int
+) -> list[Html]:
+    """A row, and what stands below it."""
+    figures = (cell for column in columns for cell in _figures(record, row, column, marks, at))
+    kind = "reference" if row["role"] in ("floor", "ceiling") else None
+    out = [tag("tr", tag("th", _named(row), scope="row"), *figures, class_=kind)]
+    for line in below(record, row):
+        cells = []
+        for column in columns:
+            for metric in record["metrics"]:
+                both = has_paper(record, column, metric)
+                text = line.of(row["cells"].get(column["label"]), metric)
+                cells += [tag("td", text, colspan=2 if both else None, class_="num begins")]
+        out.append(tag("tr", tag("th", line.name, scope="row"), *cells, class_="reference below"))
     return out
 
 
@@ -189,7 +201,7 @@ def _notes(marks: dict[tuple[str, str], Note], at: int) -> Html | None:
 def _failed(record: Record) -> Html | None:
     found = failures(record)
     items = (tag("li", f"{plain(note.row)}, {plain(note.column)}: {note.text}") for note in found)
-    lead = tag("p", "Runs that failed:", class_="aside")
+    lead = tag("p", "Runs that are missing:", class_="aside")
     return join(lead, tag("ul", *items, class_="notes")) if found else None
 
 

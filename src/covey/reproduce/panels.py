@@ -13,6 +13,7 @@ from ..report.markup import Html, join, tag
 
 WIDTH, HEIGHT = 380.0, 230.0
 LEFT, RIGHT, TOP, BOTTOM = 44.0, WIDTH - 70, 12.0, HEIGHT - 40  # behind the end stand the names of floor and ceiling
+MANY = 30  # dots of a line; beyond they are small
 LOG_FROM = 30.0  # times between the least and the most: then the axis is logarithmic
 
 
@@ -34,10 +35,15 @@ def logarithmic(values: Sequence[float]) -> bool:
     return bool(values) and min(values) > 0 and max(values) / min(values) > LOG_FROM
 
 
-def panel(title: str, metric: str, sweep: str, series: Sequence[Series], marks: Mapping[str, float]) -> Html:
-    """A line for each method with bars of spread; the paper's points hollow and dashed; floor and ceiling across."""
+def panel(
+    title: str, metric: str, sweep: str, series: Sequence[Series], marks: Mapping[str, float], even: bool = False
+) -> Html:
+    """A line for each method with bars of spread; the paper's points hollow and dashed; floor and ceiling across.
+
+    `even`: a value has the same width wherever it stands, as a round has.
+    """
     xs = sorted({dot.x for one in series for dot in one.dots})
-    x = Axis(xs[0], xs[-1], LEFT + 10, RIGHT - 10, log=logarithmic(xs)) if xs else Axis(0, 1, LEFT, RIGHT)
+    x = Axis(xs[0], xs[-1], LEFT + 10, RIGHT - 10, log=logarithmic(xs) and not even) if xs else Axis(0, 1, LEFT, RIGHT)
     low, high = _range([*_heights(series), *marks.values()])
     y = Axis(low, high, BOTTOM, TOP)
     parts = [_grid(y, low, high), *_values(x, xs, sweep)]
@@ -116,10 +122,11 @@ def _line(one: Series, x: Axis, y: Axis, sweep: str) -> Html:
         parts += [ring, *cross]
     for run in _unbroken(one.dots):
         parts.append(tag("polyline", points=way((d.x, d.stat.mean) for d in run), class_=f"curve {kind}{twice}"))
+    size = 3 if len(ours) <= MANY else 1.5
     for dot in ours:
         parts.append(_spread(x(dot.x), dot.stat, y, kind))
         told = f"{one.name}, {sweep}={dot.x:g}: {dot.stat}"
-        parts.append(tag("circle", cx=x(dot.x), cy=y(dot.stat.mean), r=3, class_=f"dot {kind}", data_t=told))
+        parts.append(tag("circle", cx=x(dot.x), cy=y(dot.stat.mean), r=size, class_=f"dot {kind}", data_t=told))
     return join(*parts)
 
 

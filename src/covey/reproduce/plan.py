@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from ..config import Config, Tree, assign, fill, merge, parse, read, shipped_folder
 from ..core import CoveyError, positive
-from .claims import Claim
+from ..evaluate.exposure import RATIOS
+from .claims import Claim, is_number
 
 Role = Literal["", "floor", "ceiling", "control"]
 
@@ -49,6 +50,7 @@ class Row:
     set: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()  # none: all of them
     swept: bool = True  # false: the same in every column of a figure, as a floor is
+    lowest: bool = False  # the lowest of its seeds stands below, where a paper gives no other
     at: dict[str, Any] = field(default_factory=dict)  # column -> Cell
     paper: dict[str, Any] = field(default_factory=dict)  # column -> metric -> the paper's number
 
@@ -72,6 +74,9 @@ class Plan:
     decimals: int = 4  # to how many digits the paper rounds
     seeds: int = 1
     set: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()  # of the selected round, by a method's parts: "co-clusters.group"; below each row
+    ends: tuple[str, ...] = ()  # the same of the last round
+    course: tuple[str, ...] = ()  # test metrics and told numbers to show over the rounds
 
 
 @dataclass(frozen=True)
@@ -174,7 +179,7 @@ def _check(made: Table, where: str) -> None:
         for column, cell in row.at.items():
             fill(Cell, cell, f"{where}, row {row.label!r} at {column!r}")
     for claim in made.claims:
-        for side in (claim.better, claim.worse):
+        for side in (claim.better, *([] if is_number(claim.worse) else [claim.worse])):
             if side not in labels:
                 raise CoveyError(f"{where} claims something of {side!r}; there are {', '.join(labels)}")
         for column in (*claim.columns, *filter(None, [claim.against])):
@@ -212,10 +217,18 @@ def configs(table: Table, row: Row, column: Column, cut: Cut = WHOLE) -> list[Co
         tree = _quick(tree)
     seeds = range(seeds_of(table, row, column, cut))
     made = [Config.of(assign(tree, [*cut.set, f"run.seed={seed}"])) for seed in seeds]
-    wanted = {*table.plan.metrics, *(m for claim in table.claims for m in claim.metrics)}
-    if lacks := wanted - set(made[0].evaluate.metrics):
-        raise CoveyError(f"row {row.label!r} does not measure {min(lacks)}; name it in evaluate.metrics")
+    asked = {*table.plan.metrics, *table.plan.course, *(m for claim in table.claims for m in claim.metrics)}
+    wanted = {metric for metric in asked if "." not in metric}  # what parts tell is known when they have run
+    if lacks := wanted - measured(made[0]):
+        where = "what is pushed in evaluate.targets" if min(lacks) in RATIOS else "it in evaluate.metrics"
+        raise CoveyError(f"row {row.label!r} does not measure {min(lacks)}; name {where}")
     return made
+
+
+def measured(config: Config) -> set[str]:
+    """What a run can be asked for: its metrics, and how far targets are pushed; on pooled data that stays empty."""
+    pushed = config.evaluate.targets or getattr(config.part("attack"), "targets", ()) or config.part("pooled")
+    return {*config.evaluate.metrics, *(RATIOS if pushed else ())}
 
 
 def _toml(value: Any) -> str:

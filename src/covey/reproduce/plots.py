@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from ..report.data import Stat
 from ..report.markup import Child, Html, tag
 from ..report.sections import legend
 from .cells import Column, Note, Record, Row, plain, stat, theirs
@@ -30,11 +31,33 @@ def pictures(record: Record, marks: dict[tuple[str, str], Note]) -> Html:
     return tag("figure", _grid(shown), tag("figcaption", told, class_="aside"), class_="plot")
 
 
+def courses(record: Record, told: str) -> Html | None:
+    """Over the rounds: one panel for each column and quantity."""
+    shown, keys = [], dict[str, int]()
+    for column in record["columns"]:
+        for name in record.get("course", ()):
+            series = [_course(row, i, column, name) for i, row in enumerate(record["rows"])]
+            if have := [one for one in series if one.dots]:
+                keys |= {one.name: one.colour for one in have}
+                drawn = panel(plain(column["label"]), name, "round", have, {}, even=True)
+                shown.append(tag("div", tag("h4", f"{column['label']} · {name}"), drawn))
+    caption = tag("figcaption", tag("p", told, class_="aside"))
+    return tag("figure", legend(list(keys.items())), _grid(shown), caption, class_="plot") if shown else None
+
+
+def _course(row: Row, colour: int, column: Column, name: str) -> Series:
+    course = row["cells"].get(column["label"], {}).get("course") or {"rounds": [], "figures": {}}
+    figures = course["figures"].get(name, [])
+    shown = [each[0] if "." in name else sum(each) / len(each) for each in figures]
+    means = [Stat(value, None, ()) for value in shown]  # bars at every round would hide the line
+    return Series(plain(row["label"]), [Dot(float(n), s, math.nan) for n, s in zip(course["rounds"], means)], colour)
+
+
 def _key(record: Record, paper: str) -> str:
     """How to read the pictures; only of what is there."""
     cells = [cell for row in record["rows"] for cell in row["cells"].values()]
     said = ["Bars are one standard deviation over seeds."] if any(len(cell["seeds"]) > 1 for cell in cells) else []
-    said += [paper] if any(cell["paper"] for cell in cells) else []
+    said += [paper] if any(metric in cell["paper"] for cell in cells for metric in record["metrics"]) else []
     return " ".join([*said, "Each picture has its own axis; not all begin at 0."])
 
 

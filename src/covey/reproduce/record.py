@@ -11,9 +11,12 @@ import numpy as np
 from .. import atomic
 from ..config import Config, Tree, merge
 from ..core import CoveyError
+from ..evaluate.exposure import RATIOS
 from ..pooled.popularity import Popularity
 from .claims import judge
+from .course import course_of, rows_of, told_of
 from .execute import Outcome, Say, execute, key
+from .families import reads_of
 from .plan import Column, Cut, Row, Table, chosen, configs, tuned
 from .sanity import impossible, refuse
 
@@ -21,15 +24,18 @@ Figures = np.ndarray[Any, Any]
 Cells = dict[tuple[str, str], list[Outcome]]  # (row, column) -> one per seed
 
 
-def reproduce(tables: Sequence[Table], work: Path, cut: Cut, jobs: int, say: Say) -> list[Tree]:
-    """Runs what has not been run yet, for all tables at once, and returns their records."""
+def reproduce(tables: Sequence[Table], work: Path, cut: Cut, jobs: int, say: Say, begin: bool = True) -> list[Tree]:
+    """Runs what has not been run yet, for all tables at once, and returns their records.
+
+    Without `begin` nothing is run, and what is missing is a hole.
+    """
     tables = [table for table in (chosen(table, cut) for table in tables) if table.columns]
     wanted = {
         (table.name, row.label, column.label): configs(table, row, column, cut)
         for table in tables
         for row, column in table.cells()
     }
-    found = execute([config for cell in wanted.values() for config in cell], work, jobs, say)
+    found = execute([config for cell in wanted.values() for config in cell], work, jobs, say, begin=begin)
     records = []
     for table in tables:
         runs = {
@@ -46,7 +52,8 @@ def record(table: Table, runs: Cells, cut: Cut) -> Tree:
     for row in table.rows:
         mine = {c.label: c for r, c in table.cells() if r is row}
         cells = {label: _cell(table, row, column, runs[row.label, label], cut) for label, column in mine.items()}
-        rows.append({"label": row.label, "method": row.method, "role": row.role, "cells": cells})
+        names = {"label": row.label, "method": row.method, "role": row.role, "lowest": row.lowest}
+        rows.append(names | {"cells": cells})
     by_label: dict[str, Tree] = {row["label"]: row["cells"] for row in rows}
     done = [o for outcomes in runs.values() for o in outcomes if not o.error]
     made: Tree = {
@@ -60,6 +67,9 @@ def record(table: Table, runs: Cells, cut: Cut) -> Tree:
         "commit": ", ".join(sorted({o.made["commit"] for o in done})),
         "machine": "; ".join(sorted({o.made["machine"] for o in done})),
         "metrics": list(table.plan.metrics),
+        "told": list(table.plan.told),
+        "ends": list(table.plan.ends),
+        "course": list(table.plan.course),
         "sweep": {"option": ", ".join(table.sweep.set), "label": table.sweep.label} if table.sweep else None,
         "columns": [_column(column) for column in table.columns],
         "rows": rows,
@@ -70,7 +80,8 @@ def record(table: Table, runs: Cells, cut: Cut) -> Tree:
         return by_label[row].get(column)
 
     def users(row: str, column: str, metric: str) -> Figures | None:
-        return users_of(runs.get((row, column), []), metric)
+        outcomes = runs.get((row, column), [])
+        return told_of(outcomes, metric, metric in table.plan.ends) if "." in metric else users_of(outcomes, metric)
 
     return made | {"claims": judge(table.claims, cell, users)}
 
@@ -97,19 +108,24 @@ def _cell(table: Table, row: Row, column: Column, outcomes: list[Outcome], cut: 
     paper = row.paper.get(column.label, row.paper.get(column.panel, {}))
     good = [o for o in outcomes if not o.error]
     results = [o.result for o in good]
-    figures = {m: [r["test"][m] for r in results] for m in metrics} if results else {}
+    figures = {m: found for m in metrics if (found := [v for r in results if (v := figure(r, m)) is not None])}
     first = results[0] if results else {}
     traffic = first.get("traffic", {})
     mean = lambda name: statistics.fmean(r[name] for r in results) if results else 0.0
     return {
         "paper": paper,
-        "impossible": impossible(paper, config.split.kind == "loo", table.plan.decimals),
+        "impossible": impossible(
+            {m: v for m, v in paper.items() if "." not in m}, config.split.kind == "loo", table.plan.decimals
+        ),
         "seeds": [r["seed"] for r in results],
         "figures": figures,
         "mean": {m: statistics.fmean(v) for m, v in figures.items()},
         "spread": {m: statistics.stdev(v) if len(v) > 1 else 0.0 for m, v in figures.items()},
         "rounds": [r.get("round", 0) for r in results],
         "told": [r.get("told", {}) for r in results],  # by the method's parts, of those rounds
+        "ends": [rows_of(o)[-1].get("told", {}) for o in good] if table.plan.ends else [],
+        "course": course_of(good, table.plan.course) if table.plan.course else {},
+        "lasted": traffic.get("rounds", 0),
         "up_bytes": traffic.get("up_bytes", 0),
         "down_bytes": traffic.get("down_bytes", 0),
         "seconds": round(mean("seconds"), 2),
@@ -117,9 +133,16 @@ def _cell(table: Table, row: Row, column: Column, outcomes: list[Outcome], cut: 
         "users": first.get("dataset", {}).get("users", 0),
         "work": work_of(config, first["dataset"]["users"]) if first else None,
         "tuned": tuned_of(column, row, config),
+        "reads": reads_of(config, first) if first else "",
         "config": config.tree,
         "errors": [{"seed": n, "error": o.error} for n, o in enumerate(outcomes) if o.error],
     }
+
+
+def figure(result: Tree, metric: str) -> float | None:
+    """A test figure, or how far the targets are pushed; None where that was not measured."""
+    value = result.get("target", {}).get(metric) if metric in RATIOS else result["test"][metric]
+    return None if value is None else float(value)
 
 
 def tuned_of(column: Column, row: Row, config: Config) -> int | None:
@@ -149,7 +172,10 @@ def users_of(outcomes: list[Outcome], metric: str) -> Figures | None:
     figures = [o.users() for o in outcomes]
     if any(len(f["clients"]) != len(figures[0]["clients"]) for f in figures):
         raise CoveyError(f"the runs in {outcomes[0].folder.parent} measured different clients; remove them and repeat")
-    return np.stack([f[f"test/{metric}"].double().numpy() for f in figures])
+    name = f"{'target' if metric in RATIOS else 'test'}/{metric}"
+    if any(name not in f for f in figures):
+        return None
+    return np.stack([f[name].double().numpy() for f in figures])
 
 
 def store(made: Tree, folder: Path) -> Path:

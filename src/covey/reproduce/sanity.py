@@ -4,8 +4,8 @@ Every bound here is a linear inequality that each single user satisfies, so that
 users, seeds and runs. Ranks count from 1, and a relevant item at rank r gains 1/log2(r+1) in NDCG, 1/r in MRR.
 
 Whatever the number n of a user's relevant items, c_k of them among the first k:
-- all figures lie in [0, 1]; hit, recall and MRR rise with the cut-off, and so does k precision@k = c_k, by at
-  most one for each rank more. NDCG does not: its ideal rises too.
+- all figures lie in [0, 1]; hit, recall and MRR rise with the cut-off, as a target's ER does, and so does
+  k precision@k = c_k, by at most one for each rank more. NDCG does not: its ideal rises too.
 - MRR looks at the first relevant item only: hit/k <= MRR@k <= hit, and what hits gain between two cut-offs
   k < l comes at ranks k+1 to l: MRR gains 1/l to 1/(k+1) of it.
 - c_k counts hits: hit <= k precision and precision <= hit. recall = c_k/n with n >= 1: recall <= k precision and
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from ..data.split import SplitConfig
 from ..errors import CoveyError
+from ..evaluate.exposure import RATIOS
 from ..evaluate.metrics import parse
 
 FLOATING = 1e-6  # of a figure that is not rounded; one user among a million makes as much
@@ -79,7 +80,7 @@ def impossible(figures: Mapping[str, float], one_relevant: bool, decimals: int |
 def _bounds(figures: Mapping[str, float], one_relevant: bool) -> Iterator[Bound]:
     at: dict[int, dict[str, Side]] = {}
     for metric in figures:
-        name, k = parse(metric)
+        name, k = ("er", int(metric[3:])) if metric in RATIOS else parse(metric)
         at.setdefault(k, {})[name] = Side({metric: 1.0}, metric)
         if name == "precision":
             at[k]["count"] = Side({metric: float(k)}, f"{k} {metric}")

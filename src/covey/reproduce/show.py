@@ -3,13 +3,14 @@
 import html
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import StringIO
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from .below import COURSE_SAID, below, courses
 from .cells import (
     COSTS,
     COSTS_SAID,
@@ -36,8 +37,12 @@ from .cells import (
     title,
     told,
 )
+from .families import SAID as READ
+from .families import families, shares
+from .traffic import HEAD, SAID, traffic
 
 MARKDOWN_FIGURES = 6  # of ours in a line of a Markdown table
+MARKDOWN_ROUNDS, TERMINAL_ROUNDS = 11, 5  # of a course
 TERMINAL_FIGURES = 4  # in 80 columns; half as many where the paper's stand beside them
 
 Marks = dict[tuple[str, str], Note]
@@ -45,29 +50,50 @@ Marks = dict[tuple[str, str], Note]
 
 def markdown(record: Record) -> str:
     """Figures by metric, costs, notes, claims, and where it all is from."""
-    about = f" ({_escaped(record['about'])})" if record["about"] else ""
-    parts = [f"**{_escaped(title(record))}**{about}"]
+    about = f" ({escaped(record['about'])})" if record["about"] else ""
+    parts = [f"**{escaped(title(record))}**{about}"]
     if record["quick"]:
         parts.append(f"> **{QUICK}**")
     marks = impossible(record)
     for metric in record["metrics"]:
         for columns in chunks(record, [metric], MARKDOWN_FIGURES, paper=not record["sweep"]):
             parts.append((_swept if record["sweep"] else _figures)(record, metric, columns, marks))
+    parts += [_grid([head, *rounds], lines) for head, rounds, lines in courses(record, MARKDOWN_ROUNDS)]
+    parts += [COURSE_SAID] if record.get("course") else []
     notes = [f"- ✗{note.number} {_said(note)}" for note in marks.values()]
     if notes:
-        parts.append("\n".join(["✗ The paper's own figures that cannot be:", "", *map(_escaped, notes)]))
+        parts.append("\n".join(["✗ The paper's own figures that cannot be:", "", *map(escaped, notes)]))
     if broken := failures(record):
-        parts.append("\n".join(["Runs that failed:", "", *(f"- {_escaped(_said(note))}" for note in broken)]))
+        parts.append("\n".join(["Runs that are missing:", "", *(f"- {escaped(_said(note))}" for note in broken)]))
     lines = [(by_label(record, c.row), c.panel, *c.figures) for c in costs(record)]
     parts.append(_grid(["", "on", *COSTS], lines, left=2))
     parts.append(COSTS_SAID)
     if said := told(record):
-        parts.append("\n".join([TOLD, "", *(f"- {_escaped(_said(note))}" for note in said)]))
+        parts.append("\n".join([TOLD, "", *(f"- {escaped(_said(note))}" for note in said)]))
     if record["claims"]:
         parts.append("\n".join(["Claims:", "", *(_claim(claim) for claim in record["claims"])]))
     command = plain(record["command"]).replace("`", "'")
-    parts.append(f"`{command}`, {_escaped(origin(record))}.")
+    parts.append(f"`{command}`, {escaped(origin(record))}.")
     return "\n\n".join(parts)
+
+
+def metered(record: Record) -> str:
+    """What clients sent and received, and where the figures are from."""
+    command = plain(record["command"]).replace("`", "'")
+    return f"{_grid(HEAD, traffic(record), left=2)}\n\n{SAID} `{command}`, {escaped(origin(record))}."
+
+
+def by_family(record: Record) -> str:
+    """One line for a row: figures, rounds, bytes, what the server can read."""
+    head, *lines = families(record)
+    command = plain(record["command"]).replace("`", "'")
+    return f"{_grid(head, lines)}\n\n{READ} `{command}`, {escaped(origin(record))}."
+
+
+def by_ceiling(record: Record) -> str:
+    """Each row's share of the ceiling."""
+    head, *lines = shares(record)
+    return _grid(head, lines)
 
 
 def by_label(record: Record, label: str) -> str:
@@ -76,16 +102,19 @@ def by_label(record: Record, label: str) -> str:
 
 def _figures(record: Record, metric: str, columns: Sequence[Column], marks: Marks) -> str:
     head, lines = [metric], [[by_role(row)] for row in record["rows"]]
+    more = [[[line.name] for line in below(record, row)] for row in record["rows"]]
     for column in columns:
         label = column["label"]
         paper = has_paper(record, column, metric)
         head += [f"{label}: paper", f"{label}: ours"] if paper else [label]
-        for row, line in zip(record["rows"], lines):
+        for row, line, under in zip(record["rows"], lines, more):
             cell = row["cells"].get(label)
             if paper:
                 line.append(_paper(cell, metric, marks.get((row["label"], label))))
             line.append(_ours(cell, metric))
-    return _grid(head, lines)
+            for text, one in zip(under, below(record, row)):
+                text += ["", one.of(cell, metric)] if paper else [one.of(cell, metric)]
+    return _grid(head, [text for line, under in zip(lines, more) for text in (line, *under)])
 
 
 def _swept(record: Record, metric: str, columns: Sequence[Column], marks: Marks) -> str:
@@ -103,6 +132,7 @@ def _points(record: Record, metric: str, columns: Sequence[Column], marks: Marks
         paper = [_paper(cell, metric, note) for cell, note in zip(cells, notes)]
         if set(paper) != {NOTHING}:
             out.append([f"{plain(row['label'])}, the paper", *paper])
+        out += [[line.name, *(line.of(cell, metric) for cell in cells)] for line in below(record, row)]
     return out
 
 
@@ -123,10 +153,10 @@ def _ours(cell: Cell | None, metric: str) -> str:
 
 def _grid(head: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1) -> str:
     rule = ["---" if i < left else "---:" for i in range(len(head))]
-    return "\n".join(f"| {' | '.join(map(_escaped, line))} |" for line in (head, rule, *lines))
+    return "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in (head, rule, *lines))
 
 
-def _escaped(text: object) -> str:
+def escaped(text: object) -> str:
     """Text that Markdown takes as text, also in a table."""
     return re.sub(r"([\\`*\[\]|])", r"\\\1", html.escape(plain(text), quote=False))
 
@@ -136,7 +166,7 @@ def _said(note: Note) -> str:
 
 
 def _claim(claim: Record) -> str:
-    return f"- **{_escaped(claim['verdict'])}** {_escaped(claim['text'])}: {_escaped(claim['reason'])}"
+    return f"- **{escaped(claim['verdict'])}** {escaped(claim['text'])}: {escaped(claim['reason'])}"
 
 
 def terminal(record: Record) -> str:
@@ -148,6 +178,13 @@ def terminal(record: Record) -> str:
     console.print(title(record))
     for table in (*(_sweep(record) if record["sweep"] else _columns(record)), *_costs(record)):
         console.print(table)
+    for head, rounds, lines in courses(record, TERMINAL_ROUNDS):
+        table = _table(head, *rounds)
+        for name, *figures in lines:
+            table.add_row(name, *(figure.replace(" to ", "\nto ") for figure in figures))
+        console.print(table)
+    if record.get("course"):
+        console.print(COURSE_SAID)
     for mark in impossible(record).values():
         console.print(f"✗{mark.number} the paper's figures cannot be: {_said(mark)}")
     for note in (*failures(record), *told(record)):
@@ -171,6 +208,8 @@ def _columns(record: Record) -> list[Table]:
             table = _table(plain(column["label"]), *heads)
             for row in record["rows"]:
                 table.add_row(by_role(row), *_line(record, row, column, metrics, marks))
+                for name, figures in _under(record, row, column, metrics):
+                    table.add_row(name, *figures)
             out.append(table)
     return out
 
@@ -184,9 +223,22 @@ def _line(record: Record, row: Row, column: Column, metrics: Sequence[str], mark
     return out
 
 
+def _under(record: Record, row: Row, column: Column, metrics: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Lines below a row."""
+    cell = row["cells"].get(column["label"])
+    for line in below(record, row):
+        figures: list[str] = []
+        for metric in metrics:
+            figures += [""] if has_paper(record, column, metric) else []
+            figures.append(_short(line.of(cell, metric)))
+        if any(figure not in ("", NOTHING) for figure in figures):
+            yield line.name, figures
+
+
 def _short(figure: str) -> str:
-    """0.1430±.0021, or that it failed; why is told below."""
-    return figure.partition(": ")[0].replace(" ± 0.", "±.").replace(" ± ", "±").replace(" ✗", "✗")
+    """0.1430±.0021, or that it failed; why is told below. What is told seed by seed breaks at its commas."""
+    short = figure.partition(": ")[0].replace(" ± 0.", "±.").replace(" ± ", "±").replace(" ✗", "✗")
+    return short.replace(", ", "\n").replace(" (", "\n(")
 
 
 def _sweep(record: Record) -> list[Table]:

@@ -1,0 +1,47 @@
+"""`covey maps`: where runs have their items, beside each other."""
+
+import argparse
+import json
+from pathlib import Path
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "maps",
+        help="draw where runs have their items",
+        description="Draws the public item tables of runs in two dimensions, with popular items and targets marked.",
+        epilog="example: covey maps runs/first runs/second --out maps.html",
+    )
+    command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of finished runs on one dataset")
+    command.add_argument("--hot", type=int, default=100, help="how many of the most popular items are marked")
+    command.add_argument("--targets", default="", help="items by number, with commas: marked too")
+    command.add_argument(
+        "--axes", choices=("own", "first"), default="own", help="directions of each table, or of the first"
+    )
+    command.add_argument("--out", type=Path, required=True, help="the page, such as maps.html")
+    command.add_argument("--json", action="store_true", help="print what is said of the maps as JSON")
+    command.set_defaults(act=act)
+
+
+def act(options: argparse.Namespace) -> int:
+    from .. import atomic
+    from ..core import CoveyError, positive
+    from ..robustness.atlas import atlas
+    from .report import page_at
+
+    positive("maps", hot=options.hot)
+    out = page_at(options.out)
+    try:
+        targets = [int(word) for word in options.targets.split(",") if word]
+    except ValueError as error:
+        raise CoveyError(f"--targets {options.targets}: name items by number, with commas between them") from error
+    said, page = atlas(options.runs, options.hot, targets, options.axes)
+    atomic.write_text(out, page)
+    if options.json:
+        print(json.dumps({"maps": said, "out": str(out)}))
+        return 0
+    for one in said:
+        cosines = f"popular items {one['mean_cosine_popular']:.3f}, all {one['mean_cosine_all']:.3f}"
+        print(f"{one['name']}: mean cosine between {cosines}; two directions hold {one['explained']:.0%}")
+    print(f"page in {out}")
+    return 0

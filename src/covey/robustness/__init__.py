@@ -1,0 +1,1 @@
+"""Attacks against defences: the matrix of a method, and maps of its items before and after."""

@@ -1,0 +1,61 @@
+"""Maps of finished runs beside each other, such as Figure 2 of Yuan et al. (2024)."""
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from ..checkpoint import MODEL, load_model
+from ..core import CoveyError
+from ..report.data import Run, read_run
+from ..report.html import page as sheet
+from ..report.items import catalogue_of
+from ..report.markup import Html, tag
+from . import maps
+
+
+def atlas(
+    folders: Sequence[Path], hot: int, targets: Sequence[int], axes: Literal["own", "first"]
+) -> tuple[list[dict[str, Any]], str]:
+    """What is said of each map, and the page with all of them."""
+    runs = [read_run(folder) for folder in folders]
+    tables = [_table(run) for run in runs]
+    titles, count_I, note = catalogue_of(runs[0], len(tables[0]))
+    if any(len(table) != len(count_I) for table in tables):
+        raise CoveyError("these runs have different items; maps beside each other are of one dataset")
+    if targets and not 0 <= min(targets) <= max(targets) < len(count_I):
+        raise CoveyError(f"--targets {list(targets)}: name items from 0 to {len(count_I) - 1}")
+    items = maps.Items(count_I, titles, targets, hot)
+    common = None
+    if axes == "first":
+        if any(table.shape != tables[0].shape for table in tables):
+            raise CoveyError("tables of different width have no directions in common; use --axes own")
+        common = maps.Directions.of(tables[0])
+    drawn = [maps.Map.of(name, table, items, common) for name, table in zip(_names(runs), tables)]
+    within = maps.frame(drawn, items) if common else None
+    where = "the two directions of the first table" if common else "the two directions of its own table"
+    said = [
+        tag("p", f"Each map shows items in {where} that hold most of the variance. Point at a dot for its title."),
+        tag("p", f"Titles and popularity are missing: {note}.") if note else None,
+    ]
+    style = tag("style", Html(resources.files(__package__).joinpath("page.css").read_text("utf-8")))
+    name = runs[0].result["dataset"]["name"]
+    page = sheet(f"Item maps on {name}", style, *said, maps.key(items), maps.row(drawn, items, within))
+    return [one.plain() for one in drawn], page
+
+
+def _table(run: Run) -> Any:
+    path = run.folder / MODEL
+    table_ID = maps.shown(load_model(path)) if path.exists() else None
+    if table_ID is None:
+        raise CoveyError(f"{run.folder} has no public item table to map; leave it out")
+    return table_ID
+
+
+def _names(runs: Sequence[Run]) -> list[str]:
+    """By method; runs of one method by their folders too."""
+    labels = [run.label for run in runs]
+    return [
+        label if labels.count(label) == 1 else f"{label} ({run.folder.resolve().name})"
+        for run, label in zip(runs, labels)
+    ]
