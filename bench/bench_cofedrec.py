@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from common import Engine, Times, commit, config_of, interleaved, machine, say, source_of, write
+from covey import provenance
 from covey.core import Fields
 from covey.evaluate.metrics import with_held
 from covey.objectives import Bce
@@ -174,7 +175,8 @@ def main() -> None:
         torch.backends.cuda.matmul.allow_tf32 = False
         sides = [("ml-100k", 0.8, 6, "cofedrec"), ("ml-1m", 3, 4, "gpfedrec"), ("ml-1m", 12, 4, "cofedrec")]
         found = {f"{m} {d}": on_gpu(d, most, n, method=m) for d, most, n, m in sides}
-        print(write("bench-cofedrec-cuda", {"commit": commit(), "machine": machine(), **found}).name)
+        about = {"commit": provenance.commit(), "machine": provenance.machine("cuda")}
+        print(write("bench-cofedrec-cuda", about | found).name)
         return
     torch.set_num_threads(1)
     say("... a round without the contrast comes first")

@@ -83,3 +83,30 @@ def test_killed_and_resumed_is_never_killed(name: str, sets: list[str], tmp_path
         if killed == INSTANTS:
             return
     pytest.fail(f"only {killed} of {INSTANTS} kills hit a running process")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weight", [0.005, 0.0], ids=["whole tables", "own rows"])
+def test_a_kill_in_the_middle_of_100_rounds(weight: float, tmp_path: Path) -> None:
+    """CoFedRec as long as the paper runs it, killed between two checkpoints."""
+    sets = ["run.rounds=100", "run.checkpoint=20", "grouping.categories=4", f"mechanism.0.weight={weight}"]
+    config = config_of("cofedrec", [*sets, "data.users=20", "run.cohort=0", "evaluate.every=1"])
+    in_child(config, tmp_path / "whole", resume=False)
+    out = tmp_path / "killed"
+    child = os.fork()
+    if child == 0:
+        try:
+            torch.set_num_threads(1)
+            run(config, out)
+        finally:
+            os._exit(1)
+    metrics, until = out / "metrics.jsonl", time.monotonic() + 300
+    while not (metrics.exists() and metrics.read_bytes().count(b"\n") >= 50) and time.monotonic() < until:
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1]), "it was done before the blow"
+    assert not (out / "result.json").exists() and (out / "checkpoint.safetensors").exists()
+    in_child(config, out, resume=True)
+    for f in FILES:
+        assert (out / f).read_bytes() == (tmp_path / "whole" / f).read_bytes(), f"{f} differs"
+    assert untimed(out) == untimed(tmp_path / "whole")

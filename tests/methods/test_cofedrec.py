@@ -12,11 +12,16 @@ from covey.methods.cofedrec import (
     CoClusters,
     ItemCategories,
     ItemContrast,
+    TableClusters,
     _alike,
     _counted,
+    _least,
     _often,
+    coordinates,
+    explained,
     membership,
     nearest,
+    sharpness,
     similarity,
 )
 from covey.models.mf import MF
@@ -80,6 +85,12 @@ class TestCoFedRecOnNCF(Conformance):
         return Method(model, Bce(), catalogue, Local("adam", 0.01, 2, 16), (CONTRAST,), CoClusters(3), Mean())
 
 
+class TestClientsClusteredByTables(Conformance):
+    def method(self, catalogue: Catalogue) -> Method:
+        model = LinearScore(4, keep_items=True)
+        return Method(model, Bce(saturating=True), catalogue, SOLVER, (), TableClusters(2), Mean())
+
+
 class TestPFedRecWithContrast(Conformance):
     """Table 2's Item_SC: everybody shares one table, and the contrast has its categories."""
 
@@ -136,7 +147,7 @@ def test_the_group_gets_its_mean_and_the_others_keep_their_own() -> None:
     (own_PID,) = uploads
     torch.testing.assert_close(play.server.public["items"], own_PID.mean(0))
     ids_P = play.cohort(1).ids_C
-    kept_PID = play.fleet.store.dense["items"][ids_P]
+    kept_PID = play.fleet.store.take(ids_P)["items"]
     moved_P = (kept_PID != own_PID).flatten(1).any(1)
     assert 1 < int(moved_P.sum()) < 12
     for table_ID in kept_PID[moved_P]:
@@ -218,7 +229,7 @@ def test_who_vanishes_before_the_delivery_keeps_its_own_table() -> None:
     for lost in (None, lambda step, round, ids_C: torch.full_like(ids_C, step == "deliver" and round == 1).bool()):
         setting = Setting(cohort=12) if lost is None else Setting(cohort=12, lost=lost)
         play = Play(method_of(world.catalogue), world, setting).begin().go(1)
-        tables.append(play.fleet.store.dense["items"].clone())
+        tables.append(play.fleet.store.take(torch.arange(12))["items"])
         public = play.server.public["items"]
     delivered, kept = tables
     moved_N = (delivered != kept).flatten(1).any(1)
@@ -232,6 +243,42 @@ def test_how_often_clients_were_of_the_group() -> None:
     joined_N = _counted(joined_N, torch.tensor([2, 5]), torch.tensor([2, 5]))
     assert joined_N.tolist() == [0, -1, 2, 0, -1, 1]
     assert float(_often(joined_N, 0.9)) == 0.5  # two of the four that ever took part
+    assert int(_least(joined_N)) == 0
+
+
+def test_what_figures_3_and_6_show_as_numbers() -> None:
+    straight, step = torch.arange(11.0), torch.cat([torch.ones(5), torch.zeros(6)])
+    assert float(sharpness(straight)) == pytest.approx(0, abs=1e-6)
+    assert 0.4 < float(sharpness(step)) <= 1 and int(sharpness(torch.ones(1))) == 0
+    far = torch.tensor([[0.0, 0.0], [0.0, 2.0], [9.0, 0.0], [9.0, 2.0]])
+    between, within = 4 * 4.5**2, 4 * 1.0
+    assert float(explained(far, torch.tensor([0, 0, 1, 1]))) == pytest.approx(between / (between + within))
+    assert float(explained(far, torch.zeros(4, dtype=torch.long))) == pytest.approx(0)
+
+
+def test_few_coordinates_keep_the_distances() -> None:
+    x_PX = torch.randn(7, 300, dtype=torch.float64)
+    torch.testing.assert_close(torch.cdist(coordinates(x_PX), coordinates(x_PX)), torch.cdist(x_PX, x_PX))
+
+
+def test_clients_are_clustered_by_their_whole_tables() -> None:
+    world = World.of(6, 40)
+    method = Method(LinearScore(4, keep_items=True), Bce(), world.catalogue, SOLVER, (), TableClusters(2), Mean())
+    play = Play(method, world, Setting()).begin()
+    table_PID = torch.zeros(6, 40, 4)
+    table_PID[4:] = 5.0
+    upload = Upload(torch.arange(6), torch.ones(6), model={"items": table_PID})
+    drawer, groups = method.grouping.groups(
+        view(play.server, method, "table clusters", Round(1, torch.arange(6))), upload
+    )
+    assert sorted(g.rows.tolist() for g in groups[:-1] if g.rows is not None) == [[0, 1, 2, 3], [4, 5]]
+    assert float(drawer["tell/largest"]) == pytest.approx(4 / 6) and int(drawer["tell/alone"]) == 0
+    assert groups[-1].public and groups[-1].rows is None
+    shared = Play(Method(MF(4), Bce(), world.catalogue, Local("sgd"), grouping=TableClusters(2)), world, Setting())
+    with pytest.raises(CoveyError, match="keep_items"):
+        shared.begin().go(1)
+    with pytest.raises(CoveyError):
+        TableClusters(0)
 
 
 def test_only_the_categories_are_sent() -> None:

@@ -35,9 +35,19 @@ class SimulatedFleet:
     def __post_init__(self) -> None:
         n = len(self.data.training.items)
         self.n_present = self.n_present or self.n_honest
-        self.store, self.meter = Store(n, limit_of(self.program.engine)), Meter(n)
+        self.store, self.meter = Store(n, limit_of(self.program.engine), self._sparse()), Meter(n)
         for ids_C in torch.arange(n, device=self.device).split(65536):
             self.store.put(ids_C, self.program.birth(Rng.of(self.seed, 0, ids_C)))
+
+    def _sparse(self) -> frozenset[str]:
+        """Tables that clients keep, move in few rows and get back from the server, so that many hold the same.
+
+        A GPU has the room, and holds them whole.
+        """
+        program = self.program
+        whole = any(m.whole_table for m in program.mechanisms) or program.objective.whole_table
+        own = set(program.model.tables).intersection(program.model.kept, program.model.uploaded)
+        return frozenset() if whole or self.device.type != "cpu" else frozenset(own)
 
     @property
     def device(self) -> torch.device:
@@ -57,6 +67,8 @@ class SimulatedFleet:
         ids_C = ids_C.to(self.device)
         download = download.to(self.device)
         self.meter.sent(download, len(ids_C))
+        if step == "deliver":
+            self.store.offer(download.public.shared)
         sums, uploads = Fold(), []
         for program, pick in self._chunks(ids_C, step, fold):
             summing = fold and step == "train" and program.can_sum()
@@ -116,7 +128,7 @@ class SimulatedFleet:
         lengths = self.data.training.items.lengths[ids_C]
         whole = not set(self.program.model.tables).isdisjoint(self.program.model.kept)
         whole |= any(m.whole_table for m in self.program.mechanisms)
-        whole |= getattr(self.program.objective, "whole_table", False)
+        whole |= self.program.objective.whole_table
         if whole:
             return torch.full_like(lengths, 64 * n_items)
         if step == "evaluate" and self.program.evaluate.candidates == "full":
@@ -145,7 +157,7 @@ class SimulatedFleet:
 
     def load(self, state: Fields) -> None:
         self.store.load(
-            {k: v.to(self.device) for k, v in state.items() if k.startswith(("dense/", "rows/", "version/"))}
+            {k: v.to(self.device) for k, v in state.items() if k.startswith(("dense/", "deltas/", "rows/", "version/"))}
         )
         self.meter.load({k: v for k, v in state.items() if k.startswith("meter/")})
         if self.malicious:

@@ -1,4 +1,7 @@
-"""The private state of simulated clients: dense rows where all have the same shape, a growing list else."""
+"""The private state of simulated clients: dense rows where all have the same shape, a growing list else.
+
+Tables of which clients move few rows are held as these rows.
+"""
 
 from dataclasses import dataclass, field
 
@@ -6,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..core import Drawer, Fields, Ragged, Rows, cat
+from .deltas import Deltas
 from .room import room
 
 
@@ -89,6 +93,8 @@ class Store:
 
     n: int
     limit: int = 1 << 62  # bytes from which on a field lies in a file
+    sparse: frozenset[str] = frozenset()  # tables that move in few rows
+    deltas: dict[str, Deltas] = field(default_factory=dict)  # of those
     dense: Fields = field(default_factory=dict)  # [N, ...]
     rows: dict[str, RowStore] = field(default_factory=dict)
     received: dict[str, Received] = field(default_factory=dict)
@@ -97,6 +103,7 @@ class Store:
         tables = {k: r.take(ids_C) for k, r in self.received.items()} if len(ids_C) else {}
         return {
             **{k: v[ids_C] for k, v in self.dense.items()},
+            **{k: d.take(ids_C) for k, d in self.deltas.items()},
             **{k: s.take(ids_C) for k, s in self.rows.items()},
             **{k: v for k, v in tables.items() if v is not None},
         }
@@ -115,14 +122,22 @@ class Store:
                 self.received.setdefault(name, Received(none)).put(ids_C, value)
             elif isinstance(value, Rows):
                 self.rows.setdefault(name, RowStore.empty(self.n, value)).put(ids_C, value)
+            elif isinstance(value, Tensor) and name in self.sparse:
+                self.deltas.setdefault(name, Deltas.empty(self.n)).put(ids_C, value)
             elif isinstance(value, Tensor):
                 if name not in self.dense:
                     self.dense[name] = room((self.n, *value.shape[1:]), value, self.limit, zero=True)
                 self.dense[name][ids_C] = value
 
+    def offer(self, tables: Drawer) -> None:
+        """What is about to be handed to several clients."""
+        for name in self.sparse.intersection(tables):
+            self.deltas.setdefault(name, Deltas.empty(self.n)).offer(tables[name])
+
     def state(self) -> Fields:
         """Flat tensors for a checkpoint."""
         out = {f"dense/{k}": v for k, v in self.dense.items()}
+        out |= {f"deltas/{k}/{part}": v for k, d in self.deltas.items() for part, v in d.state().items()}
         for name, store in self.rows.items():
             live = store.take(torch.arange(self.n, device=store.block_N.device))
             out |= {
@@ -145,6 +160,13 @@ class Store:
                 at.tables[int(last)] = state[f"version/{name}"]
                 at.latest = max(at.latest, int(last))
         self.dense = {k.removeprefix("dense/"): v for k, v in state.items() if k.startswith("dense/")}
+        self.deltas = {}
+        for name in self.sparse:
+            head = f"deltas/{name}/"
+            if part := {k.removeprefix(head): v for k, v in state.items() if k.startswith(head)}:
+                self.deltas[name] = Deltas.of(part)
+            elif name in self.dense:  # of an older checkpoint
+                self.put(torch.arange(self.n), {name: self.dense.pop(name)})
         self.rows = {}
         names = {k.removeprefix("rows/").removesuffix("/items") for k in state if k.endswith("/items")}
         for name in sorted(n for n in names if f"rows/{n}/height" in state):

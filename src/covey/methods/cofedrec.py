@@ -48,15 +48,18 @@ class CoClusters(Grouping):
         if "items" not in view.model.uploaded or isinstance(upload, Total):
             raise CoveyError("co-clustering compares the clients' own item tables: use a model with keep_items = true")
         table_PID = upload.model["items"]
-        category_I = membership(table_PID.mean(0), self.categories, view.dice.fold("k-means"))  # Eq. 6
+        mean_ID = table_PID.mean(0)  # Eq. 6
+        category_I = membership(mean_ID, self.categories, view.dice.fold("k-means"))
         core = _draw(view.dice.fold("core client"), len(upload))
         chosen = _draw(view.dice.fold("category"), int(category_I.max()) + 1)
         rows = (category_I == chosen).nonzero()[:, 0]
-        similar = nearest(similarity(table_PID, core, rows))
+        s_P = similarity(table_PID, core, rows)
+        similar = nearest(s_P)
         joined_N = _counted(view.memory.get("joined"), upload.ids_C, upload.ids_C[similar])
         drawer = {"category": category_I, "joined": joined_N, "tell/group": torch.tensor(len(similar))}
         drawer |= {"tell/participants": torch.tensor(len(upload)), "tell/category": torch.tensor(len(rows))}
-        drawer["tell/often"] = _often(joined_N, 0.7 * view.round.number)
+        drawer |= {"tell/often": _often(joined_N, 0.7 * view.round.number), "tell/least": _least(joined_N)}
+        drawer |= {"tell/elbow": sharpness(s_P), "tell/explained": explained(mean_ID, category_I)}
         return drawer, [Group(("items",), similar, public=False), Group(tuple(view.public))]
 
 
@@ -77,13 +80,44 @@ class ItemCategories(Mechanism):
         return {"category": membership(view.public["items"], self.categories, view.dice.fold("k-means"))}
 
 
-def membership(mean_ID: Tensor, categories: int, dice: Rng) -> Tensor:
+@dataclass(frozen=True)
+class TableClusters(Grouping):
+    """What the paper says fails (Section 2.2, Figure 5): clients clustered by K-means on their whole item tables.
+
+    Each cluster's mean is delivered to it.
+    """
+
+    clusters: int = 2
+    name: str = "table clusters"
+    sees: Sees = "each"
+
+    def __post_init__(self) -> None:
+        positive(self.name, clusters=self.clusters)
+
+    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[Drawer, Sequence[Group]]:
+        if "items" not in view.model.uploaded or isinstance(upload, Total):
+            raise CoveyError("K-means of clients needs their own item tables: use a model with keep_items = true")
+        kind_P = membership(coordinates(upload.model["items"].flatten(1)), self.clusters, view.dice.fold("k-means"))
+        size_K = kind_P.bincount()
+        drawer = {"tell/largest": size_K.max() / len(upload), "tell/alone": (size_K == 1).sum()}
+        rows = [(kind_P == k).nonzero()[:, 0] for k in range(len(size_K))]
+        return drawer, [*(Group(("items",), r, public=False) for r in rows), Group(tuple(view.public))]
+
+
+def coordinates(x_PX: Tensor) -> Tensor:
+    """The same distances between few points in as few dimensions, [P, P]: K-means need not see the long ones."""
+    x_PX = x_PX - x_PX.mean(0)
+    square_P, axis_PP = torch.linalg.eigh((x_PX @ x_PX.mT).double())
+    return axis_PP * square_P.clamp(min=0).sqrt()
+
+
+def membership(x_ID: Tensor, categories: int, dice: Rng) -> Tensor:
     """Eq. 7: categories of the rows of the mean table, [I]; none is empty, so there may be fewer than asked for."""
-    means = KMeans(min(categories, len(mean_ID)), n_init=1, random_state=_draw(dice, 2**31))
+    means = KMeans(min(categories, len(x_ID)), n_init=1, random_state=_draw(dice, 2**31))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than categories
-        found = torch.from_numpy(means.fit_predict(mean_ID.double().cpu().numpy())).long()
-    return found.unique(return_inverse=True)[1].to(mean_ID.device)
+        found = torch.from_numpy(means.fit_predict(x_ID.double().cpu().numpy())).long()
+    return found.unique(return_inverse=True)[1].to(x_ID.device)
 
 
 def similarity(table_PID: Tensor, core: int, rows: Tensor) -> Tensor:
@@ -99,9 +133,27 @@ def nearest(s_P: Tensor) -> Tensor:
     The distance to the line through the first and the last point is the vertical gap times a constant.
     """
     s_P, order_P = s_P.sort(descending=True, stable=True)
+    return order_P[: int(_gaps(s_P).argmax()) + 1].sort().values
+
+
+def _gaps(s_P: Tensor) -> Tensor:
     share_P = torch.arange(len(s_P), device=s_P.device).to(s_P) / max(len(s_P) - 1, 1)
-    elbow = int((s_P - s_P[0] - share_P * (s_P[-1] - s_P[0])).abs().argmax())
-    return order_P[: elbow + 1].sort().values
+    return (s_P - s_P[0] - share_P * (s_P[-1] - s_P[0])).abs()
+
+
+def sharpness(s_P: Tensor) -> Tensor:
+    """Figure 6: the largest gap to that line as a share of its fall; 0 where there is no elbow, 1 for one step."""
+    s_P = s_P.sort(descending=True).values
+    return _gaps(s_P).max() / (s_P[0] - s_P[-1]).clamp(min=1e-12)
+
+
+def explained(mean_ID: Tensor, category_I: Tensor) -> Tensor:
+    """Figure 3: the share of the items' variance that lies between the categories."""
+    x_ID = mean_ID.double() - mean_ID.double().mean(0)
+    member_KI = members(category_I).to(x_ID)
+    sum_KD = member_KI @ x_ID
+    between = (sum_KD.square().sum(1) / member_KI.sum(1)).sum()
+    return between / x_ID.square().sum().clamp(min=1e-12)
 
 
 def _counted(before: Tensor | None, here: Tensor, joined: Tensor) -> Tensor:
@@ -116,6 +168,11 @@ def _counted(before: Tensor | None, here: Tensor, joined: Tensor) -> Tensor:
 def _often(joined_N: Tensor, rounds: float) -> Tensor:
     """Figure 2: the share of those who ever took part that were of the group in more than so many rounds."""
     return (joined_N[joined_N >= 0] > rounds).double().mean()
+
+
+def _least(joined_N: Tensor) -> Tensor:
+    """Figure 2: the rounds of the client that was of the group least often."""
+    return joined_N[joined_N >= 0].min()
 
 
 def _draw(dice: Rng, high: int) -> int:
