@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, Protocol
 
 import torch
@@ -243,8 +244,19 @@ def _put(server: Server, name: str, drawer: Drawer) -> Server:
 def view(server: Server, method: Method, name: str, round: Round, step: str = "train") -> ServerView:
     rng = Rng.of(method.seed, round.number, round.ids_C).fold(name)
     dice = Rng.server(method.seed, round.number, name)
-    memory = server.memory.get(name, {})
-    return ServerView(server.public, memory, round, rng, dice, method.model, method.objective, method.catalogue, step)
+    memory, tried = server.memory.get(name, {}), partial(_tried, server, method)
+    parts = (method.model, method.objective, method.catalogue)
+    return ServerView(server.public, memory, round, rng, dice, *parts, step, tried)
+
+
+def _tried(server: Server, method: Method, name: str, rows_T: Tensor, update_TD: Tensor) -> Tensor:
+    """Rows of a table after a step with this update of them, [T, D]; a row that stands twice is tried twice."""
+    step, table = method.server_step, server.public[name]
+    if not step.by_row:
+        return table[rows_T] + update_TD
+    memory = server.memory.get(step.name, {})
+    own = {k: v[rows_T] if isinstance(v, Tensor) and v.shape == table.shape else v for k, v in memory.items()}
+    return step.step(own, {name: table[rows_T]}, {name: update_TD})[1][name]
 
 
 def start(method: Method) -> Server:

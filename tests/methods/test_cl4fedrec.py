@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from covey.examples import Batch
 from covey.mechanism import ClientView, ServerView, TrainingData
 from covey.methods import cl4fedrec, views
 from covey.methods.cl4fedrec import Contrast, PopularityRegulariser, repulsion, user_loss
-from covey.methods.views import contrasted_rows, few_items_loss, item_loss, noise
+from covey.methods.views import contrasted_rows, few_items_loss, few_rows, fews, item_loss, noise
 from covey.models.mf import MF
 from covey.models.ncf import NCF
 from covey.objectives import Bce
@@ -89,6 +90,13 @@ def test_user_loss() -> None:  # Eq. 7
     assert loss_C.tolist() == pytest.approx([-math.log(same / (same + math.exp(0) + math.exp(-2)))])
 
 
+def test_user_loss_has_the_slope_of_its_value() -> None:
+    rng = Rng.of(3, 1, torch.arange(4))
+    u_CD, one_CD, two_CD, s_SD = (rng.fold(k).normal(3, dtype=F64) for k in range(4))
+    loss = lambda u_CD: user_loss(u_CD, one_CD, two_CD, s_SD, 0.2)
+    assert torch.autograd.gradcheck(loss, (u_CD.requires_grad_(),))
+
+
 def test_item_loss() -> None:  # Eq. 10
     """Two items count, a third row is padding; tau = 1."""
     one = torch.tensor([[[1.0, 0.0], [0.0, 2.0], [5.0, 5.0]]], dtype=F64)
@@ -117,7 +125,10 @@ def test_few_items_are_the_same_items() -> None:
     rows_CR = rng.fold(3).uniform(16).argsort(1) < torch.tensor([0, 1, 4, 7, 16])[:, None]
     weights = torch.tensor([1.0, -2.0, 0.5, 3.0, 1.0], dtype=F64)
     whole_C = item_loss(v_CRD + one_CRD, v_CRD + two_CRD, rows_CR, 0.2)
-    few_C = few_items_loss(v_CRD, one_CRD, two_CRD, rows_CR, 0.2)
+    ready = few_rows(rows_CR)
+    for few in fews(few_rows(rows_CR)):
+        ready |= {f"{few.key}/one": few.of(one_CRD), f"{few.key}/two": few.of(two_CRD)}
+    few_C = few_items_loss(v_CRD, ready, 0.2)
     torch.testing.assert_close(few_C, whole_C)
     (whole,) = torch.autograd.grad(whole_C @ weights, v_CRD, retain_graph=True)
     (few,) = torch.autograd.grad(few_C @ weights, v_CRD)
@@ -171,6 +182,25 @@ def test_item_views_are_a_first_step_of_adam() -> None:  # Eq. 8
     torch.testing.assert_close(params["items"] + ready["items one"], leaf.detach())
     assert ready["rows"].tolist() == [[True, True, True, False], [True] * 4]
     assert ready["items one"][0, 3].abs().max() == 0
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_views_of_positives_are_those_of_all_items(reduction: Any) -> None:
+    """A mean is over all examples of a client, also where most are set aside; one client lacks positives."""
+    model, rng = NCF(3, (4, 2), scale=0.5), Rng.of(0, 0, torch.arange(4))
+    params = {k: v[None].double() for k, v in model.public(9, Rng.server(0, 0, "p")).items()}
+    params |= {"items": rng.normal(6, 3, dtype=F64), "user": rng.fold(1).normal(3, dtype=F64)}
+    weight_CL = torch.tensor([[1.0, 2, 1, 0, 1, 3]] * 4)
+    label_CL = torch.tensor([[1.0, 0, 1, 0, 0, 0], [0, 1, 0, 0, 0, 0.5], [0] * 6, [1] * 6])
+    batch = Batch(torch.zeros(4, 6).long(), torch.ones(4, 6).bool(), None, label_CL, weight_CL)
+    view = replace(client_view(model, params, batch), objective=Bce(reduction=reduction))
+    whole = Contrast(view_step="sgd").prepare(view)
+    some = Contrast(view_step="sgd", items="positives").prepare(view)
+    (few,) = fews(some)
+    assert few.clients.tolist() == [0, 1, 3]
+    for name in ("one", "two"):
+        want = few.of(whole[f"items {name}"])[few.some_CP]
+        torch.testing.assert_close(some[f"{few.key}/{name}"][few.some_CP], want)
 
 
 def test_item_views_by_plain_gradient_or_noise() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from covey.blocks import Engine
 from covey.core import Catalogue, CoveyError, Ragged, Sent
 from covey.examples import Batch
 from covey.mechanism import ClientView, TrainingData
@@ -16,6 +17,7 @@ from covey.rng import Rng
 from covey.server import Method
 from covey.solvers import Local
 from covey.testing import Conformance
+from covey.training import Trainer
 
 F64 = torch.float64
 
@@ -72,6 +74,16 @@ def test_negatives_are_rows_without_weight() -> None:
     assert more.items.lengths.tolist() == [10 + 2 * 5, 5]
     assert float(more.weight.sum()) == float(plain.weight.sum())
     assert UnionTask(0.0).augment(view, plain) is plain
+
+
+def test_rows_of_the_task_make_no_steps() -> None:
+    """Adam would move on in a step without examples; 15 and 5 of them are 4 and 2 steps, whatever the task adds."""
+    view = view_of([[1, 4, 6], [3]])
+    for weight in (0.0, 1.0):
+        trainer = Trainer(Local("adam", batch=4), (UnionTask(weight),), Engine())
+        work = trainer.work(view, {})
+        steps = {int(block.pick[0]): block.steps for block in trainer.blocks(work)}
+        assert steps == {0: 4, 1: 2}
 
 
 def test_rows_are_found_where_the_client_has_them() -> None:

@@ -1,6 +1,7 @@
 """What the server does with a combined update. An update is a step, so its negative is the gradient."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ class Add(ServerStep):
 
     rate: float = 1.0
     name: str = "server step"
+    by_row: ClassVar[bool] = True
 
     def step(self, memory: Drawer, params: Fields, update: Fields) -> tuple[Drawer, Fields]:
         return memory, {**params, **{k: torch.add(params[k], d, alpha=self.rate) for k, d in update.items()}}
@@ -29,6 +31,7 @@ class Adam(ServerStep):
     beta2: float = 0.999
     eps: float = 1e-8
     name: str = "server step"
+    by_row: ClassVar[bool] = True
 
     def step(self, memory: Drawer, params: Fields, update: Fields) -> tuple[Drawer, Fields]:
         memory, params = dict(memory), dict(params)

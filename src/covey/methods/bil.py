@@ -36,6 +36,7 @@ class PositiveHinge:
     reduction: Reduction = "mean"
     pointwise: bool = False
     sequential: ClassVar[bool] = True
+    whole_table: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("objective", last=self.last)

@@ -7,8 +7,8 @@ assumed to know how popular the items are.
 S = synthetic users, N = items of each, H = hot items, P = sampled normal items.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,11 +17,25 @@ from torch import Tensor
 from ..aggregate.step import Adam
 from ..core import Catalogue, CoveyError, Drawer, Fields, Ragged, Sent, Upload, positive
 from ..examples import Batch
+from ..ledger import Disclosure, counts_given
 from ..mechanism import ClientView, Mechanism, ServerView
 from ..models.base import rows
 from ..rng import Rng
 from ..solvers import Local
-from .views import Reduction, Which, contrasted_rows, few_items_loss, item_loss, noise, tile_rows
+from .views import (
+    Few,
+    Reduction,
+    Which,
+    across,
+    contrasted_rows,
+    few_items_loss,
+    few_rows,
+    fews,
+    held,
+    item_loss,
+    noise,
+    unit,
+)
 
 ADAM_EPS = 1e-8
 
@@ -88,20 +102,40 @@ class Contrast(Mechanism):
     def send(self, view: ServerView) -> Sent:
         return Sent(shared={"users": view.memory["user"]}) if view.step == "train" else Sent()
 
+    def discloses(self) -> tuple[Disclosure, ...]:
+        return (counts_given(self.name),) if self.draw == "popularity" else ()
+
     # client: two views of the user, two of each item
     def prepare(self, view: ClientView) -> Fields:
         assert view.batch is not None
-        made = {"rows": contrasted_rows(view.batch, self.items)}
-        return made | self._views(view) if self.views == "once" else made
+        rows_CR = contrasted_rows(view.batch, self.items)
+        made = few_rows(rows_CR) if self.items == "positives" else {"rows": rows_CR}
+        return made | self._views(view, made) if self.views == "once" else made
 
-    def _views(self, view: ClientView) -> Fields:
-        u_CD, v_CRD = view.user().detach(), view.params["items"].detach()
+    def _views(self, view: ClientView, ready: Fields) -> Fields:
+        u_CD = view.user().detach()
         made = {name: noise(u_CD, self.eta, view.rng.fold(name)) for name in ("one", "two")}  # Eq. 6
-        if self.item_weight and self.item_views == "noise":
-            made |= {f"items {name}": noise(v_CRD, self.eta, view.rng.fold(f"items {name}")) for name in made}
-        elif self.item_weight:
-            made |= {f"items {name}": self._step(view, u_CD + e_CD) for name, e_CD in made.items()}
+        users = {name: u_CD + e_CD for name, e_CD in made.items() if self.item_weight}
+        if self.items == "all":
+            return made | {f"items {name}": self._items(view, name, u_CD) for name, u_CD in users.items()}
+        for few in fews(ready) if users else ():
+            made |= self._few_items(view, few, users)
         return made
+
+    def _items(self, view: ClientView, name: str, u_CD: Tensor) -> Tensor:
+        if self.item_views == "noise":
+            return noise(view.params["items"].detach(), self.eta, view.rng.fold(f"items {name}"))
+        return self._step(view, u_CD)
+
+    def _few_items(self, view: ClientView, few: Few, users: Fields) -> Fields:
+        """The same of those rows only that take part."""
+        pick, keys = few.rows(), [f"{few.key}/{name}" for name in users]
+        if self.item_views == "noise":
+            rngs = [view.rng.fold(f"items {name}").take(pick) for name in users]
+            return {k: noise(few.of(view.params["items"].detach()), self.eta, rng) for k, rng in zip(keys, rngs)}
+        u_XD = torch.cat([u_CD[pick] for u_CD in users.values()])
+        step_XPD = self._step(part_of(view, few.repeated(len(users))), u_XD)[:, : few.at_CP.shape[1]]
+        return dict(zip(keys, step_XPD.chunk(len(users))))
 
     def _step(self, view: ClientView, u_CD: Tensor) -> Tensor:  # Eq. 8: a first step, of Adam about lr * sign
         v_CRD = view.params["items"].detach().requires_grad_()
@@ -114,7 +148,7 @@ class Contrast(Mechanism):
         if not self.user_weight and not self.item_weight:
             return None
         ready, parts = view.prepared, []
-        ready = ready if self.views == "once" else ready | self._views(view)
+        ready = ready if self.views == "once" else ready | self._views(view, ready)
         if self.user_weight:
             loss_C = user_loss(view.user(), ready["one"], ready["two"], view.sent.shared["users"], self.tau)
             parts.append(self.user_weight * loss_C)
@@ -123,13 +157,14 @@ class Contrast(Mechanism):
         return torch.stack(parts).sum(0)
 
     def _item_loss(self, v_CRD: Tensor, ready: Fields) -> Tensor:  # Eq. 9 and 10
-        one_CRD, two_CRD, rows_CR = ready["items one"], ready["items two"], ready["rows"]
         if self.items == "positives":
-            return few_items_loss(v_CRD, one_CRD, two_CRD, rows_CR, self.tau, self.reduction)
-        return item_loss(v_CRD + one_CRD, v_CRD + two_CRD, rows_CR, self.tau, self.reduction)
+            return few_items_loss(v_CRD, ready, self.tau, self.reduction)
+        one_CRD, two_CRD = v_CRD + ready["items one"], v_CRD + ready["items two"]
+        return item_loss(one_CRD, two_CRD, ready["rows"], self.tau, self.reduction)
 
     def floats(self, n_rows: int) -> int:
-        return tile_rows(n_rows) * n_rows if self.item_weight else 0
+        few = 2 if self.items == "positives" else 1  # at most so; beside 4 negatives each it is a quarter
+        return held(n_rows // few) if self.item_weight else 0
 
 
 @dataclass(frozen=True)
@@ -166,14 +201,73 @@ class PopularityRegulariser(Mechanism):
             memory, items = Adam(self.lr).step(memory, {"items": v_ID.detach()}, {"items": -grad_ID})
         return memory, {**model, **items}
 
+    def discloses(self) -> tuple[Disclosure, ...]:
+        return (counts_given(self.name),)
+
+
+def part_of(view: ClientView, few: Few) -> ClientView:
+    """Some clients with those rows only that take part: for gradients of these rows.
+
+    Behind them stands one more that weighs as much as all that is set aside, so that means keep their divisor.
+    """
+    assert view.batch is not None
+    pick, batch = few.rows(), view.batch
+    weight_CR, label_CR = by_row(batch)
+    wide = lambda x_CR: few.of(x_CR[..., None])[..., 0].where(few.some_CP, 0)
+    weight_CP = wide(weight_CR)
+    rest_C1 = (weight_CR[pick].sum(1) - weight_CP.sum(1))[:, None]
+    some = Batch(
+        F.pad(wide(batch.items_CR), (0, 1)),
+        F.pad(few.some_CP, (0, 1)),
+        None,
+        F.pad(wide(label_CR), (0, 1)),
+        torch.cat([weight_CP, rest_C1], 1),
+    )
+    params = {k: v if len(v) == 1 else v[pick] for k, v in view.params.items() if k != "items"}
+    params["items"] = F.pad(few.of(view.params["items"]), (0, 0, 0, 1))
+    ready = view.objective.prepare(some)
+    return replace(view, params=params, rng=view.rng.take(pick), batch=some, ready=ready)
+
+
+def by_row(batch: Batch) -> tuple[Tensor, Tensor]:
+    """The summed weight of each row's examples, and their mean label, [C, R]."""
+    if batch.index_CL is None:
+        return batch.weight_CL, batch.label_CL
+    added = lambda x_CL: x_CL.new_zeros(batch.real_CR.shape).scatter_add(1, batch.index_CL, x_CL)
+    weight_CR = added(batch.weight_CL)
+    return weight_CR, added(batch.weight_CL * batch.label_CL) / weight_CR.clamp(min=1e-30)
+
 
 def user_loss(u_CD: Tensor, one_CD: Tensor, two_CD: Tensor, synthetic_SD: Tensor, tau: float) -> Tensor:  # Eq. 7
     """[C]; `one` and `two` are the noises, and the negatives are compared with the user without noise."""
-    same_C = F.cosine_similarity(u_CD + one_CD, u_CD + two_CD) / tau
     # One product for each client: the rounding of a single [C, S] product would depend on C.
-    unit_CDS = F.normalize(synthetic_SD, dim=1).mT.expand(len(u_CD), -1, -1)
-    other_CS = torch.bmm(F.normalize(u_CD, dim=1)[:, None] / tau, unit_CDS)[:, 0]
-    return torch.cat([same_C[:, None], other_CS], 1).logsumexp(1) - same_C
+    unit_CSD = F.normalize(synthetic_SD, dim=1).expand(len(u_CD), -1, -1)
+    loss_C: Tensor = _UserContrast.apply(u_CD, one_CD, two_CD, unit_CSD, tau)
+    return loss_C
+
+
+class _UserContrast(torch.autograd.Function):
+    """Eq. 7 with its gradient by hand: autograd would take five times the operations, each on few numbers."""
+
+    @staticmethod
+    def forward(ctx: Any, u_CD: Tensor, one_CD: Tensor, two_CD: Tensor, unit_CSD: Tensor, tau: float) -> Tensor:
+        size_CX1, unit_CXD = unit(torch.stack([u_CD, u_CD + one_CD, u_CD + two_CD], 1))
+        _, p_CD, q_CD = unit_CXD.unbind(1)
+        same_C1 = (p_CD * q_CD).sum(1, keepdim=True)
+        other_CS = torch.bmm(unit_CXD[:, :1], unit_CSD.mT)[:, 0]
+        z_CY = torch.cat([same_C1, other_CS], 1) / tau
+        log_C1 = z_CY.logsumexp(1, keepdim=True)
+        share_CY = (z_CY - log_C1).exp_()
+        to_u = torch.bmm(share_CY[:, None, 1:], unit_CSD)
+        to_both = (share_CY[:, :1, None] - 1) * torch.stack([q_CD, p_CD], 1)
+        grad_CXD = across(torch.cat([to_u, to_both], 1), unit_CXD, size_CX1)
+        ctx.save_for_backward(grad_CXD.sum(1) / tau)
+        return (log_C1 - z_CY[:, :1])[:, 0]
+
+    @staticmethod
+    def backward(ctx: Any, grad_C: Tensor) -> tuple[Tensor, None, None, None, None]:
+        (to_u,) = ctx.saved_tensors
+        return grad_C[:, None] * to_u, None, None, None, None
 
 
 def repulsion(hot_HD: Tensor, normal_PD: Tensor, tau: float) -> Tensor:  # Eq. 14

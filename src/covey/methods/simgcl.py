@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core import CoveyError, Fields, positive
 from ..mechanism import ClientView, Mechanism
-from .views import Reduction, Which, contrasted_rows, few_items_loss, item_loss, noise, tile_rows
+from .views import Reduction, Which, contrasted_rows, few_items_loss, few_rows, fews, held, item_loss, noise
 
 
 @dataclass(frozen=True)
@@ -32,21 +32,30 @@ class NoiseContrast(Mechanism):
 
     def prepare(self, view: ClientView) -> Fields:
         assert view.batch is not None
-        made = {"rows": contrasted_rows(view.batch, self.items)}
-        return made | self._views(view) if self.views == "once" else made
+        rows_CR = contrasted_rows(view.batch, self.items)
+        made = few_rows(rows_CR) if self.items == "positives" else {"rows": rows_CR}
+        return made | self._views(view, made) if self.views == "once" else made
 
-    def _views(self, view: ClientView) -> Fields:
-        v_CRD = view.params["items"].detach()
-        return {name: noise(v_CRD, self.eps, view.rng.fold(name), self.eps_relative) for name in ("one", "two")}
+    def _views(self, view: ClientView, ready: Fields) -> Fields:
+        v_CRD, made = view.params["items"].detach(), {}
+        for name in ("one", "two"):
+            rng = view.rng.fold(name)
+            if self.items == "all":
+                made[name] = noise(v_CRD, self.eps, rng, self.eps_relative)
+            for few in fews(ready):
+                made[f"{few.key}/{name}"] = noise(few.of(v_CRD), self.eps, rng.take(few.rows()), self.eps_relative)
+        return made
 
     def loss(self, view: ClientView) -> Tensor | None:
         if not self.weight:
             return None
-        ready = view.prepared if self.views == "once" else view.prepared | self._views(view)
-        v_CRD, one_CRD, two_CRD, rows_CR = view.params["items"], ready["one"], ready["two"], ready["rows"]
+        ready = view.prepared
+        ready = ready if self.views == "once" else ready | self._views(view, ready)
+        v_CRD = view.params["items"]
         if self.items == "positives":
-            return self.weight * few_items_loss(v_CRD, one_CRD, two_CRD, rows_CR, self.tau, self.reduction)
-        return self.weight * item_loss(v_CRD + one_CRD, v_CRD + two_CRD, rows_CR, self.tau, self.reduction)
+            return self.weight * few_items_loss(v_CRD, ready, self.tau, self.reduction)
+        one_CRD, two_CRD = v_CRD + ready["one"], v_CRD + ready["two"]
+        return self.weight * item_loss(one_CRD, two_CRD, ready["rows"], self.tau, self.reduction)
 
     def floats(self, n_rows: int) -> int:
-        return tile_rows(n_rows) * n_rows if self.weight else 0
+        return held(n_rows) if self.weight else 0

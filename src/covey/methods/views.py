@@ -1,22 +1,28 @@
 """Two views of the same vectors, and the contrast between them: what CL4FedRec and SimGCL have in common.
 
-K = rows of a tile, P = rows that are left when a client's other rows are set aside.
+K = rows of a tile, P = rows of a client that take part, where the others are set aside.
 """
 
-from typing import Any, Literal
+import math
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..examples import Batch
+from ..core import Fields, Ragged, offsets_of
+from ..examples import Batch, pad_lengths
 from ..rng import Rng
 
 Which = Literal["all", "positives"]
 Reduction = Literal["mean", "sum"]
 EXCLUDED = -1e9  # finite, so that a client without any row has a loss of 0 and no NaN
-TILE = 65_536  # similarities of a client that are held at once
-EIGHTHS = (2, 3, 4, 6, 8)  # of its rows: into how many a client's positives fit
+TILE = 65_536  # similarities of a client that are held at once on a CPU
+AT_ONCE = 1 << 28  # those of a block on CUDA: 1 GiB
+LOG2E = math.log2(math.e)  # exp is slow where it underflows, as for rows left out; exp2 is not
+SHORTEST = 1e-12  # a length to divide by
+REGISTERS = 32  # numbers that exp2 takes at once; those left over are rounded otherwise
 
 
 def noise(x: Tensor, eta: float, rng: Rng, relative: bool = False) -> Tensor:
@@ -36,70 +42,138 @@ def contrasted_rows(batch: Batch, which: Which) -> Tensor:
 
 def item_loss(one_CRD: Tensor, two_CRD: Tensor, rows_CR: Tensor, tau: float, reduction: Reduction = "mean") -> Tensor:
     """[C]: -log softmax over j of cos(one_k, two_j) / tau at j = k, over the rows k that take part."""
+    if short := -rows_CR.shape[1] % REGISTERS:
+        one_CRD, two_CRD = (F.pad(x, (0, 0, 0, short)) for x in (one_CRD, two_CRD))
+        rows_CR = F.pad(rows_CR, (0, short))
     weight_CR = rows_CR.to(one_CRD)
     if reduction == "mean":
         weight_CR = weight_CR / rows_CR.sum(1, keepdim=True).clamp(min=1)
     bar_CR = torch.full_like(weight_CR, -1 / tau).masked_fill(~rows_CR, EXCLUDED)  # a cosine is at most 1
-    one_CRD, two_CRD = F.normalize(one_CRD, dim=2) / tau, F.normalize(two_CRD, dim=2)
-    total_C: Tensor = _LogSums.apply(one_CRD, two_CRD, weight_CR, bar_CR)
-    return total_C + weight_CR.sum(1) / tau - ((one_CRD * two_CRD).sum(2) * weight_CR).sum(1)
-
-
-def few_items_loss(
-    v_CRD: Tensor, one_CRD: Tensor, two_CRD: Tensor, rows_CR: Tensor, tau: float, reduction: Reduction = "mean"
-) -> Tensor:
-    """`item_loss` of v + one and v + two where few rows take part: pairs of the others are not computed.
-
-    How many rows are set aside depends on the client alone, and no product is of one client alone, so
-    that sums keep their order whoever shares the block.
-    """
-    n_C, n_rows = rows_CR.sum(1), rows_CR.shape[1]
-    order_CR = (~rows_CR).byte().argsort(dim=1, stable=True)  # those that take part come first
-    loss_C = v_CRD.new_zeros(len(v_CRD))
-    least = -1
-    for eighths in EIGHTHS:
-        most = n_rows * eighths // 8
-        pick = ((n_C > least) & (n_C <= most)).nonzero()[:, 0]
-        least = most
-        if not len(pick) or not most:
-            continue
-        twice = pick.repeat(2) if len(pick) == 1 else pick
-        order_CP = order_CR[twice, :most]
-        flat_CP = order_CP + twice[:, None] * n_rows
-        v_CPD, one_CPD, two_CPD = (F.embedding(flat_CP, x.flatten(0, 1)) for x in (v_CRD, one_CRD, two_CRD))
-        some_CP = rows_CR[twice].gather(1, order_CP)
-        each_C = item_loss(v_CPD + one_CPD, v_CPD + two_CPD, some_CP, tau, reduction)
-        loss_C = loss_C.index_copy(0, pick, each_C[: len(pick)])
+    loss_C: Tensor = _Contrast.apply(one_CRD, two_CRD, weight_CR, bar_CR, tau)
     return loss_C
 
 
-class _LogSums(torch.autograd.Function):
-    """Weighted sum over k of log sum_j exp(a_k . b_j + bar_j), with its gradient, a tile of rows at a time.
+class Few(NamedTuple):
+    """Clients with like numbers of rows that take part, and where these stand in the flattened tables."""
 
-    The [R, R] matrix never exists: a client with 3,000 items would need four of 36 MB.
+    key: str
+    clients: Tensor
+    at_CP: Tensor  # one client alone stands here twice: products of one round differently
+    some_CP: Tensor  # bool: no padding
+
+    def rows(self) -> Tensor:
+        """Which client each row of `at_CP` is of."""
+        return self.clients.repeat(len(self.at_CP) // len(self.clients))
+
+    def repeated(self, times: int) -> "Few":
+        return self._replace(at_CP=self.at_CP.repeat(times, 1), some_CP=self.some_CP.repeat(times, 1))
+
+    def of(self, x_CRD: Tensor) -> Tensor:
+        """The rows of these clients that take part, [C, P, D]."""
+        return F.embedding(self.at_CP, x_CRD.flatten(0, 1))
+
+
+def few_rows(rows_CR: Tensor) -> Fields:
+    """Packs the rows that take part. To how many they are padded depends on the client alone, so that sums keep
+    their order whoever shares the block."""
+    n_C, made = rows_CR.sum(1), dict[str, Tensor]()
+    lists = Ragged(rows_CR.flatten().nonzero()[:, 0], offsets_of(n_C))
+    width_C = pad_lengths(n_C, coarse=rows_CR.is_cuda).masked_fill(n_C == 0, 0)
+    for width in width_C.unique().tolist():
+        if width:
+            clients = (width_C == width).nonzero()[:, 0]
+            part = lists.take(clients.repeat(2) if len(clients) == 1 else clients)
+            found = {"clients": clients, "at": part.padded(width), "some": part.mask(width)}
+            made |= {f"{width}/{name}": x for name, x in found.items()}
+    return made
+
+
+def fews(ready: Fields) -> Iterator[Few]:
+    """What `few_rows` packed."""
+    for key in [name.removesuffix("/clients") for name in ready if name.endswith("/clients")]:
+        yield Few(key, ready[f"{key}/clients"], ready[f"{key}/at"], ready[f"{key}/some"])
+
+
+def few_items_loss(v_CRD: Tensor, ready: Fields, tau: float, reduction: Reduction = "mean") -> Tensor:
+    """`item_loss` where few rows take part: pairs of the others are not computed.
+
+    `ready` holds what `few_rows` packed, and each pack's views as "P/one" and "P/two".
+    """
+    loss_C = v_CRD.new_zeros(len(v_CRD))
+    for few in fews(ready):
+        v_CPD = few.of(v_CRD)
+        one_CPD, two_CPD = v_CPD + ready[f"{few.key}/one"], v_CPD + ready[f"{few.key}/two"]
+        each_C = item_loss(one_CPD, two_CPD, few.some_CP, tau, reduction)
+        loss_C = loss_C.index_copy(0, few.clients, each_C[: len(few.clients)])
+    return loss_C
+
+
+class _Contrast(torch.autograd.Function):
+    """Weighted sum over k of log sum_j exp(cos(one_k, two_j) / tau) - cos(one_k, two_k) / tau, and its gradient.
+
+    A tile of rows at a time: on a CPU the [R, R] matrix never exists, which for a client with 3,000 items would be
+    four of 36 MB. The gradient by hand takes half the operations on rows that autograd would.
     """
 
     @staticmethod
-    def forward(ctx: Any, a_CRD: Tensor, b_CRD: Tensor, weight_CR: Tensor, bar_CR: Tensor) -> Tensor:
-        total_C, to_a, to_b = a_CRD.new_zeros(len(a_CRD)), torch.empty_like(a_CRD), torch.zeros_like(b_CRD)
-        many = tile_rows(a_CRD.shape[1])
-        for at in range(0, a_CRD.shape[1], many):
-            a_CKD, weight_CK1 = a_CRD[:, at : at + many], weight_CR[:, at : at + many, None]
-            exp_CKR = torch.baddbmm(bar_CR[:, None], a_CKD, b_CRD.mT).exp_()
-            sum_CK1 = exp_CKR.sum(2, keepdim=True).clamp(min=torch.finfo(a_CRD.dtype).tiny)
-            total_C += (sum_CK1.log() * weight_CK1).sum((1, 2))
-            share_CK1 = weight_CK1 / sum_CK1
-            to_a[:, at : at + many] = share_CK1 * (exp_CKR @ b_CRD)
-            to_b.baddbmm_(exp_CKR.mT, share_CK1 * a_CKD)
-        ctx.save_for_backward(to_a, to_b)
-        return total_C
+    def forward(ctx: Any, one_CRD: Tensor, two_CRD: Tensor, weight_CR: Tensor, bar_CR: Tensor, tau: float) -> Tensor:
+        long_CR1, a_CRD = unit(one_CRD)
+        wide_CR1, b_CRD = unit(two_CRD)
+        weight_CR1 = weight_CR[..., None]
+        loss_C = ((1 - (a_CRD * b_CRD).sum(2)) * weight_CR).sum(1) / tau
+        log_CR, to_a, to_b = _log_sums(a_CRD, b_CRD, weight_CR1, bar_CR, tau)
+        loss_C += (log_CR * weight_CR).sum(1)
+        to_a.addcmul_(weight_CR1, b_CRD, value=-1 / tau)
+        to_b.addcmul_(weight_CR1, a_CRD, value=-1 / tau)
+        ctx.save_for_backward(across(to_a, a_CRD, long_CR1), across(to_b, b_CRD, wide_CR1))
+        return loss_C
 
     @staticmethod
-    def backward(ctx: Any, grad_C: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        to_a, to_b = ctx.saved_tensors
-        return grad_C[:, None, None] * to_a, grad_C[:, None, None] * to_b, None, None
+    def backward(ctx: Any, grad_C: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        to_one, to_two = ctx.saved_tensors
+        return grad_C[:, None, None] * to_one, grad_C[:, None, None] * to_two, None, None, None
+
+
+def unit(x_CRD: Tensor) -> tuple[Tensor, Tensor]:
+    """Lengths and directions."""
+    size_CR1 = x_CRD.norm(dim=2, keepdim=True).clamp_(min=SHORTEST)
+    return size_CR1, x_CRD / size_CR1
+
+
+def across(grad_CRD: Tensor, unit_CRD: Tensor, size_CR1: Tensor) -> Tensor:
+    """A gradient of directions as one of the vectors: what points along them does nothing."""
+    along_CR1 = (grad_CRD * unit_CRD).sum(2, keepdim=True)
+    return grad_CRD.addcmul_(along_CR1, unit_CRD, value=-1).div_(size_CR1)
+
+
+def _log_sums(
+    a_CRD: Tensor, b_CRD: Tensor, weight_CR1: Tensor, bar_CR: Tensor, tau: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """log sum_j exp(a_k . b_j / tau + bar_j), [C, R], and the gradients of its weighted sum."""
+    log_CR, to_a, to_b = torch.empty_like(bar_CR), torch.empty_like(a_CRD), torch.zeros_like(b_CRD.mT)
+    steep_CRD, bar_C1R, many = a_CRD * (LOG2E / tau), bar_CR[:, None] * LOG2E, _rows_at_once(a_CRD)
+    for at in range(0, a_CRD.shape[1], many):
+        tile = slice(at, at + many)
+        exp_CKR = torch.baddbmm(bar_C1R, steep_CRD[:, tile], b_CRD.mT).exp2_()
+        sum_CK1 = exp_CKR.sum(2, keepdim=True).clamp_(min=torch.finfo(a_CRD.dtype).tiny)
+        log_CR[:, tile] = sum_CK1[..., 0].log()
+        share_CK1 = weight_CR1[:, tile] / (sum_CK1 * tau)
+        to_a[:, tile] = (exp_CKR @ b_CRD).mul_(share_CK1)
+        to_b.baddbmm_((share_CK1 * a_CRD[:, tile]).mT, exp_CKR)
+    return log_CR, to_a, to_b.mT.contiguous()
+
+
+def _rows_at_once(a_CRD: Tensor) -> int:
+    """A GPU pays for every launch, so that it takes as many as fit."""
+    n_clients, n_rows, _ = a_CRD.shape
+    return max(8, AT_ONCE // (n_clients * n_rows)) if a_CRD.is_cuda else tile_rows(n_rows)
 
 
 def tile_rows(n_rows: int) -> int:
     """Depends on the client alone, so that sums keep their order whoever shares the block."""
     return max(8, TILE // n_rows)
+
+
+def held(n_rows: int) -> int:
+    """Similarities of a client that a contrast of all its rows holds at once."""
+    return min(TILE, n_rows * n_rows)
