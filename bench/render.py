@@ -1,7 +1,8 @@
-"""The tables of docs/performance.md, rendered from results/bench-*.json: python bench/render.py"""
+"""The measured lines of docs/, rendered from results/bench-*.json: python bench/render.py"""
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,41 @@ def engine(found: dict[str, Any]) -> list[str]:
                 "",
                 f"Useful arithmetic of {row['workload']}: {useful:.0f} GFLOP per CPU second, {share:.0%} of sgemm.",
             ]
+    return lines
+
+
+def ranking(found: dict[str, Any]) -> list[str]:
+    low, high = found["of single repeats"]
+    mine, loop = (found["microseconds per user"][k] for k in ("covey", "plain loop"))
+    return [
+        f"`python bench/bench_ranking.py --out results/bench-ranking.json`, commit {found['commit']}: full-rank"
+        f" evaluation of {found['users']:,} users among {found['items']:,} items ({found['data']}, {found['dim']}"
+        f" dimensions, seen items hidden, validation and test) in {found['cpu_seconds of everybody']:.1f} CPU seconds"
+        f" and {found['peak_gib']:.2f} GiB, data and libraries included (at most {found['target']['peak_gib']:.0f})."
+        f" For {found['sample']:,} of them {mine:.0f} microseconds a user, a loop over users {loop:.0f}:"
+        f" {found['times the loop']:.1f} times, {low:.1f} to {high:.1f} in single repeats"
+        f" (at least {found['target']['times the loop']:.0f})."
+    ]
+
+
+def sequence(found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"`python bench/bench_sequence.py`, commit {found['commit']}: sequence clients, one gradient each, summed.",
+        "",
+        "| workload | data | clients | items each | clients per CPU second | times the plain loop | repeats | at least"
+        " | accumulating loop | at most |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in found["rows"]:
+        low, high = row["of single repeats"]
+        cells = [row["workload"], row["data"], f"{row['clients']}", f"{row['items per client']:.0f}"]
+        cells += [f"{row['clients per CPU second']['covey']:,.0f}", f"{row['times the plain loop']:.1f}"]
+        cells += [f"{low:.1f} to {high:.1f}", f"{row['at least']}", f"{row['times the accumulating loop']:.1f}"]
+        lines.append("| " + " | ".join([*cells, f"{row['times at most']:.0f}"]) + " |")
+    missed = [row for row in found["rows"] if not row["reached"]]
+    if missed:
+        short = "; ".join(f"{r['workload'].split(',')[0]} on {r['data'].split(',')[0]}" for r in missed)
+        lines += ["", f"Short of it: {short}. At most: if all of its arithmetic ran at the speed of sgemm."]
     return lines
 
 
@@ -114,22 +150,141 @@ def pdc(found: dict[str, Any]) -> list[str]:
     ]
 
 
-def tables(results: Path) -> str:
+def cofedrec(found: dict[str, Any]) -> list[str]:
+    """Milliseconds are those of one batch of one client, evaluation included."""
+    spent, steps = found["cpu_seconds"], found["steps"]
+    each = {side: 1000 * sorted(spent[side])[len(spent[side]) // 2] / steps[side] for side in steps}
+    loop = each["published structure"]
+    lines = [
+        f"`python bench/bench_cofedrec.py`, commit {found['commit']}: a round of CoFedRec on MovieLens-100K beside the"
+        f" published structure, {loop:.0f} ms of the CPU for a client's batch, one thread each.",
+        "",
+        "| contrast | ms for a batch | times the published structure | repeats | at least |",
+        "|---|---|---|---|---|",
+    ]
+    for side, name in (("exact", "exact"), ("sampled", f"{found['items in the sample']} sampled items")):
+        (low, high), row = found[side]["of single repeats"], found[side]
+        lines.append(
+            f"| {name} | {each[side]:.1f} | {row['times']:.1f} | {low:.1f} to {high:.1f} | {row['at least']} |"
+        )
+    return lines
+
+
+def cofedrec_cuda(found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"`python bench/bench_cofedrec.py --gpu`, commit {found['commit']}, {found['machine']}: rounds with everybody,"
+        " evaluation included, exact contrast; the median after the first round.",
+        "",
+        "| method and data | seconds a round | at most | GiB |",
+        "|---|---|---|---|",
+    ]
+    rows = {name: row for name, row in found.items() if isinstance(row, dict) and "median" in row}
+    return lines + [f"| {n} | {r['median']:.2f} | {r['at most']} | {r['gib']:.1f} |" for n, r in rows.items()]
+
+
+def contrast(found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"`python bench/bench_contrast.py`, commit {found['commit']}, {found['machine']['cpu']}: a pass of"
+        f" {found['rounds']} rounds with {found['clients']} clients on MovieLens-1M, one thread, in one process.",
+        "",
+        "| | CPU seconds a pass | times FedNCF | repeats | at most |",
+        "|---|---|---|---|---|",
+    ]
+    for name, seconds in found["cpu_seconds"].items():
+        ratios = sorted(found["ratios"][name])
+        spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+        most = f"{found['at_most'][name]:g}" if name in found["at_most"] else ""
+        lines.append(f"| {name} | {seconds:.1f} | {ratios[len(ratios) // 2]:.2f} | {spread} | {most} |")
+    return lines
+
+
+def contrast_cuda(found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"`python bench/bench_contrast.py --device cuda`, commit {found['commit']}, {found['device']}: passes over"
+        " MovieLens-1M, 256 clients a round, without evaluation; the median after the first.",
+        "",
+        "| | seconds a pass | at most | GiB |",
+        "|---|---|---|---|",
+    ]
+    for name, row in found["passes"].items():
+        later = sorted(row["seconds"][1:] or row["seconds"])
+        most = f"{found['at_most_seconds'][name]:g}" if name in found["at_most_seconds"] else ""
+        lines.append(f"| {name} | {later[len(later) // 2]:.2f} | {most} | {row['gib']:.1f} |")
+    return lines
+
+
+def own_tables(found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"`python bench/bench_tables.py`, commit {found['commit']}: clients' own tables in CoFedRec without its"
+        " contrast, whole or as the last one handed and own rows, to the same bits; the most over the rounds.",
+        "",
+        "| data | rounds | whole, MB | as rows, MB | peak, GB | as rows | CPU seconds a round | as rows |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, sides in found["data"].items():
+        whole, rows = sides["whole"], sides["rows"]
+        cells = [name, f"{len(rows['held'])}", *(f"{max(s['held']) / 1e6:,.0f}" for s in (whole, rows))]
+        cells += [f"{s['peak'] / 1e9:.2f}" for s in (whole, rows)]
+        cells += [f"{sorted(s['cpu_seconds'])[len(s['cpu_seconds']) // 2]:.2f}" for s in (whole, rows)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def sums(found: dict[str, Any]) -> list[str]:
+    times, about = found["times_faster"], found["machine"]
+    lines = [
+        f"`python bench/bench_sums.py`, commit {found['commit']}, {about['cpu']}: sums beside gradients, one core;"
+        f" {times['without the choice']:.0f} times as fast, {times['with the choice']:.0f} with the choice of a filter"
+        f" (at least {times['target']}).",
+        "",
+        "| what | CPU seconds |",
+        "|---|---|",
+    ]
+    return lines + [f"| {name} | {seconds:.1f} |" for name, seconds in found["seconds"].items()]
+
+
+def recovery(found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"`python bench/bench_recovery.py`, commit {found['commit']}: label recovery,"
+        f" {found['clients']} clients of which {found['in the sum']} are in the sum.",
+        "",
+        "| from | F1 | standard error |",
+        "|---|---|---|",
+    ]
+    return lines + [f"| {name} | {f1:.2f} | {found['standard error'][name]:.2f} |" for name, f1 in found["f1"].items()]
+
+
+def parts() -> dict[str, Callable[[dict[str, Any]], list[str]]]:
     parts = {"bench-engine": engine, "bench-cuda": cuda, "bench-million": million, "bench-defences": defences}
-    parts |= {"bench-secure": secure}
-    parts |= {"bench-privacy": privacy, "bench-pdc": pdc}
-    there = {name: results / f"{name}.json" for name in parts}
-    made = ["\n".join(parts[name](json.loads(path.read_text()))) for name, path in there.items() if path.exists()]
+    parts |= {"bench-ranking": ranking, "bench-sequence": sequence, "bench-secure": secure}
+    parts |= {"bench-privacy": privacy, "bench-pdc": pdc, "bench-sums": sums, "bench-recovery": recovery}
+    parts |= {"bench-contrast": contrast, "bench-contrast-cuda": contrast_cuda}
+    return parts | {"bench-cofedrec": cofedrec, "bench-cofedrec-cuda": cofedrec_cuda, "bench-tables": own_tables}
+
+
+def tables(results: Path, only: str = "") -> str:
+    """All that is stored, or one of them."""
+    made = []
+    for name, say in parts().items():
+        path = results / f"{name}.json"
+        if path.exists() and only in ("", name):
+            made.append("\n".join(say(json.loads(path.read_text()))))
     return "\n\n".join(made)
 
 
 def rendered(page: str, results: Path) -> str:
-    return re.sub(
-        r"(<!-- bench -->\n).*?(<!-- end -->)", lambda m: f"{m[1]}{tables(results)}\n{m[2]}", page, flags=re.DOTALL
-    )
+    """Between `bench` marks all of it, between `bench:NAME` marks one file's."""
+
+    def fill(mark: re.Match[str]) -> str:
+        made = tables(results, mark[2] or "")
+        return f"{mark[1]}{made}\n{mark[3]}" if made else mark[1] + mark[3]
+
+    return re.sub(r"(<!-- bench(?::([\w-]+))? -->\n).*?(<!-- end -->)", fill, page, flags=re.DOTALL)
 
 
 if __name__ == "__main__":
     root = Path(__file__).parent.parent
-    target = root / "docs" / "performance.md"
-    target.write_text(rendered(target.read_text(), root / "results"))
+    for target in sorted((root / "docs").rglob("*.md")):
+        before = target.read_text()
+        if (after := rendered(before, root / "results")) != before:
+            target.write_text(after)

@@ -172,6 +172,11 @@ def door_of(config: Config, fleet: SimulatedFleet) -> Fleet:
     if 0 < config.run.cohort < FEWEST:
         raise CoveyError(f"run.cohort = {config.run.cohort}; a secure sum takes at least {FEWEST} clients")
     for part in fleet.program.mechanisms:
+        if config.fleet.group and any(d.of_sum for d in part.discloses()):
+            raise CoveyError(
+                f"{part.name} spreads its noise over all clients, and the sum of a group has only a part of it;"
+                " set fleet.group = 0"
+            )
         lost, least = getattr(part, "lost", 1.0), 1 - config.fleet.threshold
         if lost < least:
             raise CoveyError(

@@ -1,6 +1,6 @@
 """EASE from sums: it is pooled EASE, and whoever leaves is forgotten."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -8,9 +8,10 @@ from torch import Tensor
 
 import covey
 from covey.client import LocalData, Program
-from covey.comings import join, leave, update
-from covey.core import Catalogue, CoveyError, Ragged, Round
+from covey.comings import join, leave, members, update
+from covey.core import Catalogue, CoveyError, Download, Ragged, Round, Total, Upload
 from covey.evaluate.ranking import distinct
+from covey.fleet.meter import Meter
 from covey.fleet.simulated import SimulatedFleet
 from covey.measure import HeldOut
 from covey.mechanism import TrainingData
@@ -20,7 +21,9 @@ from covey.models.ease import ItemWeights
 from covey.objectives import NoObjective
 from covey.pooled.ease import Ease
 from covey.rng import Rng
-from covey.server import Method, Server, enrol, run_round, start
+from covey.secure.fleet import SecureFleet
+from covey.secure.settings import FleetConfig
+from covey.server import Fleet, Method, Server, enrol, run_round, start
 from covey.testing import Conformance
 
 LISTS = Ragged.of([[0, 1, 2], [1, 3], [], [4, 0, 4], [2, 3, 1, 5], [0, 1]])  # client 3 has an item twice
@@ -37,7 +40,7 @@ def fleet_of(ours: Method, lists: Ragged, before: Ragged | None = None) -> Simul
     return SimulatedFleet(program, LocalData(TrainingData(lists, before or distinct(lists)), held), secure=True)
 
 
-def summed(ours: Method, fleet: SimulatedFleet, ids: Tensor | None = None) -> Server:
+def summed(ours: Method, fleet: Fleet, ids: Tensor | None = None) -> Server:
     server = start(ours)
     server = Server({k: v.double() for k, v in server.public.items()})
     server = enrol(server, fleet, ours)
@@ -98,8 +101,90 @@ def test_who_left_is_forgotten() -> None:
     assert fleet.meter.up - sent > 0 and sent > before  # the farewell is in the ledger
     without = summed(ours, fleet, torch.tensor([0, 1, 2, 5]))
     torch.testing.assert_close(after.public["weight"], without.public["weight"], rtol=0, atol=1e-12)
-    assert after.memory["gram"]["members"].tolist() == [0, 1, 2, 5]
+    assert [ids.tolist() for ids in members(after, ours)] == [[0, 1, 2, 5], []]
     assert torch.equal(server.public["weight"], summed(ours, fleet).public["weight"])  # the old record stands
+
+
+@dataclass
+class Losing:
+    """Devices of which some give no answer in some rounds."""
+
+    devices: SimulatedFleet
+    lost: dict[int, list[int]]  # by round
+    asked: list[tuple[int, list[int]]] = field(default_factory=list)
+    secure: bool = True
+
+    @property
+    def meter(self) -> Meter:
+        return self.devices.meter
+
+    @meter.setter
+    def meter(self, meter: Meter) -> None:
+        self.devices.meter = meter
+
+    @property
+    def ids_N(self) -> Tensor:
+        return self.devices.ids_N
+
+    def ask(self, step: str, round: int, ids_C: Tensor, download: Download, fold: bool = False) -> Upload | Total:
+        self.asked.append((round, ids_C.tolist()))
+        return self.devices.ask(step, round, ids_C[~torch.isin(ids_C, torch.tensor(self.lost[round]))], download, fold)
+
+
+def test_who_dropped_out_half_way_can_come_and_go() -> None:
+    """Clients 0 and 5 miss a tile of the sums, 3 one of its farewell: each request asks for what is missing."""
+    ours = method()
+    fleet = Losing(fleet_of(ours, LISTS), {n: {2: [0, 5], 5: [3]}.get(n, []) for n in range(1, 20)})
+    server = summed(ours, fleet)
+    assert [ids.tolist() for ids in members(server, ours)] == [[1, 2, 3, 4], [0, 5]]
+    assert float(server.memory["gram"]["tell/in some tiles only"]) == 2
+    everybody = join(server, fleet, ours, 4, torch.tensor([0, 5]))
+    assert fleet.asked[-1] == (5, [0, 5]) and len(fleet.asked) == 4
+    torch.testing.assert_close(everybody.public["weight"], summed(ours, fleet_of(ours, LISTS)).public["weight"])
+
+    server = leave(server, fleet, ours, 4, torch.tensor([0, 3, 5]))
+    assert [ids.tolist() for ids in members(server, ours)] == [[1, 2, 4], [3]]
+    server = leave(server, fleet, ours, 7, torch.tensor([3]))
+    assert fleet.asked[-1] == (8, [3]) and fleet.asked[-2][0] == 6  # the tile that it is still in, and no other
+    without = summed(ours, fleet_of(ours, LISTS), torch.tensor([1, 2, 4]))
+    torch.testing.assert_close(server.public["weight"], without.public["weight"], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("masks", [False, True])
+def test_who_left_is_forgotten_under_secure_sums(masks: bool) -> None:
+    """Twelve clients, some of which drop out of a tile; three leave, and one of them only on the second attempt."""
+    ours, lists = method(), Ragged.of([[n % 7, (n + 1) % 7, (3 * n) % 5] for n in range(12)])
+    devices = Losing(fleet_of(ours, lists), {n: {2: [0, 5], 5: [7]}.get(n, []) for n in range(1, 20)})
+    fleet = SecureFleet(devices, FleetConfig(secure=True, neighbours=8, holders=10, masks=masks))
+    server = summed(ours, fleet)
+    assert members(server, ours)[1].tolist() == [0, 5]
+    server = leave(server, fleet, ours, 4, torch.tensor([0, 5, 6, 7, 8, 9]))
+    assert members(server, ours)[1].tolist() == [7]
+    server = leave(server, fleet, ours, 7, torch.tensor([7, 10, 11]))
+    assert [ids.tolist() for ids in members(server, ours)] == [[1, 2, 3, 4], [10, 11]]  # 10 and 11: two are too few
+    server = join(server, fleet, ours, 10, torch.tensor([0, 5, 6, 10, 11]))
+    without = summed(ours, fleet_of(ours, lists), torch.tensor([0, 1, 2, 3, 4, 5, 6, 10, 11]))
+    torch.testing.assert_close(server.public["weight"], without.public["weight"], rtol=0, atol=1e-8)
+
+
+def test_nobody_leaves_a_secure_sum_alone() -> None:
+    """The sum of one is its part: it is not opened, and the client is still there."""
+    ours = method()
+    fleet = SecureFleet(fleet_of(ours, LISTS), FleetConfig(secure=True, neighbours=2, holders=4))
+    server = summed(ours, fleet)
+    with pytest.raises(CoveyError, match="needs three"):
+        leave(server, fleet, ours, 4, torch.tensor([3]))
+
+
+def test_a_list_is_not_changed_by_halves() -> None:
+    ours = method()
+    fleet = Losing(fleet_of(ours, LISTS), {number: [4] if number == 5 else [] for number in range(1, 10)})
+    server = summed(ours, fleet)
+    with pytest.raises(CoveyError, match="leave, and join again"):
+        update(server, fleet, ours, 4, torch.tensor([3, 4]))
+    server = leave(server, fleet, ours, 4, torch.tensor([3, 4]))
+    with pytest.raises(CoveyError, match="client 4 is not in the sum, or not in all of it"):
+        update(server, fleet, ours, 7, torch.tensor([4]))
 
 
 def test_who_joins_is_there() -> None:

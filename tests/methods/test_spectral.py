@@ -153,6 +153,26 @@ def test_low_rank_ease_comes_from_the_sums() -> None:
     torch.testing.assert_close(b_II.fill_diagonal_(0), ease_II, rtol=0, atol=1e-6)
 
 
+def test_an_item_that_stands_twice_counts_squared_in_the_diagonal() -> None:
+    """x = (2, 1): X'X = [[4, 2], [2, 1]], so the diagonal is 4 and 1; the columns are u, degree, diagonal."""
+    ours = method(1, 2, sums=1, response="ease", item_power=0.0, user_power=0.0)
+    fleet = fleet_of(ours, Ragged.of([[0, 1, 0]]))
+    total = fleet.ask("report", 1, fleet.ids_N, Download(Sent(dict(double(start(ours)).public))), fold=True)
+    rows = total.extra["spectral"]["rows"]
+    assert rows[:, 1:].tolist() == [[2, 4], [1, 1]]
+
+    lists = Ragged.of([[0, 1, 0], [0, 2], [1, 2, 2, 2], [3, 0]])
+    ours = method(4, 4, sums=2, response="ease", strength=0.5, item_power=0.0, user_power=0.0)
+    server = sums(ours, fleet_of(ours, lists), 2)
+    x_NI = dense(lists, 4)
+    gram_II = x_NI.mT @ x_NI
+    p_II = torch.linalg.inv(gram_II + 0.5 * gram_II.diagonal().mean() * torch.eye(4))
+    b_II = (server.public["weight"][:, None] * server.public["items"] * server.public["filter"]) @ server.public[
+        "items"
+    ].mT
+    torch.testing.assert_close(b_II.fill_diagonal_(0), (p_II / -p_II.diagonal()).fill_diagonal_(0), rtol=0, atol=1e-6)
+
+
 def test_scores_by_hand() -> None:
     model = Spectral(2)
     params = {

@@ -39,6 +39,19 @@ def test_the_table_holds_the_leading_directions() -> None:
     assert fleet.meter.most_sends()["report", "spectral start/rows"] == 3
 
 
+def test_everybody_is_in_the_sums_whoever_trains() -> None:
+    lists = Ragged.of([[0, 1, 2], [0, 1, 2], [0, 1, 2], [3, 4], [3, 4]])
+    ours = Method(MF(2), Bce(), Catalogue(5), Local("sgd", 0.1), (SpectralStart(sums=2),))
+    program = Program(ours.model, ours.objective, ours.catalogue, ours.solver, ours.mechanisms)
+    fleet = SimulatedFleet(program, LocalData(TrainingData(lists, lists)))
+    server = enrol(start(ours), fleet, ours)
+    for number in range(1, 4):
+        server, answered = run_round(server, fleet, ours, Round(number, torch.tensor([0, 1])))
+        assert answered.ids_C.tolist() == [0, 1]
+    sends = fleet.meter.sends_N["report", "spectral start/rows"]
+    assert sends.tolist() == [2] * 5  # in the first two rounds, also those who were not asked to train
+
+
 def test_more_directions_than_items_are_refused() -> None:
     ours = Method(MF(8), Bce(), Catalogue(5), Local("sgd", 0.1), (SpectralStart(),))
     program = Program(ours.model, ours.objective, ours.catalogue, ours.solver, ours.mechanisms)

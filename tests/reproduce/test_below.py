@@ -12,7 +12,7 @@ from covey.config import parse
 from covey.core import CoveyError
 from covey.reproduce.below import some
 from covey.reproduce.claims import Claim, compare_runs, judge
-from covey.reproduce.course import course_of
+from covey.reproduce.course import course_of, told_of
 from covey.reproduce.docs import render
 from covey.reproduce.execute import Outcome
 from covey.reproduce.page import page
@@ -170,3 +170,6 @@ def test_a_course_of_an_attack(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = course_of([Outcome(tmp_path)], ["er@5", "er@20", "hit@10"])
     assert found == {"rounds": [1, 2], "figures": {"er@5": [[0.1], [0.2]], "hit@10": [[0.5], [0.5]]}}
+    mean = told_of([Outcome(tmp_path), Outcome(tmp_path)], "course.er@5", last=False)
+    assert mean is not None and mean.tolist() == [[pytest.approx(0.15)]] * 2
+    assert told_of([Outcome(tmp_path)], "course.er@20", last=False) is None

@@ -4,7 +4,7 @@ All that EASE needs of the data is the Gram matrix X'X, a sum over users. A roun
 columns: client u adds x_u x_u[tile]'. When the last tile is there, the server inverts. The sum is
 kept, so a client can join, change its list or leave: it sends its part, the difference, or minus its part.
 
-Shape suffixes: T = items of all clients together, W = items of a tile.
+Shape suffixes: T = items of all clients together, W = items of a tile, M = pairs of a tile and a client in it.
 """
 
 from dataclasses import dataclass
@@ -66,16 +66,10 @@ class GramTiles(Mechanism):
         return memory, {"weight": self.solved(gram_II).to(view.public["weight"])}
 
     def _heard(self, view: ServerView, ids_C: Tensor) -> Drawer:
-        """Who is in all tiles of this pass so far, and how many are in some of them only."""
-        if (view.round.number - 1) % self.tiles == 0:
-            return {"members": ids_C, "some": ids_C, "tell/in some tiles only": torch.tensor(0)}
-        members_N = view.memory["members"]
-        members_N, some_N = members_N[torch.isin(members_N, ids_C)], torch.cat([view.memory["some"], ids_C]).unique()
-        return {
-            "members": members_N,
-            "some": some_N,
-            "tell/in some tiles only": torch.tensor(len(some_N) - len(members_N)),
-        }
+        """Those heard now are in this round's tile, and nobody else; the other tiles are as they were."""
+        tile, pair_M2 = (view.round.number - 1) % self.tiles, view.memory.get("in", ids_C.new_zeros(0, 2))
+        now_C2 = torch.stack([torch.full_like(ids_C, tile), ids_C], 1)
+        return listed(torch.cat([pair_M2[pair_M2[:, 0] != tile], now_C2]), min(view.round.number, self.tiles))
 
     def solved(self, gram_II: Tensor) -> Tensor:
         """B = I - P diag(1 / diag(P)) with P = (X'X + lambda I)^-1."""
@@ -98,6 +92,27 @@ def span_of(number: int, tiles: int, n_items: int) -> tuple[int, int]:
     """The columns that a round sums."""
     tile = (number - 1) % tiles
     return tile * n_items // tiles, (tile + 1) * n_items // tiles
+
+
+def in_tile(pair_M2: Tensor, tile: int) -> Tensor:
+    return pair_M2[pair_M2[:, 0] == tile, 1]
+
+
+def whole(pair_M2: Tensor, tiles: int) -> Tensor:
+    """Clients that are in so many tiles, ascending."""
+    ids_N, count_N = pair_M2[:, 1].unique(return_counts=True)
+    return ids_N[count_N == tiles]
+
+
+def partly(pair_M2: Tensor, tiles: int) -> Tensor:
+    """Clients that are in fewer, ascending."""
+    ids_N, count_N = pair_M2[:, 1].unique(return_counts=True)
+    return ids_N[count_N < tiles]
+
+
+def listed(pair_M2: Tensor, tiles: int) -> Drawer:
+    """Who is in which tile, and how many are in some of them and not in all."""
+    return {"in": pair_M2, "tell/in some tiles only": torch.tensor(len(partly(pair_M2, tiles)))}
 
 
 def difference(after: Ragged, before: Ragged, start: int, stop: int, n_items: int, dtype: torch.dtype) -> Rows:

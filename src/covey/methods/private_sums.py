@@ -7,12 +7,13 @@ many take part is public. The guarantee is that of the sum: it needs secure sums
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from ..accountant import gaussian_epsilon, gaussian_multiplier
 from ..core import CoveyError, Drawer, Fields, Rows, Sent, Total, Upload, positive
 from ..evaluate.ranking import distinct
 from ..ledger import Disclosure
@@ -50,8 +51,8 @@ class PrivateSubspace(Mechanism):
 
     @property
     def sigma(self) -> float:
-        """Standard deviation of the noise of each sum."""
-        return math.sqrt(self.sums) / mu_of(self.epsilon, self.delta)
+        """Standard deviation of the noise of each sum, to which a client adds 1 at most."""
+        return math.sqrt(self.sums) * gaussian_multiplier(self.epsilon, self.delta)
 
     def init(self, view: ServerView, enrolment: Upload | None) -> Drawer:
         if not isinstance(view.model, Spectral):
@@ -112,9 +113,9 @@ class PrivateSubspace(Mechanism):
             f"{rows}, and a share of noise, simulated from the run's seed; all {self.sums} sums together"
             f" are ({self.epsilon:g}, {self.delta:g})-private for a user, where only the sums are seen"
         )
-        return (
-            Disclosure("report", f"{self.name}/sum", what, self.epsilon, releases=1, delta=self.delta, of_sum=True),
-        )
+        each = self.delta / self.sums  # one sum alone; the accountant puts them together by their noise
+        alone = Disclosure("report", f"{self.name}/sum", what, gaussian_epsilon(each, self.sigma), delta=each)
+        return (replace(alone, releases=self.sums, multiplier=self.sigma, of_sum=True),)
 
 
 @dataclass(frozen=True)
@@ -136,18 +137,3 @@ class PrivateCount(PrivateSubspace):
         ones = {k: torch.ones_like(view.public[k]) for k in ("weight", "filter")}
         over_I1 = count_I1 - count_I1.min() + 1  # every list has a vector over 0, so all are ranked alike
         return view.memory, {"items": over_I1.expand_as(view.public["items"]).clone(), **ones}
-
-
-def delta_of(epsilon: float, mu: float) -> float:
-    """The delta of a Gaussian mechanism whose sensitivity is mu times its noise."""
-    phi = lambda x: 0.5 * math.erfc(-x / math.sqrt(2))
-    return phi(mu / 2 - epsilon / mu) - math.exp(epsilon) * phi(-mu / 2 - epsilon / mu)
-
-
-def mu_of(epsilon: float, delta: float) -> float:
-    """The largest sensitivity per noise that is (epsilon, delta)-private."""
-    low, high = 1e-6, 1e3
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (low, middle) if delta_of(epsilon, middle) > delta else (middle, high)
-    return low

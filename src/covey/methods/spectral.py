@@ -63,10 +63,9 @@ class SubspaceIteration(Mechanism):
         items, count_T = distinct(view.data.items, view.catalogue.n_items)
         n_C = view.data.items.lengths.clamp(min=1).to(view.params["items"]) ** (-2 * self.user_power)
         u_CD = view.model.listed(view.params, History.of(view.data.items)) * n_C[:, None]
-        columns = [u_CD, torch.ones_like(u_CD[:, :1])]  # E = D + 1, the last for the degrees
-        if self.response == "ease":
-            columns.append(n_C[:, None])  # and the diagonal of X'X as weighted
-        row_TE = torch.cat(columns, 1)[items.owner]
+        row_TE = torch.cat([u_CD, torch.ones_like(u_CD[:, :1])], 1)[items.owner]  # the last column for the degrees
+        if self.response == "ease":  # and the diagonal of X'X as weighted, where a count stands squared
+            row_TE = torch.cat([row_TE, (n_C[items.owner] * count_T)[:, None]], 1)
         row_TE = row_TE * count_T[:, None] if bool((count_T > 1).any()) else row_TE
         return {"rows": Rows(items, row_TE, view.catalogue.n_items)}
 

@@ -40,7 +40,7 @@ class SpectralStart(Mechanism):
         return {k: v.to(items_ID) for k, v in model.public(len(items_ID), view.dice.fold("start")).items()}
 
     def reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
-        return None if view.round.number <= self.sums else everyone[:0]
+        return everyone if view.round.number <= self.sums else everyone[:0]  # whoever trains in these rounds
 
     def send(self, view: ServerView) -> Sent:
         due = view.step == "report" and view.round.number <= self.sums

@@ -132,7 +132,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 class Claim:
     """A paper's sentence, as tests: row `better` beats row `worse` in each column and metric.
 
-    A metric may be what a method's part told, such as "co-clusters.often"; `worse` may be a number such as "0.5".
+    A metric may be told by a part ("co-clusters.often") or a mean of rounds ("course.er@5"), `worse` a number ("0.5").
     """
 
     text: str

@@ -14,6 +14,7 @@ from ..evaluate.exposure import RATIOS
 from .execute import Outcome
 
 Figures = np.ndarray[Any, Any]
+COURSE = "course."  # a claim on "course.er@5" is on the mean over the rounds
 
 
 def told(said: Mapping[str, Mapping[str, float]], name: str) -> float | None:
@@ -44,9 +45,19 @@ def _value(row: Tree, name: str) -> float | None:
     return row.get("target", {}).get(name) if name in RATIOS else row["test"][name]
 
 
+def _mean(outcome: Outcome, name: str) -> float | None:
+    """Over all evaluations of a run: how soon something rises, where it ends the same."""
+    values = [_value(row, name) for row in rows_of(outcome) if "round" in row]
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
 def told_of(outcomes: Sequence[Outcome], name: str, last: bool) -> Figures | None:
     """What was told of the selected or the last round, [S, 1]: a figure of the run, not of its users."""
     if not outcomes or any(o.error for o in outcomes):
         return None
+    if name.startswith(COURSE):
+        means = [_mean(o, name.removeprefix(COURSE)) for o in outcomes]
+        return None if None in means else np.array(means, np.float64)[:, None]
     found = [told((rows_of(o)[-1] if last else o.result).get("told", {}), name) for o in outcomes]
     return None if None in found else np.array(found, np.float64)[:, None]

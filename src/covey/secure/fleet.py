@@ -14,6 +14,7 @@ from ..fleet.meter import Meter
 from . import messages
 from .coordinator import Coordinator, Outcome
 from .fixed import Fixed, Floats, Integers, OutOfRange
+from .groups import GroupSum, added, drawn, within
 from .keys import needed
 from .layout import Layout, nothing, part_of
 from .party import Party, Refused
@@ -40,18 +41,19 @@ class Absent(ValueError):
 
 @dataclass
 class Contributions:
-    """The clients' parts of one sum, computed some clients at a time as they are asked for, by ascending id."""
+    """The clients' parts of one sum, computed some clients at a time as they are asked for, in the given order."""
 
     devices: Devices
     step: str
     round: int
     ids_C: Tensor
     download: Download
+    order_C: Tensor  # places in `ids_C`
     ready: dict[int, tuple[Upload, int]] = field(default_factory=dict)  # an upload, and the client's row in it
     equal: bool = True  # whether everybody so far counts the same
 
     def __post_init__(self) -> None:
-        self.waiting = list(self.ids_C.argsort().split(AT_ONCE))
+        self.waiting = list(self.order_C.split(AT_ONCE))
 
     def layout(self) -> Layout | None:
         """Of the first client that answers; None where nobody does."""
@@ -107,9 +109,6 @@ class SecureFleet:
         meter, self.devices.meter = self.devices.meter, Meter(self.devices.meter.n)
         try:
             return self._sum(step, round, ids_C, download, meter)
-        except SumFailed:
-            meter.drop("secure sum failed", len(ids_C))
-            return nothing(ids_C)
         finally:  # what the clients' parts would take in clear never left them
             meter.down += self.devices.meter.down
             for why, many in self.devices.meter.dropped.items():
@@ -117,20 +116,37 @@ class SecureFleet:
             self.devices.meter = meter
 
     def _sum(self, step: str, round: int, ids_C: Tensor, download: Download, meter: Meter) -> Total:
-        parts = Contributions(self.devices, step, round, ids_C, download.to(ids_C.device))
+        """Over all groups that came about and have no row that is too long."""
+        groups = drawn(ids_C, self.config.group, self.run, round, step)
+        parts = Contributions(self.devices, step, round, ids_C, download.to(ids_C.device), torch.cat(groups))
         layout = parts.layout()
         if layout is None:
             return nothing(ids_C)
-        ids = ids_C.sort().values.tolist()
-        fixed = Fixed(self.config.bits, self.config.range, len(ids))
+        sums = []
+        for number, place_G in enumerate(groups):
+            context = messages.context_of(self.run, round, f"{step}/{number}" if number else step)
+            try:
+                sums.append(self._group(parts, ids_C[place_G], layout, context, meter))
+            except SumFailed:
+                meter.drop("secure sum failed", len(place_G))
+        fine = within(sums, self.config.longest)
+        if gone := sum(len(g.ids_C) for g, ok in zip(sums, fine) if not ok):
+            meter.drop("in a group with too long a row", gone)
+        if not any(fine):
+            return nothing(ids_C)
+        whose_C, total = added([g for g, ok in zip(sums, fine) if ok])
+        return layout.total(ids_C[torch.isin(ids_C, whose_C)], total)
+
+    def _group(self, parts: Contributions, ids_G: Tensor, layout: Layout, context: bytes, meter: Meter) -> GroupSum:
+        fixed = Fixed(self.config.bits, self.config.range, len(ids_G))
         fixed.check()
-        room = _Room(parts, layout, fixed, meter, step, messages.context_of(self.run, round, step), self.config)
+        room = _Room(parts, layout, fixed, meter, parts.step, context, self.config)
         try:
-            outcome = room.masked(ids) if self.config.masks else room.plain(ids)
+            outcome = room.masked(ids_G.tolist()) if self.config.masks else room.plain(ids_G.tolist())
         finally:
             room.tell()
-        among = torch.isin(ids_C, torch.from_numpy(outcome.ids).to(ids_C.device))
-        return layout.total(ids_C[among], fixed.decode(outcome.total, len(outcome.ids)))
+        sums = fixed.decode(outcome.total, len(outcome.ids))
+        return GroupSum(torch.from_numpy(outcome.ids).to(ids_G.device), sums, layout.longest(sums))
 
 
 @dataclass

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -57,6 +58,17 @@ class Layout:
             return None
         flat = [x.detach().reshape(-1).double().cpu() for _, x in _fields(total)]
         return torch.cat(flat).numpy()
+
+    def longest(self, sums: Floats) -> dict[str, float]:
+        """By field: the length of its longest row."""
+        out: dict[str, float] = {}
+        at = 0
+        for slot in self.slots:
+            wide = slot.shape[-1] if len(slot.shape) > 1 else 1
+            row_IW = sums[at : at + slot.size].reshape(-1, wide)
+            out[slot.path] = float(np.sqrt(np.einsum("iw,iw->i", row_IW, row_IW).max(initial=0.0)))
+            at += slot.size
+        return out
 
     def total(self, ids_C: Tensor, sums: Floats) -> Total:
         """The fields of the sum, on the device of the ids and in their own precision."""

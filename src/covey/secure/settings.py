@@ -24,6 +24,8 @@ class FleetConfig:
     threshold: float = 0.5  # a sum needs more than this share of its clients, a secret of its holders
     bits: Literal[32, 64] = 64  # of the fixed-point numbers
     range: float = 4096.0  # the largest number that a client may contribute
+    group: int = 0  # clients of a group, each of which is summed by itself; 0: all are one
+    longest: float = 0.0  # a group's sum, in terms of the median group's: what is longer is left out; 0: no check
     masks: bool = True  # False: the same integers are summed without masks, which cancel; for large simulations
 
     def __post_init__(self) -> None:
@@ -35,6 +37,10 @@ class FleetConfig:
                 f"fleet.threshold = {self.threshold}; it is from 0.5, below which a lying server could open both"
                 " masks of a client, to below 1"
             )
+        if self.group and self.group < FEWEST:
+            raise CoveyError(f"fleet.group = {self.group}; a group has at least {FEWEST} clients, 0 for all in one")
+        if self.longest and (not self.group or not self.longest > 1):
+            raise CoveyError(f"fleet.longest = {self.longest:g} compares groups; it is over 1, and fleet.group is set")
         if not 0 < self.range < float("inf"):
             raise CoveyError(f"fleet.range = {self.range}; it must be over 0 and finite")
 
