@@ -1,11 +1,18 @@
 """A client that lies about its part of a sum: by hand, and what it does to sums."""
 
+import pytest
 import torch
 
 import covey
 from attacked import trained, view_of
+from covey.attacks.base import Attack
 from covey.attacks.overstated import Overstated
-from covey.core import Ragged, Rows, Upload
+from covey.core import Catalogue, Ragged, Rows, Upload
+from covey.models.mf import MF
+from covey.objectives import Bce
+from covey.server import Method
+from covey.solvers import Local
+from covey.testing import Conformance
 
 ITEMS = torch.linspace(-1, 1, 24, dtype=torch.float64).view(12, 2)
 USERS = torch.tensor([[0.5, -1.0], [1.0, 2.0]], dtype=torch.float64)
@@ -46,3 +53,14 @@ def test_it_pushes_a_target_and_short_groups_take_it_back() -> None:
     clean, check = exposed(share=0.0), {"secure": True, "masks": False, "group": 4, "longest": 3.0, "range": 1e6}
     pushed, checked = exposed(), exposed(fleet=check)
     assert pushed > clean + 0.3 and abs(checked - clean) < 0.1, (clean, pushed, checked)
+
+
+@pytest.mark.slow
+class TestConformance(Conformance):
+    attackers = 3
+
+    def method(self, catalogue: Catalogue) -> Method:
+        return Method(MF(4), Bce(), catalogue, Local("sgd", 0.5, epochs=2))
+
+    def attack(self) -> Attack:
+        return Overstated((3,), 5, 4.0)
