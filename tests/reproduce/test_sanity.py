@@ -187,8 +187,12 @@ def test_a_mean_that_is_none_is_refused() -> None:
 
 def test_a_cell_whose_runs_failed_is_a_hole() -> None:
     record = _record("loo")
-    record["rows"][0]["cells"]["ML-100K, honest"]["errors"] = [{"seed": 0, "error": "no memory"}]
-    refuse(record)
+    hole = record["rows"][0]["cells"]["ML-100K, honest"]
+    hole["errors"] = [{"seed": 0, "error": "no memory"}]
+    refuse(record)  # nothing to object to
+    hole["figures"], hole["mean"] = {"hit@10": [1.2]}, {"hit@10": 1.2}
+    with pytest.raises(CoveyError, match="hit@10"):  # a figure beside the error is judged like any other
+        refuse(record)
 
 
 def test_exposure_rises_with_the_cut_off() -> None:
