@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from covey.config import Config, assign, merge, read, shipped
+from covey.rng import mix
 from covey.run import run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -18,6 +19,9 @@ DISCONTINUOUS = {  # in the last bit: groups, categories, graphs and bases
 }
 OWN = {"cofedrec": ["grouping.categories=4"], "fedcl": ["model.dim=8"], "spectral": ["model.rank=8"]}
 OWN |= {"spectral-private": ["model.rank=8"]}
+# Where a unit is on for every candidate its bias moves all scores alike: a softmax has no slope there but what
+# rounding leaves, and Adam takes steps of one size.
+ROUNDING = {"fedcl-mlp": {"b0", "b1", "b2"}}
 FEDERATED = [name for name in shipped("methods") if "pooled" not in read("methods", name)]
 
 
@@ -27,12 +31,17 @@ def public_of(name: str, out: Path, device: str) -> dict[str, torch.Tensor]:
     return load_file(out / "model.safetensors")
 
 
+def test_words_are_the_same_on_both() -> None:
+    words = torch.arange(-1000, 1000) * 0x1234567890ABCDE
+    assert torch.equal(mix(words), mix(words.cuda()).cpu())
+
+
 @pytest.mark.parametrize("name", FEDERATED)
 def test_cuda_repeats_itself_and_agrees_with_the_cpu(name: str, tmp_path: Path) -> None:
     first, again = (public_of(name, tmp_path / str(turn), "cuda") for turn in range(2))
     slow = public_of(name, tmp_path / "cpu", "cpu")
     for key, value in first.items():
         assert torch.equal(value, again[key]), f"{key} differs between two runs on CUDA"
-        if name not in DISCONTINUOUS:
+        if name not in DISCONTINUOUS and key not in ROUNDING.get(name, ()):
             share = (value - slow[key]).abs().le(1e-3 + 1e-2 * slow[key].abs()).float().mean()
             assert share > 0.98, f"{key}: only {share:.3f} agree with the CPU"

@@ -33,6 +33,10 @@ class Objective(Protocol):
     def whole_table(self) -> bool:
         """Whether its loss moves every item row, so that clients train whole tables."""
 
+    @property
+    def light(self) -> bool:
+        """Whether most examples only name a row of the table, and cost a quarter of one."""
+
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples: ...
 
     def prepare(self, batch: Batch) -> Fields:
@@ -66,6 +70,7 @@ class Bce:
     pointwise: bool = True
     sequential: ClassVar[bool] = False
     whole_table: ClassVar[bool] = False
+    light: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("objective", negatives=self.negatives)
@@ -97,6 +102,7 @@ class Bpr:
     pointwise: bool = False
     sequential: ClassVar[bool] = False
     whole_table: ClassVar[bool] = False
+    light: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("objective", negatives=self.negatives)
@@ -139,6 +145,10 @@ class NextItemSoftmax:
     pointwise: bool = False
     sequential: ClassVar[bool] = True
     whole_table: ClassVar[bool] = False
+
+    @property
+    def light(self) -> bool:
+        return self.local > 0
 
     def __post_init__(self) -> None:
         positive("objective", last=self.last)
@@ -216,6 +226,7 @@ class NoObjective:
     pointwise: bool = True
     sequential: ClassVar[bool] = False
     whole_table: ClassVar[bool] = False
+    light: ClassVar[bool] = False
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
         none = torch.zeros(0, device=items.values.device)

@@ -7,7 +7,9 @@ stream per client and purpose; integer arithmetic, so CPU and CUDA give the same
 
 import math
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -16,6 +18,14 @@ from .core import Ragged, offsets_of
 
 GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed integer
 WORD = (1 << 64) - 1
+KERNEL = """
+template <typename T> T mix(T word) {
+    unsigned long long x = static_cast<unsigned long long>(word);
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+    return static_cast<T>(x ^ (x >> 31));
+}
+"""
 
 
 def _shift(x: Tensor, n: int) -> Tensor:
@@ -24,9 +34,18 @@ def _shift(x: Tensor, n: int) -> Tensor:
 
 def mix(x: Tensor) -> Tensor:
     """SplitMix64's finaliser on int64 words."""
+    if x.is_cuda:
+        return _on_cuda()(x)
     x = _shift(x, 30).bitwise_xor_(x).mul_(-4658895280553007687)
     x = _shift(x, 27).bitwise_xor_(x).mul_(-7723592293110705685)
     return _shift(x, 31).bitwise_xor_(x)
+
+
+@cache
+def _on_cuda() -> Callable[[Tensor], Tensor]:
+    """One kernel instead of eleven: a round draws a hundred times, and each start costs as much as the arithmetic."""
+    made: Callable[[Tensor], Tensor] = torch.cuda.jiterator._create_jit_fn(KERNEL)
+    return made
 
 
 def mixed(x: int) -> int:

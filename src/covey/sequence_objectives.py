@@ -28,6 +28,7 @@ class CrossEntropy:
     pointwise: bool = False
     sequential: ClassVar[bool] = True
     whole_table: ClassVar[bool] = True
+    light: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("objective", last=self.last)
@@ -56,6 +57,7 @@ class MaskedItem:
     pointwise: bool = False
     sequential: ClassVar[bool] = True
     whole_table: ClassVar[bool] = True
+    light: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("objective", last=self.last)
@@ -85,6 +87,7 @@ class SampledSoftmax:
     pointwise: bool = False
     sequential: ClassVar[bool] = True
     whole_table: ClassVar[bool] = False
+    light: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("objective", negatives=self.negatives)

@@ -134,7 +134,7 @@ class Trainer:
         short = len(work.examples.label) <= FEW * len(work.examples.items)  # starting costs more than padding
         local = () if one_table else view.model.tables
         launched = self.engine.device != "cpu"  # it pays by the launch, and a sum has no bits of single clients to keep
-        light = 4 if getattr(view.objective, "local", 0) and not launched else 1  # most examples only name a row
+        light = 4 if view.objective.light and not launched else 1
         for block in self.blocks(work, one_table=one_table, coarse=short, alike=launched, light=light):
             pick = block.pick[: block.real]
             batch = whole_batch(work, replace(block, pick=pick))

@@ -37,6 +37,7 @@ class PositiveHinge:
     pointwise: bool = False
     sequential: ClassVar[bool] = True
     whole_table: ClassVar[bool] = False
+    light: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("objective", last=self.last)

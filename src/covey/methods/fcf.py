@@ -73,6 +73,7 @@ class ImplicitSquares:
     pointwise: bool = False
     sequential: ClassVar[bool] = True
     whole_table: ClassVar[bool] = True  # items that a client does not have move too
+    light: ClassVar[bool] = False
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
         ones_T = torch.ones(len(items.values), device=items.values.device)

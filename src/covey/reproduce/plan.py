@@ -192,7 +192,8 @@ def _check(made: Table, where: str) -> None:
 def seeds_of(table: Table, row: Row, column: Column, cut: Cut = WHOLE) -> int:
     if cut.quick:
         return 1
-    return _cell(row, column).seeds or row.seeds or column.seeds or table.plan.seeds
+    fewest = min(filter(None, (row.seeds, column.seeds)), default=table.plan.seeds)
+    return _cell(row, column).seeds or fewest
 
 
 def _cell(row: Row, column: Column) -> Cell:
