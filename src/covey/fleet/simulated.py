@@ -88,7 +88,7 @@ class SimulatedFleet:
             sums.add(upload) if fold else uploads.append(upload)
         if fold:
             total = sums.total()
-            return replace(total, ids_C=ids_C[torch.isin(ids_C, total.ids_C)])  # in the order asked
+            return replace(total, ids_C=ids_C[torch.isin(ids_C, total.ids_C.to(ids_C))])  # in the order asked
         return _join(uploads, ids_C, self.store.limit) if uploads else Upload(ids_C[:0], torch.zeros(0))
 
     def _clean(self, upload: Upload) -> Upload:
