@@ -70,16 +70,17 @@ class Rng:
     @classmethod
     def server(cls, seed: int, round_number: int, purpose: str) -> "Rng":
         """The server's own stream; clients have ids from 0 up, the server has -1."""
-        return cls.of(seed, round_number, torch.tensor([-1])).fold(purpose)
+        home = mixed(mixed(seed + 1))  # `of` and `fold` for the id -1, on numbers: a round asks a dozen times
+        key = mixed(mixed(home ^ mixed((round_number + 1) * GOLDEN)) ^ _word(purpose))
+        return cls(torch.tensor([key]), torch.tensor([home]))
 
     def fold(self, purpose: str | int) -> "Rng":
-        word = zlib.crc32(str(purpose).encode())
-        return replace(self, key_C=mix(self.key_C ^ (word * GOLDEN & 0x7FFFFFFFFFFFFFFF)))
+        return replace(self, key_C=mix(self.key_C ^ _word(purpose)))
 
     def folds(self, many: int) -> list["Rng"]:
         """fold(0), fold(1), ...: one draw of keys for all of them."""
-        words = [zlib.crc32(str(n).encode()) * GOLDEN & 0x7FFFFFFFFFFFFFFF for n in range(many)]
-        keys_SC = mix(self.key_C ^ torch.tensor(words, dtype=torch.int64, device=self.key_C.device)[:, None])
+        words = torch.tensor([_word(n) for n in range(many)], dtype=torch.int64, device=self.key_C.device)
+        keys_SC = mix(self.key_C ^ words[:, None])
         return [replace(self, key_C=key_C) for key_C in keys_SC]
 
     def home(self, purpose: str) -> "Rng":
@@ -134,3 +135,7 @@ class Rng:
 
 def _unit(words: Tensor) -> Tensor:
     return _shift(words, 11).double() * 2.0**-53
+
+
+def _word(purpose: str | int) -> int:
+    return zlib.crc32(str(purpose).encode()) * GOLDEN & 0x7FFFFFFFFFFFFFFF
