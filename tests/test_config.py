@@ -121,6 +121,12 @@ def test_another_class_starts_afresh() -> None:
     assert base == {"model": {"use": "a:A", "dim": 3}, "run": {"seed": 1}}
 
 
+def test_options_of_a_part_may_come_before_its_name() -> None:
+    named = {"attack": {"share": 0.1, "use": "a:A"}}
+    assert assign({}, ["attack.share=0.1", "attack.use=a:A"]) == assign({}, ["attack.use=a:A", "attack.share=0.1"])
+    assert assign({}, ["attack.share=0.1", "attack.use=a:A"]) == named
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [

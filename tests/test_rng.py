@@ -155,7 +155,7 @@ def test_a_number_is_mixed_as_a_tensor_is(word: int) -> None:
     assert mixed(word) == int(mix(torch.tensor(word)))
 
 
-@pytest.mark.parametrize("seed, number, purpose", [(0, 0, "a"), (3, 17, "b"), (2**40, 5, 7)])
+@pytest.mark.parametrize(("seed", "number", "purpose"), [(0, 0, "a"), (3, 17, "b"), (2**40, 5, 7)])
 def test_the_server_is_the_client_before_the_first(seed: int, number: int, purpose: str | int) -> None:
     server, same = Rng.server(seed, number, purpose), Rng.of(seed, number, torch.tensor([-1])).fold(purpose)
     assert torch.equal(server.key_C, same.key_C) and torch.equal(server.home_C, same.home_C)

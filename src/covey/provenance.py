@@ -7,6 +7,8 @@ from pathlib import Path
 
 import torch
 
+HERE = Path(__file__).parent
+
 
 def machine(device: str = "cuda") -> str:
     """What a run on that device is computed by."""
@@ -16,12 +18,12 @@ def machine(device: str = "cuda") -> str:
 
 
 def commit() -> str:
-    """The code's version; COVEY_COMMIT says it where there is no checkout."""
+    """The code's version, and whether it was changed since; COVEY_COMMIT says it where there is no checkout."""
     if "COVEY_COMMIT" in os.environ:
         return os.environ["COVEY_COMMIT"]
+    ask = lambda *words: subprocess.run(["git", *words], capture_output=True, text=True, check=True, cwd=HERE).stdout
     try:
-        ask = ["git", "rev-parse", "--short", "HEAD"]
-        told = subprocess.run(ask, capture_output=True, text=True, check=True, cwd=Path(__file__).parent)
-        return told.stdout.strip()
+        head, changed = ask("rev-parse", "--short", "HEAD").strip(), ask("status", "--porcelain", ".").strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+    return f"{head}, changed" if changed else head

@@ -24,8 +24,10 @@ def merge(base: Tree, over: Tree) -> Tree:
     out = dict(base)
     for key, value in over.items():
         old = out.get(key)
-        swap = isinstance(value, dict) and isinstance(old, dict) and value.get("use", old.get("use")) != old.get("use")
-        out[key] = merge(old, value) if isinstance(value, dict) and isinstance(old, dict) and not swap else value
+        if isinstance(value, dict) and isinstance(old, dict):
+            swap = "use" in old and value.get("use", old["use"]) != old["use"]
+            value = value if swap else merge(old, value)
+        out[key] = value
     return out
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import sys
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,14 @@ def test_parquet_is_read_through_pandas(tmp_path: Path, monkeypatch: pytest.Monk
         from_file(tmp_path / "b.parquet", "b")
     with pytest.raises(CoveyError, match="no file"):
         from_file(tmp_path / "c.parquet", "c")
+
+
+def test_dates_without_a_time_are_times() -> None:
+    pandas = pytest.importorskip("pandas")
+    days = [date(2024, 1, 2), date(2024, 1, 1)]
+    frame = pandas.DataFrame({"user": ["a", "b"], "item": ["x", "y"], "time": days})
+    dataset = from_frame(frame, "days").dataset
+    assert dataset.time_E is not None and sorted(dataset.time_E) == [1704067200.0, 1704153600.0]
 
 
 # --- what would flatter or blur a result ---

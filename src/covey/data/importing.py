@@ -222,7 +222,7 @@ class _Times:
             time = float(value)
             if math.isfinite(time):
                 return time, False
-        except ValueError:
+        except (ValueError, TypeError):  # text, or a date without a time
             try:
                 return _seconds(datetime.fromisoformat(_iso(str(value).strip()))), True
             except ValueError:

@@ -80,9 +80,10 @@ def _fused(params: Fields, x_CPD: Tensor) -> Tensor:
     weights = [w.mT if w.dim() == 2 else w for w in weights]
     flat = torch.cat([w.flatten() for w in weights]).split([w.numel() for w in weights])  # cuDNN wants one stretch
     weights = [part.view(w.shape) for part, w in zip(flat, weights, strict=True)]
-    start = x_CPD.new_zeros(1, len(x_CPD), x_CPD.shape[2])
-    h_CPD, _ = torch.gru(x_CPD, start, weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)
-    return h_CPD[:many]
+    learns = torch.is_grad_enabled()
+    start = lambda part_CPD: part_CPD.new_zeros(1, len(part_CPD), part_CPD.shape[2])
+    parts = [torch.gru(x, start(x), weights, True, 1, 0.0, learns, False, True)[0] for x in x_CPD.split(MOST)]
+    return torch.cat(parts)[:many]
 
 
 def _stepwise(params: Fields, x_CPD: Tensor) -> Tensor:

@@ -43,8 +43,8 @@ class Outcome:
 
 
 def key(config: Config) -> str:
-    """A run's name in the cache; where it is computed is not part of what is computed."""
-    tree = config.tree | {"engine": {k: v for k, v in config.tree.get("engine", {}).items() if k != "device"}}
+    """A run's name in the cache; where it is computed, and how much at once, is not part of what is computed."""
+    tree = config.tree | {"engine": {}}
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
 
 
