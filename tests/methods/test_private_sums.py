@@ -12,10 +12,11 @@ from covey.client import LocalData, Program
 from covey.core import Catalogue, CoveyError, Download, Ragged, Round, Sent, Total
 from covey.fleet.simulated import SimulatedFleet
 from covey.ledger import Ledger
-from covey.mechanism import TrainingData
+from covey.mechanism import ServerView, TrainingData
 from covey.methods.private_sums import PrivateCount, PrivateSubspace
 from covey.models.spectral import Spectral
 from covey.objectives import NoObjective
+from covey.rng import Rng
 from covey.server import Method, Server, enrol, run_round, start
 from covey.testing import Conformance
 
@@ -96,6 +97,15 @@ def test_two_private_parts_spend_together() -> None:
     assert 2 < gaussian_epsilon(1e-5, z) < 4
 
 
+def test_strength_damps_by_the_mean_value() -> None:
+    """Values 3 and 1, their mean 2: with strength 1 directions pass by 3 / (3 + 2) and 1 / (1 + 2)."""
+    part, z_ID = PrivateSubspace(shrink=0.0, strength=1.0), torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    public = Spectral(2).public(3, Rng.server(0, 0, "public"))
+    view = ServerView(public, {}, Round(1, torch.arange(2)), 0, part.name, Spectral(2), NoObjective(), Catalogue(3))
+    heard = Total(torch.arange(2), torch.tensor(2.0), {}, extra={part.name: {"sum": z_ID}})
+    torch.testing.assert_close(part.hear(view, heard)[1]["filter"], torch.tensor([3 / 5, 1 / 3]))
+
+
 def test_more_sums_need_more_noise() -> None:
     one, four = (PrivateSubspace(sums=sums).sigma for sums in (1, 4))
     assert four == pytest.approx(2 * one)
@@ -171,6 +181,7 @@ def test_nobody_reports_once_the_budget_is_spent() -> None:
         ({"lost": 1.0}, "lost = 1.0"),
         ({"sums": 0}, "sums = 0"),
         ({"shrink": -1.0}, "shrink = -1"),
+        ({"strength": -1.0}, "strength = -1"),
     ],
 )
 def test_impossible_options_are_refused(options: dict[str, Any], why: str) -> None:

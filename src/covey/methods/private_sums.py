@@ -38,14 +38,15 @@ class PrivateSubspace(Mechanism):
     epsilon: float = 8.0  # of a user over all sums
     delta: float = 1e-5
     shrink: float = 0.25  # by how much of the largest value that noise alone gives
+    strength: float = 0.0  # and by how much of the mean value, where the lists themselves are noisy
     lost: float = 0.5  # share of the clients that may drop out without harm to the guarantee
     noise: Noise = "shares"  # or drawn once where the sum is: the same numbers in law, for studies
 
     def __post_init__(self) -> None:
         positive(self.name, sums=self.sums, epsilon=self.epsilon, delta=self.delta)
         share(self.name, lost=self.lost, delta=self.delta)
-        if self.shrink < 0:
-            raise CoveyError(f"{self.name}: shrink = {self.shrink:g}; it is 0 or more")
+        if min(self.shrink, self.strength) < 0:
+            raise CoveyError(f"{self.name}: shrink = {self.shrink:g}, strength = {self.strength:g}; both are 0 or more")
         if self.epsilon > LARGEST:
             raise CoveyError(f"{self.name}: epsilon = {self.epsilon:g} protects nothing; use at most {LARGEST:g}")
 
@@ -94,7 +95,8 @@ class PrivateSubspace(Mechanism):
         I, D = z_ID.shape
         basis_ID, value_D, _ = torch.linalg.svd(z_ID, full_matrices=False)
         noise = self.sigma * (math.sqrt(I) + math.sqrt(D))  # about the largest value of noise alone
-        filter_D = value_D / (value_D + self.shrink * noise).clamp(min=torch.finfo(value_D.dtype).tiny)
+        damp = self.shrink * noise + self.strength * value_D.mean()
+        filter_D = value_D / (value_D + damp).clamp(min=torch.finfo(value_D.dtype).tiny)
         fields = {"items": basis_ID, "weight": torch.ones(I), "filter": filter_D}
         return view.memory, {k: v.to(view.public[k]) for k, v in fields.items()}
 
