@@ -126,6 +126,12 @@ def test_no_round_goes_without_its_guard() -> None:
         fitted.add_items(["new"], [("1", "new")])
 
 
+def test_no_round_goes_without_its_base() -> None:
+    fitted = small("fedmf", set=['mechanism=[{use="covey.methods.spectral_residual:SpectralResidual",rank=4,sums=1}]'])
+    with pytest.raises(CoveyError, match="'spectral residual' rests on sums without the new items; fit again"):
+        fitted.add_items(["new"], [("1", "new")])
+
+
 @pytest.mark.parametrize(
     ("items", "interactions", "message"),
     [

@@ -282,6 +282,19 @@ def test_tuned_rows_count_on_top_of_the_table() -> None:
     expect_same(score_CI, ranker(tuned).some_items(u_CD, everything))
 
 
+def test_scores_of_a_base_are_added() -> None:
+    """Also on part of the catalogue, for some items, and of single clients, whose own parameters count."""
+    own = {"score": torch.tensor([[1.0], [0.0], [-1.0]]), "bias": torch.tensor([[0.0], [0.0], [7.0]])}
+    params = {"items": torch.tensor([[[1.0], [0.0], [2.0], [0.0], [5.0]]]), **own}
+    both = replace(ranker(), base=Ranker(LinearScore(1), params, None, ranker().rng))
+    u_CE, everything = both.user(Ragged.of([[], [], []])), torch.arange(5).expand(3, 5)
+    wanted = torch.tensor([[5.0, 3, 4, 1, 5], [4, 3, 2, 1, 0], [10, 10, 7, 8, 2]])
+    expect_same(both.all_items(u_CE), wanted)
+    expect_same(both.all_items(u_CE, 1, 3), wanted[:, 1:3])
+    expect_same(both.some_items(u_CE, everything), wanted)
+    expect_same(both.span(2, 3).all_items(u_CE[2:]), wanted[2:])
+
+
 def test_a_program_is_the_client_half_of_its_method() -> None:
     program = client_half(play().method, Setting())
     declared = {(d.step, d.name) for d in program.discloses()}

@@ -1,12 +1,14 @@
 """Lists of lists, examples, local rows and merged examples, worked by hand."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.core import Ragged, Rows, cat
+from covey.core import CoveyError, Ragged, Rows, cat
 from covey.examples import Batch, Examples, local_rows, merge, pad_lengths
 from covey.objectives import Bce
 from covey.rng import Rng
@@ -78,6 +80,15 @@ def test_merge() -> None:
     assert as_lists(merged.items) == [[3, 9], [3]]
     assert merged.weight.tolist() == [1, 3, 0]
     assert merged.label.tolist() == pytest.approx([0, 2 / 3, 0])
+
+
+def test_offsets_stay_with_their_items() -> None:
+    several = replace(examples([[9, 3, 9], [3]], [1, 0, 0, 1], [2, 1, 1, 0]), offset=torch.tensor([5.0, 2.0, 5.0, 7.0]))
+    merged, kept = merge(several, local_rows(several, 10)), several.keep(torch.tensor([False, True, False, True]))
+    assert merged.offset is not None and merged.offset.tolist() == [2, 5, 7]
+    assert kept.offset is not None and kept.offset.tolist() == [2, 7]
+    with pytest.raises(CoveyError, match="list the mechanism that gives these last"):
+        several.append(Ragged.of([[1], []]), torch.zeros(1))
 
 
 @given(LISTS, st.integers(0, 50))

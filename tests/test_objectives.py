@@ -1,7 +1,7 @@
 """Losses: worked by hand, against naive loops, and what each makes of a list."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -45,6 +45,17 @@ def test_bce_by_hand() -> None:
     second = math.log(2) - log_sigmoid(-3.0)
     assert loss_of(Bce(reduction="sum"), params, batch).tolist() == pytest.approx([first, second])
     assert loss_of(Bce(), params, batch).tolist() == pytest.approx([first / 4, second / 2])
+
+
+@pytest.mark.parametrize("objective", [Bce(), Bce(saturating=True), Bpr(negatives=2)])
+def test_an_offset_is_part_of_the_logit_and_of_no_parameter(objective: Objective) -> None:
+    offset = torch.tensor([[0.5, -1.0, 2.0]])
+    params, batch = scored([[2.0, -1.0, 0.5]], [[1, 0, 0]], [[1, 1, 1]])
+    whole, same = scored([[2.5, -2.0, 2.5]], [[1, 0, 0]], [[1, 1, 1]])
+    ours, theirs = loss_of(objective, params, replace(batch, offset_CL=offset)), loss_of(objective, whole, same)
+    torch.testing.assert_close(ours, theirs)
+    slopes = [torch.autograd.grad(x.sum(), p["items"])[0] for x, p in ((ours, params), (theirs, whole))]
+    torch.testing.assert_close(*slopes)
 
 
 def test_saturating_bce_is_bce_until_the_probability_rounds_to_one() -> None:

@@ -55,6 +55,8 @@ def _check(method: Method) -> None:
     summed = any(isinstance(m, SubspaceIteration) and m.response != "ease" for m in method.mechanisms)
     if not isinstance(method.grouping, Everyone) or not (method.solver or summed):
         raise CoveyError("this method has no item table that everybody trains, so no row can be added; fit again")
+    if rests := [m.name for m in method.mechanisms if m.overrides("base")]:
+        raise CoveyError(f"{rests[0]!r} rests on sums without the new items; fit again with them")
     if guards := [m.name for m in method.mechanisms if m.overrides("seal") or m.overrides("filter")]:
         raise CoveyError(f"{guards[0]!r} guards the uploads, and rounds for new items would go without it; fit again")
 

@@ -157,9 +157,9 @@ def whole_batch(work: Work, block: Block) -> Batch:
         merged = block.n_rows == block.n_examples and examples.items is work.local.items
         index = None if merged else wide(work.local.row)
     slot = None if examples.slot is None else flat.like(examples.slot[flat.values]).padded(block.n_examples, -1)
-    return Batch(
-        ids.padded(block.n_rows), ids.mask(block.n_rows), index, wide(examples.label), wide(examples.weight), slot
-    )
+    offset = None if examples.offset is None else wide(examples.offset)
+    ids_CR, real_CR = ids.padded(block.n_rows), ids.mask(block.n_rows)
+    return Batch(ids_CR, real_CR, index, wide(examples.label), wide(examples.weight), slot, offset)
 
 
 def step_of(batch: Batch, order_CL: Tensor, size: int, step: int) -> Batch:
@@ -167,9 +167,12 @@ def step_of(batch: Batch, order_CL: Tensor, size: int, step: int) -> Batch:
     place_CB = order_CL[:, step * size : (step + 1) * size]
     assert batch.index_CL is not None
     at = lambda x: x.gather(1, place_CB)
-    return Batch(batch.items_CR, batch.real_CR, at(batch.index_CL), at(batch.label_CL), at(batch.weight_CL))
+    offset = None if batch.offset_CL is None else at(batch.offset_CL)
+    label, weight = at(batch.label_CL), at(batch.weight_CL)
+    return Batch(batch.items_CR, batch.real_CR, at(batch.index_CL), label, weight, None, offset)
 
 
 def rows_only(batch: Batch) -> Batch:
     """The same examples where each brings its own item row, so that no table is looked up."""
-    return Batch(batch.items_CL(), batch.weight_CL > 0, None, batch.label_CL, batch.weight_CL)
+    real_CL, offset = batch.weight_CL > 0, batch.offset_CL
+    return Batch(batch.items_CL(), real_CL, None, batch.label_CL, batch.weight_CL, None, offset)

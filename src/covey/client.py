@@ -50,6 +50,8 @@ class Program:
         unique_names(self.mechanisms)
         if self.solver:
             _check(self.model, self.objective, self.solver)
+        if len(bases := [m.name for m in self.mechanisms if m.overrides("base")]) > 1:
+            raise CoveyError(f"a model stands on one base, here are {', '.join(bases)}; leave out all but one")
         for m in self.mechanisms:
             if not set(m.needs) <= set(self.model.kept):
                 raise CoveyError(
@@ -94,7 +96,7 @@ class Program:
             case "evaluate":
                 assert data.held is not None
                 held = {k.removeprefix("received/"): v for k, v in kept.items() if k.startswith("received/")}
-                ranker = Ranker.of(self.model, {**view.params, **held}, kept, rng)
+                ranker = Ranker.of(self.model, {**view.params, **held}, kept, rng, self.mechanisms)
                 figures = measure(ranker, data.training.items, data.held, self.evaluate)
                 return kept, replace(upload, extra={"evaluate": dict(figures)})
         raise ValueError(f"unknown step {step!r}")

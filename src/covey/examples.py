@@ -5,21 +5,27 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .core import Ragged, offsets_of
+from .core import CoveyError, Ragged, offsets_of
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Flat lists over clients. `slot` ties an example to one position of a sequence; -1: to all."""
+    """Flat lists over clients. `slot` ties an example to one position of a sequence; -1: to all.
+
+    `offset` is what another recommender says of an example, as a logit: the model learns what to add to it.
+    """
 
     items: Ragged
     label: Tensor  # [T]
     weight: Tensor  # [T]
     slot: Tensor | None = None  # [T]
+    offset: Tensor | None = None  # [T], the same wherever a client's item stands
 
     @classmethod
     def of(cls, parts: list["Examples"]) -> "Examples":
         """Several lists of the same clients as one, client by client, parts in order."""
+        if any(p.offset is not None for p in parts):
+            raise CoveyError("examples were added after they had offsets; list the mechanism that gives these last")
         owner = torch.cat([p.items.owner for p in parts])
         order = owner.argsort(stable=True)
         lengths = torch.stack([p.items.lengths for p in parts]).sum(0)
@@ -38,7 +44,8 @@ class Examples:
         lengths = torch.zeros_like(self.items.lengths).index_add_(0, self.items.owner, mask_T.long())
         slot = None if self.slot is None else self.slot[mask_T]
         items = Ragged(self.items.values[mask_T], offsets_of(lengths))
-        return Examples(items, self.label[mask_T], self.weight[mask_T], slot)
+        offset = None if self.offset is None else self.offset[mask_T]
+        return Examples(items, self.label[mask_T], self.weight[mask_T], slot, offset)
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,8 @@ def merge(examples: Examples, local: LocalRows) -> Examples:
     zeros = examples.weight.new_zeros(len(local.items.values))
     weight = zeros.index_add(0, flat, examples.weight)
     label = zeros.index_add(0, flat, examples.weight * examples.label) / weight.clamp(min=1e-30)
-    return Examples(local.items, label, weight)
+    offset = None if examples.offset is None else zeros.to(examples.offset).index_copy(0, flat, examples.offset)
+    return Examples(local.items, label, weight, offset=offset)
 
 
 @dataclass(frozen=True)
@@ -88,13 +96,19 @@ class Batch:
     label_CL: Tensor
     weight_CL: Tensor  # 0 where padded
     slot_CL: Tensor | None = None
+    offset_CL: Tensor | None = None
 
     def items_CL(self) -> Tensor:
         return self.items_CR if self.index_CL is None else self.items_CR.gather(1, self.index_CL)
 
+    def raised(self, z_CL: Tensor) -> Tensor:
+        """The model's logits on top of what another recommender says."""
+        return z_CL if self.offset_CL is None else z_CL + self.offset_CL.to(z_CL)
+
 
 FINE = (32, 64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048)
-COARSE = (32, 64, 128, 256, 512, 1024, 2048)
+COARSE = (32, 64, 128, 256, 512, 1024, 2048)  # where starting an operation costs as much as some padding
+LAUNCHED = (64, 512, 1024, 2048)  # on a GPU, where it costs far more
 
 
 STEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64)
@@ -112,7 +126,7 @@ def pad_lengths(n_C: Tensor, coarse: bool = False) -> Tensor:
 
     A CPU pays for every row, a GPU for every launch.
     """
-    steps = torch.tensor(COARSE if coarse else FINE, device=n_C.device)
+    steps = torch.tensor(FINE if not coarse else LAUNCHED if n_C.is_cuda else COARSE, device=n_C.device)
     place = torch.searchsorted(steps, n_C.contiguous()).clamp(max=len(steps) - 1)
     beyond = 2048 if coarse else 512
     return torch.where(n_C <= steps[-1], steps[place], (n_C + beyond - 1) // beyond * beyond)

@@ -1,7 +1,7 @@
 """A client measures itself: it ranks its held-out items with what it ranks its recommendations with."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from .evaluate.ranking import (
     ranks_sampled,
     span,
 )
+from .mechanism import Mechanism
 from .models.base import NO_HISTORY, History, Model, rows
 from .rng import Rng
 
@@ -56,21 +57,31 @@ class Ranker:
     params: Fields  # whole tables, leading 1 where shared
     tuned: Rows | None
     rng: Rng
+    base: "Ranker | None" = None  # its scores are added; its user vectors stand after the model's own
 
     @classmethod
-    def of(cls, model: Model, params: Fields, kept: Drawer, rng: Rng) -> "Ranker":
-        tuned = kept.get("tuned/items")
-        return cls(model, params, tuned if isinstance(tuned, Rows) else None, rng)
+    def of(cls, model: Model, params: Fields, kept: Drawer, rng: Rng, mechanisms: Sequence[Mechanism] = ()) -> "Ranker":
+        tuned, found = kept.get("tuned/items"), [b for m in mechanisms if (b := m.base(params)) is not None]
+        base = cls(*found[0], None, rng) if found else None
+        return cls(model, params, tuned if isinstance(tuned, Rows) else None, rng, base)
 
     def span(self, start: int, stop: int) -> "Ranker":
         """Some of the clients, side by side."""
         mine = {k: v if len(v) == 1 else v[start:stop] for k, v in self.params.items()}
         tuned = None if self.tuned is None else self.tuned.take(torch.arange(start, stop, device=self.rng.key_C.device))
-        return Ranker(self.model, mine, tuned, Rng(self.rng.key_C[start:stop], self.rng.home_C[start:stop]))
+        base = None if self.base is None else self.base.span(start, stop)
+        return Ranker(self.model, mine, tuned, Rng(self.rng.key_C[start:stop], self.rng.home_C[start:stop]), base)
 
     def user(self, history: Ragged) -> Tensor:
         listed = History.of(history) if self.model.sequential else NO_HISTORY
-        return self.model.user(self.params, listed, self.rng, False)
+        u_CD = self.model.user(self.params, listed, self.rng, False)
+        return u_CD if self.base is None else torch.cat([u_CD, self.base.user(history)], 1)
+
+    def _parts(self, u_CE: Tensor) -> tuple["Ranker", Tensor, "Ranker", Tensor]:
+        """The model alone and its base, each with its user vectors."""
+        assert self.base is not None
+        wide = u_CE.shape[1] - self.base.params["items"].shape[2]
+        return replace(self, base=None), u_CE[:, :wide], self.base, u_CE[:, wide:]
 
     def shelves(self) -> list[tuple[int, int]]:
         """Parts of the catalogue to score one after the other; all of it where it is small or its parts would differ.
@@ -84,6 +95,9 @@ class Ranker:
 
     def all_items(self, u_CD: Tensor, first: int = 0, last: int | None = None) -> Tensor:
         """[C, I] of all of them, or of those on a shelf."""
+        if self.base is not None:
+            own, own_CD, base, base_CD = self._parts(u_CD)
+            return own.all_items(own_CD, first, last) + base.all_items(base_CD, first, last)
         score_CI = self.model.score(self.params, u_CD, self.params["items"][:, first:last])
         if self.tuned is None or not len(self.tuned.values):
             return score_CI
@@ -97,6 +111,9 @@ class Ranker:
 
     def some_items(self, u_CD: Tensor, items_CL: Tensor) -> Tensor:
         """[C, L], without scoring the rest of the catalogue."""
+        if self.base is not None:
+            own, own_CD, base, base_CD = self._parts(u_CD)
+            return own.some_items(own_CD, items_CL) + base.some_items(base_CD, items_CL)
         v_CLD = rows(self.params["items"], items_CL)
         if self.tuned is not None and len(self.tuned.values):
             v_CLD = _overlay(v_CLD, items_CL, self.tuned)

@@ -6,6 +6,7 @@ else, so no mechanism can reach another's state, another client, or across the w
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -76,13 +77,23 @@ class ServerView:
     public: Fields
     memory: Drawer  # this mechanism's drawer
     round: Round
-    rng: Rng  # one stream per client of the round
-    dice: Rng  # one stream of the server's own
+    seed: int
+    name: str  # of the mechanism; its streams are its own
     model: Model
     objective: Objective
     catalogue: Catalogue
     step: str = "train"  # which exchange is being prepared
     tried: Tried | None = None  # what the server's own step would make of an update, without taking it
+
+    @cached_property
+    def rng(self) -> Rng:
+        """One stream per client of the round."""
+        return Rng.of(self.seed, self.round.number, self.round.ids_C).fold(self.name)
+
+    @cached_property
+    def dice(self) -> Rng:
+        """One stream of the server's own."""
+        return Rng.server(self.seed, self.round.number, self.name)
 
 
 Sees = Literal["each", "total"]
@@ -132,6 +143,10 @@ class Mechanism:
     def seal(self, view: ClientView, upload: Upload) -> Upload:
         """Before it leaves: clip, noise, pseudo items."""
         return upload
+
+    def base(self, params: Fields) -> tuple[Model, Fields] | None:
+        """Another model and its parameters, of what was sent: its scores are added wherever a client ranks."""
+        return None
 
     def floats(self, n_rows: int) -> int:
         """Numbers per client that the loss holds beyond its rows, for the memory plan."""

@@ -125,8 +125,10 @@ class Rng:
     def ragged_bits(self, lengths_C: Tensor) -> Ragged:
         """As many words as each client asks for; the first k are the same whatever it asks for."""
         offsets = offsets_of(lengths_C)
-        place = torch.arange(int(offsets[-1]), device=offsets.device) - offsets[:-1].repeat_interleave(lengths_C)
-        return Ragged(mix(self.key_C.repeat_interleave(lengths_C) + GOLDEN * (place + 1)), offsets)
+        total = int(offsets[-1])
+        wide = lambda x_C: x_C.repeat_interleave(lengths_C, output_size=total)
+        place = torch.arange(total, device=offsets.device) - wide(offsets[:-1])
+        return Ragged(mix(wide(self.key_C) + GOLDEN * (place + 1)), offsets)
 
     def ragged_uniform(self, lengths_C: Tensor) -> Ragged:
         words = self.ragged_bits(lengths_C)

@@ -71,7 +71,7 @@ def negatives(avoid: Ragged, n_items: int, per_client: Tensor, count: int, rng: 
     """
     unit = rng.ragged_uniform(per_client * count)
     size_C = n_items - avoid.lengths
-    size_T = size_C.repeat_interleave(per_client)
+    size_T = size_C.repeat_interleave(per_client, output_size=len(unit.values) // count)
     ranks_TK = distinct_ranks(unit.values.view(-1, count), size_T)
     exists_TK = torch.arange(count, device=size_T.device) < size_T[:, None]
     flat = Ragged(ranks_TK.flatten(), unit.offsets)

@@ -96,10 +96,10 @@ class Devices:
 
     def _ranked(self, kept: Drawer, history: Ragged, rng: Rng) -> Tensor:
         """[C, I] as the devices themselves rank: what was sent, their own on top, the table they last received."""
-        model = self.fleet.program.model
+        model, mechanisms = self.fleet.program.model, self.fleet.program.mechanisms
         params = {k: v[None] for k, v in self._sent().items()} | {k: kept[k] for k in model.kept}
         params |= {k.removeprefix("received/"): v for k, v in kept.items() if k.startswith("received/")}
-        ranker = Ranker.of(model, params, kept, rng)
+        ranker = Ranker.of(model, params, kept, rng, mechanisms)
         return ranker.all_items(ranker.user(history.to(self.fleet.device)))
 
 
@@ -110,7 +110,8 @@ def private_part(program: Program) -> Program | None:
     if solver is None or not moving:
         return None
     phases = [tuple(k for k in phase if k in moving) for phase in solver.phases or (moving,)]
-    return replace(program, solver=replace(solver, phases=tuple(p for p in phases if p)), mechanisms=())
+    stay = tuple(m for m in program.mechanisms if m.overrides("base"))  # what it ranks with, it learns on top of
+    return replace(program, solver=replace(solver, phases=tuple(p for p in phases if p)), mechanisms=stay)
 
 
 @dataclass(frozen=True)

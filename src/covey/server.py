@@ -242,11 +242,9 @@ def _put(server: Server, name: str, drawer: Drawer) -> Server:
 
 
 def view(server: Server, method: Method, name: str, round: Round, step: str = "train") -> ServerView:
-    rng = Rng.of(method.seed, round.number, round.ids_C).fold(name)
-    dice = Rng.server(method.seed, round.number, name)
     memory, tried = server.memory.get(name, {}), partial(_tried, server, method)
     parts = (method.model, method.objective, method.catalogue)
-    return ServerView(server.public, memory, round, rng, dice, *parts, step, tried)
+    return ServerView(server.public, memory, round, method.seed, name, *parts, step, tried)
 
 
 def _tried(server: Server, method: Method, name: str, rows_T: Tensor, update_TD: Tensor) -> Tensor:

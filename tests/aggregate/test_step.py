@@ -8,7 +8,6 @@ from covey.core import Catalogue, Drawer, Fields, Round, Total
 from covey.mechanism import ServerView
 from covey.models.mf import MF
 from covey.objectives import Bce
-from covey.rng import Rng
 from covey.testing.compare import clone, expect_same
 
 
@@ -48,9 +47,8 @@ def test_adam_counts_each_parameter_by_itself() -> None:
 
 
 def view() -> ServerView:
-    ids, rng = torch.arange(2), Rng.of(0, 1, torch.arange(2))
     public = {"items": torch.zeros(3, 1), "bias": torch.zeros(1)}
-    return ServerView(public, {"x": torch.ones(1)}, Round(1, ids), rng, rng, MF(1), Bce(), Catalogue(3))
+    return ServerView(public, {"x": torch.ones(1)}, Round(1, torch.arange(2)), 0, "x", MF(1), Bce(), Catalogue(3))
 
 
 def test_everyone_shares_everything_and_nobody_nothing() -> None:

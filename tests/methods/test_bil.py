@@ -74,8 +74,9 @@ def test_one_item_and_orthogonal_items_have_no_spread_to_gain() -> None:
 
 def view(items_ID: Tensor) -> ServerView:
     ids_C = torch.tensor([0])
-    rng, dice, catalogue = Rng.of(0, 1, ids_C), Rng.server(0, 1, "x"), Catalogue(len(items_ID))
-    return ServerView({"items": items_ID}, {}, Round(1, ids_C), rng, dice, MF(4), PositiveHinge(), catalogue)
+    return ServerView(
+        {"items": items_ID}, {}, Round(1, ids_C), 0, "x", MF(4), PositiveHinge(), Catalogue(len(items_ID))
+    )
 
 
 def test_the_server_adds_what_every_client_would_have_added() -> None:

@@ -57,9 +57,8 @@ class TestCL4FedRecNoisyItems(TestCL4FedRec):
 def server_view(model: NCF | MF, n_items: int, **options: object) -> ServerView:
     public = model.public(n_items, Rng.server(0, 0, "public"))
     catalogue = Catalogue(n_items, popularity_I=torch.arange(n_items).float())
-    rng = Rng.of(0, 1, torch.zeros(0, dtype=torch.long))
     around = Round(1, torch.zeros(0, dtype=torch.long))
-    view = ServerView(public, {}, around, rng, Rng.server(0, 1, "x"), model, Bce(), catalogue)
+    view = ServerView(public, {}, around, 0, "x", model, Bce(), catalogue)
     return replace(view, **options)  # type: ignore[arg-type]
 
 

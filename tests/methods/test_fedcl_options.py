@@ -20,7 +20,6 @@ from covey.models.gru import GRU
 from covey.models.mf import MF
 from covey.models.ncf import NCF
 from covey.objectives import Bce, NextItemSoftmax
-from covey.rng import Rng
 from covey.server import Method, Server, enrol, run_round, start
 from covey.solvers import Local
 from covey.testing import Conformance
@@ -160,9 +159,8 @@ def test_noise_of_the_device_is_not_of_the_seed_and_both_are_named() -> None:
 
 def look(memory: dict[str, Tensor], ids_C: Tensor, number: int = 1, items_ID: Tensor | None = None) -> ServerView:
     items_ID = torch.randn(ITEMS, 6, generator=torch.Generator().manual_seed(2)) if items_ID is None else items_ID
-    rng, dice = Rng.of(0, number, ids_C).fold("fedcl"), Rng.server(0, number, "fedcl")
     catalogue = Catalogue(ITEMS, (), torch.arange(ITEMS).float())
-    return ServerView({"items": items_ID}, memory, Round(number, ids_C), rng, dice, GRU(6), SOFTMAX, catalogue)
+    return ServerView({"items": items_ID}, memory, Round(number, ids_C), 0, "fedcl", GRU(6), SOFTMAX, catalogue)
 
 
 def hear(hard: HardNegatives, ids: list[int], seed: int, memory: dict[str, Tensor] | None = None) -> dict[str, Tensor]:

@@ -67,8 +67,7 @@ def vectors(*rows: list[float]) -> Tensor:
 def server_view(n_items: int, **options: Any) -> ServerView:
     model = MF(3, scale=0.5)
     public = {k: v.double() for k, v in model.public(n_items, Rng.server(0, 0, "public")).items()}
-    around, rng = Round(1, torch.arange(3)), Rng.of(0, 1, torch.arange(3))
-    view = ServerView(public, {}, around, rng, Rng.server(0, 1, "x"), model, Bce(), Catalogue(n_items))
+    view = ServerView(public, {}, Round(1, torch.arange(3)), 0, "x", model, Bce(), Catalogue(n_items))
     return replace(view, **options)
 
 

@@ -19,8 +19,7 @@ MINE = Auxiliary(epochs=3, lr=0.01, batch=24, negatives=4)
 
 def look(device: str = "cpu") -> ServerView:
     public = {k: v.double().to(device) for k, v in MODEL.public(ITEMS, Rng.server(0, 0, "public")).items()}
-    around, rng = Round(1, torch.arange(4)), Rng.of(0, 1, torch.arange(4))
-    return ServerView(public, {}, around, rng, Rng.server(0, 1, "x"), MODEL, Bce(), Catalogue(ITEMS))
+    return ServerView(public, {}, Round(1, torch.arange(4)), 0, "x", MODEL, Bce(), Catalogue(ITEMS))
 
 
 def start(device: str = "cpu") -> Fields:

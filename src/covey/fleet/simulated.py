@@ -76,7 +76,7 @@ class SimulatedFleet:
             kept, data, rng = self.store.take(ids), self.data.take(ids), Rng.of(self.seed, round, ids)
             if summing:
                 after, total = program.answer_total(kept, data, part, ids, rng)
-                if all(bool(v.isfinite().all()) for v in total.update.values()):
+                if _finite(total.update):
                     self.store.put(ids, after)
                     self._meter_total(step, total)
                     sums.add_total(total)
@@ -88,7 +88,8 @@ class SimulatedFleet:
             sums.add(upload) if fold else uploads.append(upload)
         if fold:
             total = sums.total()
-            return replace(total, ids_C=ids_C[torch.isin(ids_C, total.ids_C.to(ids_C))])  # in the order asked
+            whole = len(total.ids_C) == len(ids_C)  # in the order asked
+            return replace(total, ids_C=ids_C if whole else ids_C[torch.isin(ids_C, total.ids_C.to(ids_C))])
         return _join(uploads, ids_C, self.store.limit) if uploads else Upload(ids_C[:0], torch.zeros(0))
 
     def _clean(self, upload: Upload) -> Upload:
@@ -163,6 +164,11 @@ class SimulatedFleet:
         if self.malicious:
             self.malicious.crew.load({k: v.to(self.device) for k, v in state.items() if k.startswith("crew/")})
         self.n_present = int(state["present"])
+
+
+def _finite(fields: Fields) -> bool:
+    """Asked once for all: a GPU stops for every answer."""
+    return not fields or bool(torch.stack([v.isfinite().all() for v in fields.values()]).all())
 
 
 def _by_budget(order: Tensor, floats: Tensor, budget: int) -> Iterator[Tensor]:

@@ -212,7 +212,7 @@ def part_of(view: ClientView, few: Few) -> ClientView:
     """
     assert view.batch is not None
     pick, batch = few.rows(), view.batch
-    weight_CR, label_CR = by_row(batch)
+    weight_CR, label_CR, offset_CR = by_row(batch)
     wide = lambda x_CR: few.of(x_CR[..., None])[..., 0].where(few.some_CP, 0)
     weight_CP = wide(weight_CR)
     rest_C1 = (weight_CR[pick].sum(1) - weight_CP.sum(1))[:, None]
@@ -222,6 +222,7 @@ def part_of(view: ClientView, few: Few) -> ClientView:
         None,
         F.pad(wide(label_CR), (0, 1)),
         torch.cat([weight_CP, rest_C1], 1),
+        offset_CL=None if offset_CR is None else F.pad(wide(offset_CR), (0, 1)),
     )
     params = {k: v if len(v) == 1 else v[pick] for k, v in view.params.items() if k != "items"}
     params["items"] = F.pad(few.of(view.params["items"]), (0, 0, 0, 1))
@@ -229,13 +230,14 @@ def part_of(view: ClientView, few: Few) -> ClientView:
     return replace(view, params=params, rng=view.rng.take(pick), batch=some, ready=ready)
 
 
-def by_row(batch: Batch) -> tuple[Tensor, Tensor]:
-    """The summed weight of each row's examples, and their mean label, [C, R]."""
+def by_row(batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The summed weight of each row's examples, their mean label and their mean offset, [C, R]."""
     if batch.index_CL is None:
-        return batch.weight_CL, batch.label_CL
+        return batch.weight_CL, batch.label_CL, batch.offset_CL
     added = lambda x_CL: x_CL.new_zeros(batch.real_CR.shape).scatter_add(1, batch.index_CL, x_CL)
     weight_CR = added(batch.weight_CL)
-    return weight_CR, added(batch.weight_CL * batch.label_CL) / weight_CR.clamp(min=1e-30)
+    mean = lambda x_CL: added(batch.weight_CL * x_CL) / weight_CR.clamp(min=1e-30)
+    return weight_CR, mean(batch.label_CL), None if batch.offset_CL is None else mean(batch.offset_CL)
 
 
 def user_loss(u_CD: Tensor, one_CD: Tensor, two_CD: Tensor, synthetic_SD: Tensor, tau: float) -> Tensor:  # Eq. 7
