@@ -5,8 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from covey.reproduce.plan import WHOLE, Cut, Table, configs, papers, seeds_of, t
 from covey.reproduce.record import reproduce, store, users_of, work_of
 from covey.reproduce.show import markdown
 from covey.run import run
+from inline import Inline
 
 TABLE = """
 title = "Two rows"
@@ -58,27 +57,6 @@ label = "width"
 set = ["model.dim={}"]
 values = [2, 4]
 """
-
-
-class Inline:
-    """Runs what is submitted on the spot: a process of its own takes seconds to start."""
-
-    def __init__(self, *options: object) -> None:
-        pass
-
-    def __enter__(self) -> "Inline":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def submit(self, work: Callable[..., Any], *arguments: Any) -> "Future[Any]":
-        done: Future[Any] = Future()
-        try:
-            done.set_result(work(*arguments))
-        except Exception as error:
-            done.set_exception(error)
-        return done
 
 
 @pytest.fixture

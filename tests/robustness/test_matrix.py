@@ -1,8 +1,6 @@
 """The matrix of a small federation: its numbers are those of `covey run`, every run once, holes say why."""
 
 import json
-from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +14,10 @@ from covey.reproduce import execute as execution
 from covey.robustness.plan import Wish, planned
 from covey.robustness.record import run_all
 from covey.robustness.show import grid, terminal
+from inline import Inline
 
 SMALL = ("data.users=40", "data.items=60", "data.mean_items=8", "model.dim=4", "run.checkpoint=1", "run.cohort=16")
 BASE = ("--method", "fedncf-sum", "--rounds", 2, "--share", 0.1, *sets(*SMALL, "solver.lr=0.05"))
-
-
-class Inline:
-    """Runs what is submitted on the spot: a process of its own takes seconds to start."""
-
-    def __init__(self, *options: object) -> None:
-        pass
-
-    def __enter__(self) -> "Inline":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def submit(self, work: Callable[..., Any], *arguments: Any) -> "Future[Any]":
-        done: Future[Any] = Future()
-        try:
-            done.set_result(work(*arguments))
-        except Exception as error:
-            done.set_exception(error)
-        return done
 
 
 @pytest.fixture(autouse=True)

@@ -97,7 +97,8 @@ class SpectralResidual(Mechanism):
             drawer, tables = self._inner.hear(self._seen(view), reports)
             return {**view.memory, **drawer, **tables, **heard}, {}
         unit, shift = log_odds(reports.extra[self.name]["moments"].double())
-        prior = -math.log(getattr(view.objective, "negatives", 1))  # of a positive among its negatives
+        assert isinstance(view.objective, Bce | Bpr)
+        prior = -math.log(view.objective.negatives)  # the log-odds of a positive among its negatives
         public = {PUBLIC + k: view.memory[k] for k in TABLES}
         public[PUBLIC + "filter"] = view.memory["filter"] * (self.weight * unit).to(view.memory["filter"])
         public[PUBLIC + "shift"] = (self.weight * (shift + prior)).to(view.memory["filter"])
