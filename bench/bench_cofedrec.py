@@ -15,7 +15,6 @@ import time
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,8 +26,6 @@ from covey import provenance
 from covey.core import Fields
 from covey.evaluate.metrics import with_held
 from covey.objectives import Bce
-from covey.prepare import fleet_of, method_of, prepare
-from covey.server import enrol, start
 from plain import Lists, Loop, SampledRanking, ScoreNet
 
 PRESET = "pfedrec-as-published"
@@ -140,12 +137,8 @@ def on_cpu(clients: int, of_loop: int, repeats: int, sample: int) -> dict[str, A
 
 def on_gpu(dataset: str, most: float, rounds: int, *sets: str, method: str = "cofedrec") -> dict[str, Any]:
     """Seconds of a round with everybody, evaluation included."""
-    config = config_of(method, PRESET, f"data.name={dataset}", 'engine.device="cuda"', *sets)
-    prepared = prepare(config)
-    made = method_of(config, prepared.catalogue)
-    fleet, server = fleet_of(config, prepared, made), start(made)
-    server = replace(server, public={k: v.to(fleet.device) for k, v in server.public.items()})
-    engine, ids_C = Engine(config, made, fleet, enrol(server, fleet, made)), fleet.ids_N
+    engine = Engine.of(config_of(method, PRESET, f"data.name={dataset}", 'engine.device="cuda"', *sets))
+    ids_C = engine.fleet.ids_N
     torch.cuda.reset_peak_memory_stats()
     taken = []
     for _ in range(rounds):

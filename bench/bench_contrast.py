@@ -11,7 +11,6 @@ import json
 import os
 import statistics
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,9 @@ import torch
 
 from common import Engine, commit, config_of, interleaved, machine, say, source_of, write
 from covey.core import Round
-from covey.prepare import fleet_of, method_of, prepare
 from covey.provenance import machine as device
 from covey.schedule import batches_of, cohort
-from covey.server import enrol, run_round, start
+from covey.server import run_round
 
 BASE = "FedNCF"
 SIDES: dict[str, tuple[str, ...]] = {
@@ -38,8 +36,8 @@ LAST = ", closing the pass"
 SECONDS = {"all items contrasted": 3.0}  # a pass on an H200
 
 
-def engine(sets: tuple[str, ...]) -> Engine:
-    return Engine.of(config_of("cl4fedrec", "ratio-full", *source_of("ml-1m"), *sets))
+def engine(sets: tuple[str, ...], name: str = "cpu") -> Engine:
+    return Engine.of(config_of("cl4fedrec", "ratio-full", *source_of("ml-1m"), *sets, f'engine.device="{name}"'))
 
 
 def on_cpu(clients: int, repeats: int, full: bool) -> dict[str, Any]:
@@ -66,21 +64,11 @@ def one_round(one: Engine, clients: int, last: bool) -> None:
     one.server, _ = run_round(one.server, one.fleet, one.method, who)
 
 
-def on_device(sets: tuple[str, ...], name: str) -> Engine:
-    """As a run begins: the public parameters lie on the device before anybody hears of them."""
-    config = config_of("cl4fedrec", "ratio-full", *source_of("ml-1m"), *sets, f'engine.device="{name}"')
-    prepared = prepare(config)
-    method = method_of(config, prepared.catalogue)
-    fleet, server = fleet_of(config, prepared, method), start(method)
-    server = replace(server, public={k: v.to(name) for k, v in server.public.items()})
-    return Engine(config, method, fleet, enrol(server, fleet, method))
-
-
 def on_cuda(name: str, passes: int) -> dict[str, Any]:
     """Seconds of each pass over everybody, without evaluation."""
     out = {}
     for side, sets in SIDES.items():
-        one = on_device(sets, name)
+        one = engine(sets, name)
         torch.cuda.reset_peak_memory_stats()
         seconds, number = [], 0
         for _ in range(passes):

@@ -61,8 +61,9 @@ class Engine:
     def of(cls, config: Config) -> "Engine":
         prepared = prepare(config)
         method = method_of(config, prepared.catalogue)
-        fleet = fleet_of(config, prepared, method)
-        return cls(config, method, fleet, enrol(start(method), fleet, method))
+        fleet, server = fleet_of(config, prepared, method), start(method)
+        server = replace(server, public={k: v.to(fleet.device) for k, v in server.public.items()})  # as a run begins
+        return cls(config, method, fleet, enrol(server, fleet, method))
 
     def stratified(self, many: int) -> Tensor:
         """Clients spread evenly over all lengths of lists; 0: everybody."""

@@ -81,10 +81,12 @@ def sequence(found: dict[str, Any]) -> list[str]:
 
 
 def cuda(found: dict[str, Any]) -> list[str]:
-    return [
-        f"`python bench/bench_cuda.py`, commit {found['commit']}, {found['machine']}: {found['what'].strip()}"
-        f" Median {found['median_ms']:.0f} ms a round of {len(found['all_ms'])}, {found['gib']:.1f} GiB."
-    ]
+    lines = [f"`python bench/bench_cuda.py`, commit {found['commit']}, {found['machine']}.", ""]
+    lines += ["| what | seconds | at most | GiB |", "|---|---|---|---|"]
+    for name, case in found["cases"].items():
+        short = "" if case["reached"] else " (short)"
+        lines.append(f"| {name} | {case['median']:.2f} | {case['at most']:.2f}{short} | {case['gib']:.1f} |")
+    return lines
 
 
 def million(found: dict[str, Any]) -> list[str]:
