@@ -23,7 +23,7 @@ from .evaluate.ranking import (
     span,
 )
 from .mechanism import Mechanism
-from .models.base import NO_HISTORY, History, Model, rows
+from .models.base import NO_HISTORY, History, Model, catalogue, deep, rows
 from .rng import Rng
 
 CPU_SCORES = 3 << 18  # at a time: 3 MB, so that ranking finds them in the cache
@@ -88,8 +88,8 @@ class Ranker:
 
         With a shelf's scores in the cache there is room for enough clients to fill a matrix product.
         """
-        table, deep = self.params["items"], bool(getattr(self.model, "hidden", ()))  # layers want the room themselves
-        split = table.device.type == "cpu" and len(table) == 1 and self.tuned is None and not deep
+        table = self.params["items"]
+        split = table.device.type == "cpu" and len(table) == 1 and self.tuned is None and not deep(self.model)
         wide = SHELF if split and table.shape[1] >= 2 * SHELF else table.shape[1]
         return [(first, min(first + wide, table.shape[1])) for first in range(0, table.shape[1], wide)]
 
@@ -98,7 +98,7 @@ class Ranker:
         if self.base is not None:
             own, own_CD, base, base_CD = self._parts(u_CD)
             return own.all_items(own_CD, first, last) + base.all_items(base_CD, first, last)
-        score_CI = self.model.score(self.params, u_CD, self.params["items"][:, first:last])
+        score_CI = catalogue(self.model, self.params, u_CD, first, last)
         if self.tuned is None or not len(self.tuned.values):
             return score_CI
         width = int(self.tuned.items.lengths.max())

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..core import CoveyError, Drawer, Fields, Ragged, offsets_of
 from ..examples import local_rows, merge
 from ..mechanism import ServerView
-from ..models.base import Model
+from ..models.base import Model, catalogue
 from ..objectives import positives_and_negatives
 from ..rng import Rng
 
@@ -176,10 +176,10 @@ def parameters(memory: Drawer) -> Fields:
 def best(view: ServerView, params: Fields, lists: Ragged, me_C: Tensor, count: int) -> Drawer:  # Eq. 6
     """The items that score highest of those that a client did not contribute; none where it is unknown (-1)."""
     at_once = CPU_SCORES if params["items"].device.type == "cpu" else CUDA_SCORES
-    parts = []
+    shared, parts = {k: v for k, v in params.items() if k != "user"}, []
     for row_B in me_C.split(max(1, at_once // view.catalogue.n_items)):
         known_B = row_B.clamp(min=0)
-        z_BI = view.model.score(params, params["user"][known_B], params["items"])
+        z_BI = catalogue(view.model, shared, params["user"][known_B])
         said = lists.take(known_B)
         z_BI[said.owner, said.values] = float("-inf")
         z_BI[row_B < 0] = float("-inf")

@@ -14,6 +14,8 @@ from torch import Tensor
 from ..core import CoveyError, Fields, Ragged
 from ..rng import Rng
 
+DEEP_CLIENTS, DEEP_ITEMS = 16, 512  # whose layers are computed at once: of 32 numbers each, 1 MB
+
 
 @dataclass(frozen=True)
 class History:
@@ -91,6 +93,27 @@ def rows(table: Tensor, index: Tensor) -> Tensor:
     if table.shape[0] > 1:
         index = index + torch.arange(table.shape[0], device=index.device)[:, None] * height
     return torch.nn.functional.embedding(index, table.flatten(0, 1))
+
+
+def catalogue(model: Model, params: Fields, u_CD: Tensor, first: int = 0, last: int | None = None) -> Tensor:
+    """Scores of all items of stacked tables, or of those in a row, [C, I]; layers between are computed in the cache."""
+    table, many = params["items"], len(u_CD)
+    last = table.shape[1] if last is None else last
+    if not deep(model) or table.device.type != "cpu":
+        return model.score(params, u_CD, table[:, first:last])
+    score_CI = u_CD.new_empty(many, last - first)
+    for c in range(0, many, DEEP_CLIENTS):
+        some = slice(c, c + DEEP_CLIENTS)
+        mine = {k: v if len(v) == 1 else v[some] for k, v in params.items()}
+        for i in range(first, last, DEEP_ITEMS):
+            stop = min(i + DEEP_ITEMS, last)
+            score_CI[some, i - first : stop - first] = model.score(mine, u_CD[some], mine["items"][:, i:stop])
+    return score_CI
+
+
+def deep(model: Model) -> bool:
+    """Whether layers lie between vectors and scores."""
+    return bool(getattr(model, "hidden", ()))
 
 
 def linear(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
