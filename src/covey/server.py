@@ -139,7 +139,7 @@ def run_round(server: Server, fleet: Fleet, method: Method, round: Round) -> tup
         ids_C, cohort = _reporters(server, fleet, method, round)
         download = Download(_public(server, method), sends("report", replace(round, ids_C=ids_C)))
         reports = fleet.ask("report", round.number, ids_C, download, fold=method.hears_sums)
-        server = _hear(server, method, round, reports)
+        server = _hear(server, fleet, method, round, reports)
         round = replace(round, ids_C=reports.ids_C) if cohort else round  # those who answered
 
     if method.solver is not None and len(round.ids_C):
@@ -223,13 +223,16 @@ def _reporters(server: Server, fleet: Fleet, method: Method, round: Round) -> tu
     return round.ids_C, True
 
 
-def _hear(server: Server, method: Method, round: Round, reports: Upload | Total) -> Server:
+def _hear(server: Server, fleet: Fleet, method: Method, round: Round, reports: Upload | Total) -> Server:
+    """What reports change is published; everybody is handed anew what clients keep of it."""
     for m in method.mechanisms:
         if "report" in m.asks and len(reports):
             heard = total_of(reports) if m.hears == "total" else reports
             around = replace(round, ids_C=reports.ids_C)
             drawer, public = m.hear(view(server, method, m.name, around, "report"), heard)
             server = _put(replace(server, public={**server.public, **public}), m.name, drawer)
+            if own := {k: v for k, v in public.items() if k in method.model.kept}:
+                fleet.ask("deliver", round.number, fleet.ids_N, Download(Sent(own)))
     return server
 
 

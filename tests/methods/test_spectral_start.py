@@ -7,8 +7,10 @@ from covey.client import LocalData, Program
 from covey.core import Catalogue, CoveyError, Ragged, Round
 from covey.fleet.simulated import SimulatedFleet
 from covey.mechanism import TrainingData
+from covey.methods.cofedrec import CoClusters
 from covey.methods.spectral_start import SpectralStart
 from covey.models.mf import MF
+from covey.models.pfedrec import LinearScore
 from covey.models.spectral import Spectral
 from covey.objectives import Bce, NoObjective
 from covey.server import Method, enrol, run_round, start
@@ -37,6 +39,21 @@ def test_the_table_holds_the_leading_directions() -> None:
     torch.testing.assert_close(items_ID[:3], items_ID[:1].expand(3, -1), rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(items_ID[0] @ items_ID[3], torch.tensor(0.0), rtol=0, atol=1e-5)
     assert fleet.meter.most_sends()["report", "spectral start/rows"] == 3
+
+
+def test_clients_with_tables_of_their_own_are_handed_the_factors() -> None:
+    lists = Ragged.of([[0, 1, 2], [0, 1, 2], [3, 4]])
+    model = LinearScore(2, keep_items=True)
+    ours = Method(model, NoObjective(), Catalogue(5), None, (SpectralStart(sums=2),), grouping=CoClusters(categories=2))
+    program = Program(model, ours.objective, ours.catalogue, None, ours.mechanisms)
+    fleet = SimulatedFleet(program, LocalData(TrainingData(lists, lists)))
+    server = enrol(start(ours), fleet, ours)
+    before = server.public["items"]
+    for number in (1, 2, 3):
+        server, _ = run_round(server, fleet, ours, Round(number, torch.tensor([0])))
+        assert torch.equal(server.public["items"], before) == (number < 2)
+        own_CID = fleet.store.take(fleet.ids_N)["items"]
+        assert torch.equal(own_CID, server.public["items"].expand(3, -1, -1))
 
 
 def test_everybody_is_in_the_sums_whoever_trains() -> None:

@@ -65,7 +65,7 @@ def test_learns_a_checkerboard(model: PooledMF | PooledNCF) -> None:
 
 @pytest.mark.parametrize("model", MODELS, ids=["mf", "ncf"])
 def test_some_items_are_scored_as_among_all(model: PooledMF | PooledNCF, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("covey.pooled.ncf.FULL_CHUNK", 200)  # several chunks of users
+    monkeypatch.setattr("covey.pooled.ncf.CPU_LAYER", 200)  # several chunks of users
     fitted = model.fit(checkerboard(), checkerboard(), ITEMS, seed=0)
     users_C, items_CL = torch.tensor([5, 0, 17]), torch.tensor([[3, 1], [0, 11], [5, 5]])
     all_CI = fitted.score(users_C)

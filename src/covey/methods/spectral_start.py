@@ -1,7 +1,8 @@
 """A gradient method that starts from the spectral factors: the first rounds also sum, then the item table is set.
 
 The sums are those of `SubspaceIteration`. What is set is the leading directions, each by the root of how
-much of it passes, as wide in all as the table that the model would start from.
+much of it passes, as wide in all as the table that was published. Where clients keep tables of their own
+(CoFedRec), everybody is handed this one.
 """
 
 from dataclasses import dataclass, replace
@@ -32,8 +33,8 @@ class SpectralStart(Mechanism):
         return SubspaceIteration(name=self.name, sums=self.sums)
 
     def init(self, view: ServerView, enrolment: Upload | None) -> Drawer:
-        if "items" not in view.model.shared:
-            raise CoveyError(f"{self.name!r} sets the item table that all share; this model has none, leave that out")
+        if "items" not in view.public:
+            raise CoveyError(f"{self.name!r} sets the item table that all start from; this model has none")
         items_ID = view.public["items"]
         model = Spectral(items_ID.shape[1])
         model.check(len(items_ID))

@@ -18,7 +18,7 @@ from covey.rng import Rng
 from .common import Fitted, OnEpoch
 from .pairs import table, train_pairs
 
-FULL_CHUNK = 1 << 22  # activations of the first layer at a time when all items are scored
+CPU_LAYER, CUDA_LAYER = 1 << 18, 1 << 26  # activations of the first layer at a time when all items are scored
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class FittedNCF:
         (weight, bias), D = self.layers[0], self.user_ND.shape[1]
         user_CH = F.linear(self.user_ND[users_C], weight[:, :D], bias)
         item_IH = F.linear(self.item_ID, weight[:, D:])
-        chunk = max(1, FULL_CHUNK // item_IH.numel())
+        chunk = max(1, (CPU_LAYER if item_IH.device.type == "cpu" else CUDA_LAYER) // item_IH.numel())
         return torch.cat([self._rest(part_CH[:, None] + item_IH) for part_CH in user_CH.split(chunk)])
 
     def score_items(self, users_C: Tensor, items_CL: Tensor) -> Tensor:
