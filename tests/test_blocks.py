@@ -127,6 +127,33 @@ def test_matrix_products_have_the_same_bits_wherever_they_stand() -> None:
         assert torch.equal(x_CLA[some].mT @ g_CLB[some], whole[some])
 
 
+@given(LENGTHS, OPTIONS)
+@settings(max_examples=80, deadline=None)
+def test_where_blocks_are_dear_there_are_fewer(lengths: list[int], options: tuple[bool, bool, int, int]) -> None:
+    """Everybody still stands in one block, with all examples, and no block exceeds the budget that did not before."""
+    *kind, budget = options
+    work, cost = work_of(lengths, *kind), lambda n_rows: n_rows
+    usual = list(plan(work, budget, cost, coarse=True, idle=True))
+    fewer = list(plan(work, budget, cost, coarse=True, idle=True, price=cost))
+    assert len(fewer) <= len(usual)
+    assert sorted(torch.cat([b.pick[: b.real] for b in fewer]).tolist()) == list(range(len(lengths)))
+    for block in fewer:
+        mine = work.examples.items.lengths[block.pick]
+        assert int(mine.max()) <= block.n_examples and block.n_rows >= int(work.rows_of(block.pick)[0].lengths.max())
+        assert block.steps * (work.batch or block.n_examples) >= int(mine.max())
+    assert len(list(plan(work, 10**7, cost, coarse=True, idle=True, price=cost))) == 1
+
+
+def test_blocks_are_joined_where_padding_costs_less_than_a_start() -> None:
+    lists = Ragged.of([list(range(n)) for n in (40, 500, 500, 4000)])
+    ones = torch.ones(len(lists.values))
+    work = Work.of(Examples(lists, ones, ones), 5000, whole=False, pointwise=True, batch=0)
+    many = lambda price: [b.real for b in plan(work, 10**7, lambda n_rows: n_rows, coarse=True, price=price)]
+    assert many(None) == [1, 2, 1]
+    assert many(lambda n_rows: n_rows) == [4]
+    assert many(lambda n_rows: n_rows**2) == [3, 1]
+
+
 @given(LENGTHS, st.booleans(), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_clients_made_alike_stand_in_one_block_with_all_they_have(

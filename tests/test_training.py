@@ -136,9 +136,11 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("plan", ["cpu", "cuda"])  # where blocks are few, and clients wait in some steps
 @pytest.mark.parametrize("name", CASES)
-def test_a_cohort_trains_as_each_client_would_by_itself(name: str) -> None:
-    case = CASES[name]
+def test_a_cohort_trains_as_each_client_would_by_itself(name: str, plan: str) -> None:
+    case = replace(CASES[name])
+    case.program = replace(case.program, engine=Engine(plan))
     before = clone(case.kept)
     kept, upload = case.train()
     for c in range(len(IDS)):

@@ -17,6 +17,7 @@ from .core import CoveyError, Ragged
 from .examples import Batch, Examples, LocalRows, local_rows, merge, pad_lengths, pad_steps
 
 REGISTERS = 32  # numbers that a vectorised loop takes at once
+LAUNCH = 500_000  # rows that a GPU computes while the operations of one step are started
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,13 @@ def plan(
     coarse: bool = False,
     idle: bool = False,
     alike: bool = False,
+    price: Callable[[int], int] | None = None,
 ) -> Iterator[Block]:
     """Blocks of clients with equal padded sizes, in a fixed order; `cost` of a table in rows of the budget.
 
     `idle`: a step without examples moves nothing, so that clients may be given some where that is `coarse`.
-    `alike`: all are padded to the largest, if they then fit in one block.
+    `alike`: all are padded to the largest, if they then fit in one block. `price`: what a step with a table costs
+    in time, in rows; sizes then become one where that is cheaper than to start another block.
     """
     n_C = work.examples.items.lengths
     if work.batch:
@@ -123,6 +126,10 @@ def plan(
         if len(sizes) * max(cost(n_rows), length) <= budget_rows:
             sizes = torch.tensor([n_rows, length, 1], device=sizes.device).expand_as(sizes)
     kinds, kind_C = torch.unique(sizes, dim=0, return_inverse=True)
+    if price and len(kinds) > 1:
+        room = lambda n_rows, length: budget_rows // max(cost(n_rows), work.batch or length, 1)
+        large = _joined(kinds.tolist(), torch.bincount(kind_C).tolist(), price, room, idle)
+        kinds, kind_C = torch.unique(torch.tensor(large, device=sizes.device)[kind_C], dim=0, return_inverse=True)
     order = kind_C.argsort(stable=True)
     counts = torch.bincount(kind_C, minlength=len(kinds)).tolist()
     start = 0
@@ -135,6 +142,29 @@ def plan(
             doubles = pick[:1].expand(-len(pick) % unit)
             yield Block(torch.cat([pick, doubles]), len(pick), n_rows, length, steps)
         start += count
+
+
+def _joined(
+    kinds: list[list[int]],
+    counts: list[int],
+    price: Callable[[int], int],
+    room: Callable[[int, int], int],
+    idle: bool,
+) -> list[list[int]]:
+    """The sizes (rows, examples, steps) to which each kind is padded: its own, or those of the kinds after it."""
+    out, group, many = [list(k) for k in kinds], [0], counts[0]
+    for k in range(1, len(kinds)):
+        n_rows, length, steps = (max(a, b) for a, b in zip(out[group[0]], kinds[k], strict=True))
+        old_rows, _, old_steps = out[group[0]]
+        more = many * (steps * price(n_rows) - old_steps * price(old_rows))
+        fits = many + counts[k] <= room(n_rows, length)
+        if fits and more < old_steps * LAUNCH and (idle or steps == old_steps):
+            group, many = [*group, k], many + counts[k]
+            for j in group:
+                out[j] = [n_rows, length, steps]
+        else:
+            group, many = [k], counts[k]
+    return out
 
 
 def _rows(work: Work) -> Tensor:

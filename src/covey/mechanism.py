@@ -152,6 +152,10 @@ class Mechanism:
         """Numbers per client that the loss holds beyond its rows, for the memory plan."""
         return 0
 
+    def pairs(self, n_rows: int) -> int:
+        """Pairs of rows that the loss of a client compares in a step, for the plan on a GPU."""
+        return 0
+
     # on the server; those returning a Drawer return the new one
     def init(self, view: ServerView, enrolment: Upload | None) -> Drawer:
         return {}

@@ -14,6 +14,7 @@ from .packing import PACKED, Packing
 from .solvers import Local
 
 FEW = 512  # examples of a client
+PAIRS = 170  # of rows, that a GPU compares in the time of one row of layers
 
 
 @dataclass
@@ -54,8 +55,11 @@ class Trainer:
         more = lambda n_rows: sum(m.floats(n_rows) for m in self.mechanisms) // 256
         cost = lambda n_rows: light * ((0 if one_table else n_rows // 4 if seldom else n_rows) + more(n_rows))
         idle = self.solver.optimizer == "sgd"  # Adam would move on
-        coarse |= self.engine.device != "cpu"
-        return list(plan(work, light * self.engine.rows_per_block(), cost, coarse, idle, alike))
+        launched = self.engine.device != "cpu"  # where each block costs the start of all its operations
+        touched = lambda n_rows: work.batch if self._windowed(work) else n_rows
+        price = lambda n_rows: touched(n_rows) + sum(m.pairs(n_rows) for m in self.mechanisms) // PAIRS
+        budget = light * self.engine.rows_per_block()
+        return list(plan(work, budget, cost, coarse or launched, idle, alike, price if launched else None))
 
     def _common(self, view: ClientView, extra: dict[str, Sent]) -> dict[str, Sent]:
         """What mechanisms compute once for several clients joins what they hear."""

@@ -166,6 +166,10 @@ class Contrast(Mechanism):
         few = 2 if self.items == "positives" else 1  # at most so; beside 4 negatives each it is a quarter
         return held(n_rows // few) if self.item_weight else 0
 
+    def pairs(self, n_rows: int) -> int:
+        few = 4 if self.items == "positives" else 1
+        return (n_rows // few) ** 2 if self.item_weight else 0
+
 
 @dataclass(frozen=True)
 class PopularityRegulariser(Mechanism):

@@ -258,6 +258,9 @@ class ItemContrast(Mechanism):
             return self.sample * n_rows
         return n_rows * n_rows // 2 if n_rows <= HELD and self.reading == "published" else 4 * TILE * n_rows
 
+    def pairs(self, n_rows: int) -> int:
+        return n_rows * (self.sample or n_rows) if self.weight else 0
+
 
 def _alike(table_CID: Tensor, many: int) -> Tensor | None:
     """Which clients start from the commonest table, [C]; None where all differ."""

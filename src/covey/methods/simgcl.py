@@ -59,3 +59,6 @@ class NoiseContrast(Mechanism):
 
     def floats(self, n_rows: int) -> int:
         return held(n_rows) if self.weight else 0
+
+    def pairs(self, n_rows: int) -> int:
+        return n_rows**2 if self.weight else 0
