@@ -39,6 +39,13 @@ def run_all(plan: Plan, work: Path, jobs: int, say: Say) -> dict[tuple[str, str]
     }
 
 
+def without_curves(made: Tree) -> Tree:
+    """What tables need of a record."""
+    short = lambda cell: {k: v for k, v in cell.items() if k != "curve"}
+    cells = {attack: {defence: short(cell) for defence, cell in row.items()} for attack, row in made["cells"].items()}
+    return {k: v for k, v in made.items() if k != "maps"} | {"cells": cells}
+
+
 def record(plan: Plan, runs: Runs) -> Tree:
     """The matrix as plain data."""
     metric = plan.base.evaluate.selector

@@ -226,5 +226,7 @@ def markdown(record: Record, k: int = 10) -> str:
     said = [f"- {escaped(note)}" for note in notes(record)]
     parts += ["\n".join(said)] if said else []
     command = plain(record["command"]).replace("`", "'")
-    parts.append(f"`{command}`, commit {plain(record['commit'])}, {plain(record['machine'])}.")
+    taken = [s for _, _, cell in cells(record) for s in cell["cpu_seconds"]["values"]]
+    cost = f"{len(taken)} runs, {sum(taken) / 60:.1f} CPU minutes in all"
+    parts.append(f"`{command}`, commit {plain(record['commit'])}, {plain(record['machine'])}: {cost}.")
     return "\n\n".join(parts)
