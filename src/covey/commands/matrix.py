@@ -40,7 +40,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="of every run; attack.rate=1: where there is a rate",
     )
     command.add_argument("--out", type=Path, default=Path("runs/matrix"), help="a folder for page, record and runs")
-    command.add_argument("--results", type=Path, help="a folder for the record without its curves, for the docs")
+    command.add_argument("--results", type=Path, help="a folder or a .json file for the record without its curves, for the docs")
     command.add_argument("--json", action="store_true", help="print the record as JSON")
     command.set_defaults(act=act)
 
@@ -74,9 +74,11 @@ def act(options: argparse.Namespace) -> int:
     text = json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     files = {options.out / "matrix.json": text, options.out / "matrix.html": page}
     if options.results:
-        options.results.mkdir(parents=True, exist_ok=True)
         short = json.dumps(without_curves(made), ensure_ascii=False, allow_nan=False) + "\n"
-        files[options.results / f"matrix-{Path(wish.method).stem}-{Path(plan.base.data.name).stem}.json"] = short
+        usual = f"matrix-{Path(wish.method).stem}-{Path(plan.base.data.name).stem}.json"
+        copy = options.results if options.results.suffix == ".json" else options.results / usual
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        files[copy] = short
     for path, content in files.items():
         atomic.write_text(path, content)
     print(json.dumps(made) if options.json else terminal(made, options.at))
