@@ -40,7 +40,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="of every run; attack.rate=1: where there is a rate",
     )
     command.add_argument("--out", type=Path, default=Path("runs/matrix"), help="a folder for page, record and runs")
-    command.add_argument("--results", type=Path, help="a folder or a .json file for the record without its curves, for the docs")
+    command.add_argument("--results", type=Path, help="a folder or .json file for the record, without curves")
     command.add_argument("--json", action="store_true", help="print the record as JSON")
     command.set_defaults(act=act)
 
