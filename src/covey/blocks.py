@@ -1,7 +1,7 @@
 """Clients of like size side by side: padded blocks that stay in cache, whatever the chunk.
 
-A client's padded sizes depend on itself alone, so its result has the same bits whoever shares the
-block. Matrix kernels for a batch of one round differently, and so do sigmoids (and powers) in the
+On a CPU a client's padded sizes depend on itself alone, so its result has the same bits whoever shares
+the block. Matrix kernels for a batch of one round differently, and so do sigmoids (and powers) in the
 last few numbers of a tensor that do not fill a vector register: a block is filled up with doubles
 of its first client, which are dropped, to two clients at least and to whole registers.
 """
