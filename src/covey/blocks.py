@@ -17,7 +17,7 @@ from .core import CoveyError, Ragged
 from .examples import Batch, Examples, LocalRows, local_rows, merge, pad_lengths, pad_steps
 
 REGISTERS = 32  # numbers that a vectorised loop takes at once
-LAUNCH = 500_000  # rows that a GPU computes while the operations of one step are started
+LAUNCH = 500_000  # rows that a GPU computes while the operations of one step are started; an estimate
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,32 @@ def plan(
     `alike`: all are padded to the largest, if they then fit in one block. `price`: what a step with a table costs
     in time, in rows; sizes then become one where that is cheaper than to start another block.
     """
+    sizes = _sizes(work, coarse, idle)
+    if alike and len(sizes) and not work.batch:
+        length, n_rows = (-(-int(n.max()) // 64) * 64 or 64 for n in (work.examples.items.lengths, _rows(work)))
+        n_rows = work.n_items if work.local is None else n_rows
+        if len(sizes) * max(cost(n_rows), length) <= budget_rows:
+            sizes = torch.tensor([n_rows, length, 1], device=sizes.device).expand_as(sizes)
+    room = lambda n_rows, length: budget_rows // max(cost(n_rows), work.batch or length, 1)
+    kinds, kind_C = torch.unique(sizes, dim=0, return_inverse=True)
+    if price and len(kinds) > 1:
+        large = _joined(kinds.tolist(), torch.bincount(kind_C).tolist(), price, room, idle)
+        kinds, kind_C = torch.unique(torch.tensor(large, device=sizes.device)[kind_C], dim=0, return_inverse=True)
+    order = kind_C.argsort(stable=True)
+    counts = torch.bincount(kind_C, minlength=len(kinds)).tolist()
+    start = 0
+    for (n_rows, length, steps), count in zip(kinds.tolist(), counts, strict=True):
+        unit = max(2, REGISTERS // gcd(REGISTERS, work.batch or length))
+        many = max(room(n_rows, length) // unit, 1) * unit
+        for at in range(start, start + count, many):
+            pick = order[at : min(at + many, start + count)]
+            doubles = pick[:1].expand(-len(pick) % unit)
+            yield Block(torch.cat([pick, doubles]), len(pick), n_rows, length, steps)
+        start += count
+
+
+def _sizes(work: Work, coarse: bool, idle: bool) -> Tensor:
+    """Rows, examples and steps of each client, padded by its own numbers alone, [C, 3]."""
     n_C = work.examples.items.lengths
     if work.batch:
         # Negatives that do not exist weigh nothing and come last: they make no step, in which Adam would move on.
@@ -119,29 +145,7 @@ def plan(
         length_C, rows_C = pad_lengths(n_C, coarse), pad_lengths(_rows(work), coarse)
     if work.local is None:
         rows_C = _rows(work)
-    sizes = torch.stack([rows_C, length_C, steps_C], 1)
-    if alike and len(sizes) and not work.batch:
-        length, n_rows = (-(-int(n.max()) // 64) * 64 or 64 for n in (n_C, _rows(work)))
-        n_rows = work.n_items if work.local is None else n_rows
-        if len(sizes) * max(cost(n_rows), length) <= budget_rows:
-            sizes = torch.tensor([n_rows, length, 1], device=sizes.device).expand_as(sizes)
-    kinds, kind_C = torch.unique(sizes, dim=0, return_inverse=True)
-    if price and len(kinds) > 1:
-        room = lambda n_rows, length: budget_rows // max(cost(n_rows), work.batch or length, 1)
-        large = _joined(kinds.tolist(), torch.bincount(kind_C).tolist(), price, room, idle)
-        kinds, kind_C = torch.unique(torch.tensor(large, device=sizes.device)[kind_C], dim=0, return_inverse=True)
-    order = kind_C.argsort(stable=True)
-    counts = torch.bincount(kind_C, minlength=len(kinds)).tolist()
-    start = 0
-    for (n_rows, length, steps), count in zip(kinds.tolist(), counts, strict=True):
-        unit = max(2, REGISTERS // gcd(REGISTERS, work.batch or length))
-        many = budget_rows // max(cost(n_rows), work.batch or length, 1)
-        many = max(many // unit, 1) * unit
-        for at in range(start, start + count, many):
-            pick = order[at : min(at + many, start + count)]
-            doubles = pick[:1].expand(-len(pick) % unit)
-            yield Block(torch.cat([pick, doubles]), len(pick), n_rows, length, steps)
-        start += count
+    return torch.stack([rows_C, length_C, steps_C], 1)
 
 
 def _joined(
