@@ -56,6 +56,23 @@ def test_clients_with_tables_of_their_own_are_handed_the_factors() -> None:
         assert torch.equal(own_CID, server.public["items"].expand(3, -1, -1))
 
 
+def test_a_share_of_the_table_that_was_there_stays() -> None:
+    def table(blend: float) -> tuple[torch.Tensor, torch.Tensor]:
+        lists = Ragged.of([[0, 1, 2], [0, 1, 2], [3, 4]])  # nobody has item 5: its row of the factors is nothing
+        ours = Method(MF(2), NoObjective(), Catalogue(6), None, (SpectralStart(sums=1, blend=blend),))
+        program = Program(ours.model, ours.objective, ours.catalogue, None, ours.mechanisms)
+        fleet = SimulatedFleet(program, LocalData(TrainingData(lists, lists)))
+        server = enrol(start(ours), fleet, ours)
+        return server.public["items"], run_round(server, fleet, ours, Round(1, fleet.ids_N))[0].public["items"]
+
+    before, plain = table(0.0)
+    _, mixed = table(0.25)
+    torch.testing.assert_close(mixed, 0.75 * plain + 0.25 * before)
+    assert float(plain[5].norm()) < 1e-6 and float(mixed[5].norm()) > 0.1 * float(before[5].norm())
+    with pytest.raises(CoveyError, match="a share"):
+        SpectralStart(blend=1.5)
+
+
 def test_everybody_is_in_the_sums_whoever_trains() -> None:
     lists = Ragged.of([[0, 1, 2], [0, 1, 2], [0, 1, 2], [3, 4], [3, 4]])
     ours = Method(MF(2), Bce(), Catalogue(5), Local("sgd", 0.1), (SpectralStart(sums=2),))

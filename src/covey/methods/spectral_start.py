@@ -25,9 +25,12 @@ class SpectralStart(Mechanism):
     hears: Sees = "total"
     sums: int = 3
     width: float = 1.0  # of the table that is set, as a multiple of the one that was there
+    blend: float = 0.0  # share of the one that was there: for losses of directions, to which a short row is a cliff
 
     def __post_init__(self) -> None:
         positive(self.name, sums=self.sums, width=self.width)
+        if not 0 <= self.blend <= 1:
+            raise CoveyError(f"{self.name}: blend is a share, from 0 to 1")
 
     def _inner(self) -> SubspaceIteration:
         return SubspaceIteration(name=self.name, sums=self.sums)
@@ -58,8 +61,9 @@ class SpectralStart(Mechanism):
         if view.round.number < self.sums:
             return {**drawer, **tables}, {}
         factor_ID = tables["items"] * tables["filter"].sqrt()
-        wide = view.public["items"].std() / factor_ID.std().clamp(min=1e-12)
-        return {**drawer, **tables}, {"items": factor_ID * (self.width * wide)}
+        there_ID = view.public["items"]
+        factor_ID *= self.width * there_ID.std() / factor_ID.std().clamp(min=1e-12)
+        return {**drawer, **tables}, {"items": factor_ID.lerp(there_ID, self.blend)}
 
     def discloses(self) -> tuple[Disclosure, ...]:
         what = "the user's vector in the rows of the user's items; in clear it names them, in a secure sum it does not"
