@@ -1,8 +1,9 @@
 """Files that are either whole or not there."""
 
+import fcntl
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .core import CoveyError
@@ -24,6 +25,16 @@ def write(path: Path, fill: Callable[[Path], None]) -> None:
         ) from error
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Waits until nobody else is inside with the same path; a process that dies is outside."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _remove_left_over(path: Path) -> None:

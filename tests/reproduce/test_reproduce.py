@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +174,23 @@ class Dies(Mechanism):
 """
 
 
+def test_two_commands_make_a_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second waits while the first runs, and finds what it made."""
+    begun, real = [], execution._made
+
+    def slowly(config: Config, folder: Path) -> Outcome:
+        begun.append(folder)
+        time.sleep(0.3)
+        return real(config, folder)
+
+    monkeypatch.setattr(execution, "_made", slowly)
+    small = made(tmp_path)
+    config = configs(small, small.rows[1], small.columns[0])[0]
+    with ThreadPoolExecutor(2) as pool:
+        one, two = pool.map(lambda _: execution.one(config, tmp_path / "a"), range(2))
+    assert begun == [tmp_path / "a"] and one.result == two.result
+
+
 def test_a_process_that_dies_takes_no_other_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "dies.py").write_text(DIES)
     monkeypatch.syspath_prepend(tmp_path)
@@ -191,7 +210,7 @@ def test_a_sweep_multiplies_the_columns(tmp_path: Path, rounds: list[int]) -> No
         ("tiny, width=4", "tiny", 4.0),
     ]
     assert [c["config"]["model"]["dim"] for c in record["rows"][0]["cells"].values()] == [2, 4]
-    assert len(list((tmp_path / "work").iterdir())) == 5  # the floor is one run in both columns
+    assert len(list((tmp_path / "work").glob("*/made.json"))) == 5  # the floor is one run in both columns
 
 
 def test_quick_is_one_seed_a_tenth_of_the_rounds_and_says_so(tmp_path: Path, rounds: list[int]) -> None:
