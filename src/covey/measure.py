@@ -150,7 +150,8 @@ def measure(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig
     exams, known = [], train
     for part, relevant in (("valid", held.valid), ("test", held.test)):
         if part in held.parts:
-            exams.append(Exam(part, ranker.user(known), distinct(relevant), known))
+            listed = known if config.history == "known" else train
+            exams.append(Exam(part, ranker.user(listed), distinct(relevant), known))
             known = merged(train, held.valid)
     rank = _sampled if config.candidates == "sampled" else _full
     out: Fields = {}

@@ -229,3 +229,16 @@ def test_a_new_user_is_served_from_its_own_items() -> None:
     weight_II = fitted.scorer.server.public["weight"]  # type: ignore[attr-defined]
     torch.testing.assert_close(scores[0], weight_II[3] + weight_II[5])
     assert own
+
+
+def test_shown_what_pooled_ease_is_shown_it_ranks_the_same() -> None:
+    """With validation items held back, the list on the device has them in the test unless it is told otherwise."""
+    small = {"users": 200, "items": 80, "mean_items": 12}
+    ndcg = lambda method, *set: covey.fit(method, preset="ratio-full", data=small, set=set).evaluate()["test"][
+        "ndcg@20"
+    ]
+    pooled = ndcg("ease")
+    assert ndcg("ease-sums", 'evaluate.history="train"') == pytest.approx(pooled, abs=1e-6)
+    assert ndcg("ease-sums") != pytest.approx(pooled, abs=1e-3)
+    with pytest.raises(CoveyError, match=r"evaluate\.history"):
+        ndcg("ease-sums", 'evaluate.history="all"')

@@ -24,6 +24,7 @@ def cell(mean: float, reads: str, up: int = 0) -> Cell:
         "up_bytes": up,
         "down_bytes": 2 * up,
         "users": 10,
+        "tuned": 12 if up else None,
         "reads": reads,
     }
 
@@ -40,9 +41,9 @@ def record() -> dict[str, Any]:
 
 def test_a_line_for_each_row() -> None:
     head, one, top = families(record())
-    assert head == ("", "recall@20", "ndcg@20", "rounds", "up", "down", "the server can read")
-    assert one[0] == "one" and one[3:] == ("4 to 6", "100 B", "200 B", "sums of item rows")
-    assert top[0] == "top (ceiling)" and top[3:] == ("–", "–", "–", "everybody's lists")
+    assert head == ("", "recall@20", "ndcg@20", "trials", "rounds", "up", "down", "the server can read")
+    assert one[0] == "one" and one[3:] == ("12", "4 to 6", "100 B", "200 B", "sums of item rows")
+    assert top[0] == "top (ceiling)" and top[3:] == ("–", "–", "–", "–", "everybody's lists")
     assert "| one | 0.1000 ± 0.0100 |" in by_family(record()) and "`covey reproduce x`" in by_family(record())
 
 

@@ -77,6 +77,7 @@ class EvaluateConfig:
 
     candidates: str = "full"  # full: all items; sampled: the held-out one and some unseen ones
     seen: str = "filtered"  # filtered: items the client has already are no candidates; kept: they are
+    history: str = "known"  # what a device scores from in the test; train: without the validation items
     ties: str = "against"  # an item with an equal score ranks before the held-out one
     metrics: tuple[str, ...] = ("recall@20", "ndcg@20")
     every: int = 1  # rounds between evaluations
@@ -89,6 +90,7 @@ class EvaluateConfig:
         object.__setattr__(self, "targets", tuple(self.targets))
         _one_of("evaluate.candidates", self.candidates, ("full", "sampled"))
         _one_of("evaluate.seen", self.seen, ("filtered", "kept"))
+        _one_of("evaluate.history", self.history, ("known", "train"))
         _one_of("evaluate.ties", self.ties, ("against",))
         if not self.metrics:
             raise CoveyError("evaluate.metrics is empty; name one at least, such as 'recall@20'")

@@ -11,8 +11,9 @@ from .cells import NOTHING, Cell, Record, by_role, plain, span, stat
 
 READS = "the server can read"
 SAID = (
-    "Rounds: the one that validation selected. Up and down: of one client in the whole run, in clear. Sums: the server"
-    " needs no more, so with `fleet.secure = true` it can read no more; without, it reads single ones."
+    "Trials: settings that a search tried on validation. Rounds: the one that validation selected. Up and down: of one"
+    " client in the whole run, in clear. Sums: the server needs no more, so with `fleet.secure = true` it can read no"
+    " more; without, it reads single ones."
 )
 
 
@@ -39,7 +40,7 @@ def _name(row: Tree) -> str:
 def families(record: Record) -> Iterable[tuple[str, ...]]:
     """The head, then a line for each row, by the first column."""
     label, metrics = record["columns"][0]["label"], record["metrics"]
-    yield "", *metrics, "rounds", "up", "down", READS
+    yield "", *metrics, "trials", "rounds", "up", "down", READS
     for row in record["rows"]:
         if cell := row["cells"].get(label):
             yield by_role(row), *(_figure(cell, metric) for metric in metrics), *_cost(cell), plain(cell["reads"])
@@ -51,9 +52,10 @@ def _figure(cell: Cell, metric: str) -> str:
 
 
 def _cost(cell: Cell) -> tuple[str, ...]:
+    trials = NOTHING if cell.get("tuned") is None else str(cell["tuned"])
     rounds = span([n for n in cell["rounds"] if n], lambda n: f"{n:,}")
     each = lambda key: size(cell[key] / cell["users"]) if cell[key] else NOTHING
-    return rounds, each("up_bytes"), each("down_bytes")
+    return trials, rounds, each("up_bytes"), each("down_bytes")
 
 
 def shares(record: Record) -> Iterable[tuple[str, ...]]:
