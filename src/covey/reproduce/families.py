@@ -38,12 +38,12 @@ def _name(row: Tree) -> str:
 
 
 def families(record: Record) -> Iterable[tuple[str, ...]]:
-    """The head, then a line for each row, by the first column."""
-    label, metrics = record["columns"][0]["label"], record["metrics"]
-    yield "", *metrics, "trials", "rounds", "up", "down", READS
+    """The head, then a line for each row, by the first column and metric."""
+    label, metric = record["columns"][0]["label"], record["metrics"][0]
+    yield "", READS, metric, "trials", "rounds", "up", "down"
     for row in record["rows"]:
         if cell := row["cells"].get(label):
-            yield by_role(row), *(_figure(cell, metric) for metric in metrics), *_cost(cell), plain(cell["reads"])
+            yield by_role(row), plain(cell["reads"]), _figure(cell, metric), *_cost(cell)
 
 
 def _figure(cell: Cell, metric: str) -> str:

@@ -87,7 +87,7 @@ def by_family(record: Record) -> str:
     """One line for a row: figures, rounds, bytes, what the server can read."""
     head, *lines = families(record)
     command = plain(record["command"]).replace("`", "'")
-    return f"{_grid(head, lines)}\n\n{READ} `{command}`, {escaped(origin(record))}."
+    return f"{_grid(head, lines, left=2)}\n\n{READ} `{command}`, {escaped(origin(record))}."
 
 
 def by_ceiling(record: Record) -> str:
