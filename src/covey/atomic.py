@@ -28,12 +28,16 @@ def write(path: Path, fill: Callable[[Path], None]) -> None:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Waits until nobody else is inside with the same path; a process that dies is outside."""
+def alone(path: Path, wait: bool = True) -> Iterator[None]:
+    """For one process at a time, which waits for the others or raises BlockingIOError; one that dies is outside."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise CoveyError(f"cannot lock {path}: {error.strerror}; choose a folder on another disk") from error
         yield
 
 

@@ -150,8 +150,7 @@ def measure(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig
     exams, known = [], train
     for part, relevant in (("valid", held.valid), ("test", held.test)):
         if part in held.parts:
-            listed = known if config.history == "known" else train
-            exams.append(Exam(part, ranker.user(listed), distinct(relevant), known))
+            exams.append(Exam(part, ranker.user(_shown(train, known, config)), distinct(relevant), known))
             known = merged(train, held.valid)
     rank = _sampled if config.candidates == "sampled" else _full
     out: Fields = {}
@@ -163,10 +162,15 @@ def measure(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig
     return out
 
 
+def _shown(train: Ragged, known: Ragged, config: EvaluateConfig) -> Ragged:
+    """The list that a model scores from."""
+    return known if config.history == "known" else train
+
+
 def _exposed(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig) -> Fields:
     """How far targets are pushed, where training and validation items are not shown, of those who have none of them."""
     known, ranks = merged(train, held.valid), []
-    u_CD = ranker.user(known)
+    u_CD = ranker.user(_shown(train, known, config))
     for start, stop in _spans(ranker, len(held.test)):
         score_CI = ranker.span(start, stop).all_items(u_CD[start:stop])
         ranks.append(target_ranks(score_CI, span(known, start, stop), config.targets))

@@ -14,7 +14,7 @@ from .packing import PACKED, Packing
 from .solvers import Local
 
 FEW = 512  # examples of a client
-PAIRS = 650  # of rows, that an H200 compares in the time of one row of layers; measured once
+PAIRS = 650  # of rows, that an H200 compares in the time of one row of layers, by the same profile
 
 
 @dataclass

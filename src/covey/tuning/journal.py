@@ -1,6 +1,5 @@
 """The folder of a search: what is searched, and its finished trials, one line each."""
 
-import fcntl
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,12 +41,11 @@ def opened(out: Path, identity: Tree) -> Iterator[Journal]:
         (out / RUNS).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CoveyError(f"cannot make the folder {out}: {error.strerror}; choose another --out") from error
-    with (out / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise CoveyError(f"another covey tune is at work in {out}; wait for it, or choose another --out") from error
-        if not (out / STUDY).exists():
-            atomic.write_text(out / TRIALS, "")
-            atomic.write_text(out / STUDY, toml.dumps(identity))
-        yield Journal(out / TRIALS)
+    try:
+        with atomic.alone(out / ".lock", wait=False):
+            if not (out / STUDY).exists():
+                atomic.write_text(out / TRIALS, "")
+                atomic.write_text(out / STUDY, toml.dumps(identity))
+            yield Journal(out / TRIALS)
+    except BlockingIOError as error:
+        raise CoveyError(f"another covey tune is at work in {out}; wait for it, or choose another --out") from error
