@@ -148,13 +148,16 @@ def test_the_server_process_reads_no_contribution(summed: Sum, upload: Upload, l
         y = np.frombuffer(body[16:], "<u8").copy()
         keys.mask(y, secret[client][0], minus=True)  # its own mask, which the server learns in the end
         masked = rows_of(y[2:].view(np.int64).astype(float))  # after the count and the weight
-        guess = rng.normal(size=(len(items), DIM))
-        for name, rows in zip(found, (one.values.numpy(), masked[items], guess, total[items]), strict=True):
-            found[name].append(f1(recovered(items, rows), lists[client]))
+        rate = lambda rows, items=items, client=client: f1(recovered(items, rows), lists[client])
+        guesses = [rate(rng.normal(size=(len(items), DIM))) for _ in range(10)]
+        rates = (rate(one.values.numpy()), rate(masked[items]), float(np.mean(guesses)), rate(total[items]))
+        for name, value in zip(found, rates, strict=True):
+            found[name].append(value)
     score = {name: float(np.mean(scores)) for name, scores in found.items()}
     print("label recovery, F1:", ", ".join(f"{x:.3f} {name}" for name, x in score.items()))
     assert score["in clear"] > 0.95
-    assert abs(score["masked"] - score["guessed"]) < 0.06 and score["of the sum"] < 0.5
+    more = np.subtract(found["masked"], found["guessed"])  # masks come from the device's entropy: no seed repeats them
+    assert abs(more.mean()) < 4 * more.std(ddof=1) / len(more) ** 0.5 < 0.15 and score["of the sum"] < 0.5
 
 
 def test_every_row_of_every_vector_looks_touched(summed: Sum) -> None:
