@@ -8,9 +8,10 @@ from torch import Tensor
 from .attacks.base import Attack as Attack
 from .attacks.base import AttackView as AttackView
 from .attacks.base import Informed, Profiled
+from .attacks.own_table import as_shared, as_table, as_update, uploads_table
 from .blocks import Engine
 from .client import LocalData, Program
-from .core import Catalogue, Download, Drawer, Fields, Ragged, Total, Upload, offsets_of
+from .core import Catalogue, Download, Drawer, Fields, Ragged, Total, Upload, cat, offsets_of, stack, take
 from .evaluate.metrics import EvaluateConfig
 from .ledger import Disclosure
 from .models.base import Model
@@ -85,16 +86,30 @@ class Malicious:
     ) -> tuple[Drawer, Upload]:
         if round < self.start or step in ("deliver", "evaluate"):
             return self.honest.answer(step, kept, data, download, ids_C, rng)
+        own_tables = uploads_table(self.model)
+        if own_tables and len(ids_C) > 1:
+            return self._one_by_one(step, kept, data, download, ids_C, rng, round)
         memory, own = self.crew.at(round), rng.fold(self.attack.name)
         view = AttackView(
             step, round, download, data.training, ids_C, own, self.model, self.catalogue, memory, kept, self.known
         )
+        view = as_shared(view) if own_tables else view
         if isinstance(self.attack, Profiled):
             view = replace(view, data=self.attack.profile(view))
-        kept, upload = self.honest.answer(step, kept, replace(data, training=view.data), download, ids_C, rng)
-        said, upload = self.attack.poison(view, upload)
+        after, upload = self.honest.answer(step, kept, replace(data, training=view.data), download, ids_C, rng)
+        said, upload = self.attack.poison(view, as_update(view, upload) if own_tables else upload)
         self.crew.later = {**self.crew.later, **said}
-        return kept, upload
+        return after, as_table(view, upload) if own_tables else upload
+
+    def _one_by_one(
+        self, step: str, kept: Drawer, data: LocalData, download: Download, ids_C: Tensor, rng: Rng, round: int
+    ) -> tuple[Drawer, Upload]:
+        """Attackers that hold tables of their own, each another one."""
+        parts = torch.arange(len(ids_C), device=ids_C.device).split(1)
+        mine = [({k: take(v, c) for k, v in kept.items()}, data.take(c), download.take(c)) for c in parts]
+        answers = [self.answer(step, *one, ids_C[c], rng.take(c), round) for c, one in zip(parts, mine, strict=True)]
+        after = {k: cat([one[k] for one, _ in answers]) for k in answers[0][0]}
+        return after, stack([upload for _, upload in answers])
 
     def discloses(self) -> tuple[Disclosure, ...]:
         return self.honest.discloses()

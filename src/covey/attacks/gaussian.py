@@ -13,7 +13,7 @@ from .profiles import listed, some_items
 
 @dataclass(frozen=True)
 class GaussianNoise:
-    """As many rows as a client with random items has, and the layers: all N(0, `scale`^2). A model gets it on top."""
+    """As many rows as a client with random items has, and the layers: all N(0, `scale`^2)."""
 
     scale: float = 0.1
     items: int = 30
@@ -30,10 +30,7 @@ class GaussianNoise:
     def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
         if view.step != "train":
             return {}, upload
-        update = {k: self._noise(view, k, v) for k, v in upload.update.items()}
-        return {}, replace(
-            upload, update=update, model={k: v + self._noise(view, k, v) for k, v in upload.model.items()}
-        )
+        return {}, replace(upload, update={k: self._noise(view, k, v) for k, v in upload.update.items()})
 
     def _noise(self, view: AttackView, name: str, value: Field) -> Field:
         rng = view.rng.fold(name)
