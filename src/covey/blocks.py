@@ -17,7 +17,7 @@ from .core import CoveyError, Ragged
 from .examples import Batch, Examples, LocalRows, local_rows, merge, pad_lengths, pad_steps
 
 REGISTERS = 32  # numbers that a vectorised loop takes at once
-LAUNCH = 400_000  # rows that an H200 computes while a step is started: by one profile, not timed since
+LAUNCH = 400_000  # rows that an H200 computes while a step is started: by a profile (bench_contrast.py)
 
 
 @dataclass(frozen=True)
