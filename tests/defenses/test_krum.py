@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from covey.aggregate.combine import Mean
+from covey.attacks.base import AttackView
 from covey.core import Catalogue, CoveyError, Drawer, Ragged, Rows, Upload, offsets_of
 from covey.defenses import krum
 from covey.defenses import rows as row_rules
@@ -120,8 +121,10 @@ class Wild:
 
     name, knowledge = "wild", ""
 
-    def poison(self, view: object, upload: Upload) -> tuple[Drawer, Upload]:
-        return {}, replace(upload, model={k: 1e4 * v for k, v in upload.model.items()})
+    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
+        table_ID = view.download.public.shared["items"]  # its own, in the place of a shared one
+        every = Ragged(torch.arange(len(table_ID)), torch.tensor([0, len(table_ID)]))
+        return {}, replace(upload, update={**upload.update, "items": Rows(every, 1e4 * table_ID, len(table_ID))})
 
 
 @pytest.mark.parametrize("wire", [False, True])
