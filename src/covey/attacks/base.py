@@ -39,7 +39,10 @@ class Attack(Protocol):
     def knowledge(self) -> str: ...
 
     def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
-        """The honest answer of such a client comes in, what is sent instead goes out."""
+        """The honest answer of such a client comes in, what is sent instead goes out.
+
+        An item table that clients upload as it is comes as its change, and goes out so (own_table.py).
+        """
 
 
 @runtime_checkable
