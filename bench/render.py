@@ -256,12 +256,33 @@ def recovery(found: dict[str, Any]) -> list[str]:
     return lines + [f"| {name} | {f1:.2f} | {found['standard error'][name]:.2f} |" for name, f1 in found["f1"].items()]
 
 
+def signal(found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"`python bench/bench_signal.py`, commit {found['commit']}: {found['clients']:,} reports of {found['data']}"
+        f" after {found['passes']} passes without noise, {found['mean length']:.2f} long on average in {found['width']}"
+        f" dimensions. Clusters formed again from noisy reports, {len(found['budgets'][0]['rand index'])} draws:"
+        " means, and the lowest and the highest.",
+        "",
+        "| ε | clusters found again (Rand index, 0 is chance) | items of the clean pool that are in the noisy one |",
+        "|---|---|---|",
+    ]
+    for row in found["budgets"]:
+        name = f"{row['epsilon']:g}" if row["epsilon"] else "noise alone"
+        cells = [f"{sum(x) / len(x):.3f} ({min(x):.3f} to {max(x):.3f})" for x in (row["rand index"], row["pool kept"])]
+        lines.append("| " + " | ".join([name, *cells]) + " |")
+    return lines
+
+
 def parts() -> dict[str, Callable[[dict[str, Any]], list[str]]]:
     parts = {"bench-engine": engine, "bench-cuda": cuda, "bench-million": million, "bench-defences": defences}
     parts |= {"bench-ranking": ranking, "bench-sequence": sequence, "bench-secure": secure}
     parts |= {"bench-privacy": privacy, "bench-pdc": pdc, "bench-sums": sums, "bench-recovery": recovery}
+    parts |= {"bench-signal": signal}
     parts |= {"bench-contrast": contrast, "bench-contrast-cuda": contrast_cuda}
     return parts | {"bench-cofedrec": cofedrec, "bench-cofedrec-cuda": cofedrec_cuda, "bench-tables": own_tables}
+
+
+NOT_SPEED = ("bench-signal",)  # on the page it belongs to, and only there
 
 
 def tables(results: Path, only: str = "") -> str:
@@ -269,7 +290,7 @@ def tables(results: Path, only: str = "") -> str:
     made = []
     for name, say in parts().items():
         path = results / f"{name}.json"
-        if path.exists() and only in ("", name):
+        if path.exists() and (only == name or (not only and name not in NOT_SPEED)):
             made.append("\n".join(say(json.loads(path.read_text()))))
     return "\n\n".join(made)
 

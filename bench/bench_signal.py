@@ -1,0 +1,88 @@
+"""What survives of FedCL's clusters under the noise of a report: python bench/bench_signal.py (20 minutes of a CPU)
+
+Plain FedCL without noise is trained for some passes. The reports of its last clustering are then noised anew, again
+and again, for each budget: how much of the clean clusters is found again (adjusted Rand index, 0 is chance), and how
+much of the pool of items that a client's clean cluster would have sent it is in the pool that it is sent. Noise
+alone, without any vector, is the floor of both.
+Shape suffixes: N = clients, D = width, K = clusters, I = items.
+"""
+
+import argparse
+import math
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import statistics
+from typing import Any
+
+import torch
+from sklearn.metrics import adjusted_rand_score
+from torch import Tensor
+
+from common import Engine, commit, config_of, machine, say, source_of, write
+from covey.methods.clustering import centres, ward
+from covey.methods.fedcl import HardNegatives
+from covey.rng import Rng
+from covey.schedule import cohort
+from covey.server import run_round
+
+BUDGETS = (1.0, 4.0, 16.0, 64.0, 200.0, 400.0, 1000.0, 4000.0)
+PRESET, SETTINGS = "loo-full", ("data.min_item=5", "mechanism.0.epsilon=inf", "objective.in_batch=false")
+
+
+def trained(dataset: str, passes: int) -> tuple[HardNegatives, Tensor, Tensor]:
+    """The mechanism, everybody's clean report (clipped, no noise), and the item table they are scored with."""
+    engine = Engine.of(config_of("fedcl", PRESET, *source_of(dataset), *SETTINGS))
+    rounds = passes * math.ceil(len(engine.fleet.ids_N) / engine.config.run.cohort)
+    for number in range(1, rounds + 2):  # the first of one pass more: everybody has just reported
+        engine.server, _ = run_round(
+            engine.server, engine.fleet, engine.method, cohort(engine.config, engine.fleet.ids_N, number)
+        )
+    (part,) = engine.method.mechanisms
+    assert isinstance(part, HardNegatives)
+    memory = engine.server.memory[part.name]
+    return part, memory["report"][memory["known"]], engine.server.public["items"]
+
+
+def pools(part: HardNegatives, said_ND: Tensor, items_ID: Tensor) -> tuple[Tensor, Tensor]:
+    """Which cluster each client is in, and which items are hard for each cluster: [N] and [K, I] of truths."""
+    label_N = ward(said_ND, part.clusters)
+    score_KI = centres(said_ND, label_N)[1:] @ items_ID.mT
+    hard_KI = torch.zeros_like(score_KI, dtype=torch.bool)
+    return label_N, hard_KI.scatter_(1, score_KI.topk(math.ceil(part.difficulty * len(items_ID)), 1).indices, True)
+
+
+def found(part: HardNegatives, report_ND: Tensor, items_ID: Tensor, epsilon: float, draws: int) -> dict[str, Any]:
+    clean_N, clean_KI = pools(part, report_ND, items_ID)
+    rand, kept = [], []
+    for draw in range(draws):
+        rng = Rng.of(draw, 1, torch.arange(len(report_ND)))
+        scale = 2 * part.clip / epsilon if epsilon else 1.0
+        vector_ND = report_ND if epsilon else torch.zeros_like(report_ND)
+        noisy_N, noisy_KI = pools(part, vector_ND + rng.laplace(scale, report_ND.shape[1]), items_ID)
+        rand.append(float(adjusted_rand_score(clean_N.numpy(), noisy_N.numpy())))
+        together_KK = clean_KI.float() @ noisy_KI.float().mT / clean_KI.sum(1, keepdim=True)
+        kept.append(float(together_KK[clean_N, noisy_N].mean()))
+    return {"epsilon": epsilon, "rand index": rand, "pool kept": kept}
+
+
+def main() -> None:
+    ask = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    ask.add_argument("--dataset", default="ml-1m")
+    ask.add_argument("--passes", type=int, default=10)
+    ask.add_argument("--draws", type=int, default=5)
+    got = ask.parse_args()
+    part, report_ND, items_ID = trained(got.dataset, got.passes)
+    rows = []
+    for epsilon in (0.0, *BUDGETS):
+        rows.append(found(part, report_ND, items_ID, epsilon, got.draws))
+        rand, kept = (statistics.mean(rows[-1][k]) for k in ("rand index", "pool kept"))
+        say(f"epsilon {epsilon:6g}: Rand index {rand:.3f}, of the pool {kept:.3f}")
+    length = float(report_ND.norm(dim=1).mean())
+    about = {"data": got.dataset, "clients": len(report_ND), "width": report_ND.shape[1], "passes": got.passes}
+    write("bench-signal", {"commit": commit(), "machine": machine(), **about, "mean length": length, "budgets": rows})
+
+
+if __name__ == "__main__":
+    main()
