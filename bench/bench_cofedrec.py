@@ -5,11 +5,13 @@ and in every batch the contrast of all items with all items twice, once for the 
 no slope, and once for the items. Both sides train and measure clients that are spread evenly over the lengths
 of lists, from the same state and with the same categories. The loop takes few of them, and what is compared is
 the seconds per batch of a client: of the CPU, one thread each, all of the round and its evaluation included.
-COVEY_DATA=folder measures on MovieLens-100K itself. On a GPU only covey is timed, with everybody.
+COVEY_DATA=folder measures on MovieLens-100K itself. On a GPU only covey is timed, with everybody; --memory says
+what rounds with everybody of MovieLens-1M hold on a CPU.
 """
 
 import argparse
 import os
+import resource
 import time
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -155,12 +157,32 @@ def on_gpu(dataset: str, most: float, rounds: int, *sets: str, method: str = "co
     return {"seconds": taken, "median": usual, "at most": most, "reached": usual <= most, "gib": memory, **told}
 
 
+def held_on_cpu(sample: int, rounds: int = 2, most: float = 8.0) -> dict[str, Any]:
+    """Memory of this process after rounds with everybody, evaluation included; the first has no categories yet."""
+    engine = Engine.of(config_of("cofedrec", PRESET, "data.name=ml-1m", f"mechanism.0.sample={sample}"))
+    began = time.process_time()
+    for _ in range(rounds):
+        engine.round(engine.fleet.ids_N)
+        engine.evaluate(engine.fleet.ids_N)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    clients, taken = len(engine.fleet.ids_N), time.process_time() - began
+    print(f"{clients} clients: {peak:.2f} GiB, at most {most:g}; {taken / 60:.0f} CPU minutes for {rounds} rounds")
+    found = {"clients": clients, "sample": sample, "rounds": rounds, "cpu_seconds": taken}
+    return {**found, "gib": peak, "at most": most, "reached": peak <= most}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one repeat, few clients; nothing is written")
     parser.add_argument("--sample", type=int, default=64, help="items that the sampled form draws")
     parser.add_argument("--gpu", action="store_true", help="time rounds on a GPU instead")
+    parser.add_argument("--memory", type=int, metavar="SAMPLE", help="memory on a CPU, with so many items; 0: with all")
     asked = parser.parse_args()
+    if asked.memory is not None:
+        torch.set_num_threads(1)
+        name = f"bench-cofedrec-memory{'-sampled' if asked.memory else ''}"
+        print(write(name, {"commit": commit(), "machine": machine(), **held_on_cpu(asked.memory)}).name)
+        return
     if asked.gpu and not torch.cuda.is_available():
         print("no CUDA device here; nothing measured")
         return

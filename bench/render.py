@@ -184,6 +184,15 @@ def cofedrec_cuda(found: dict[str, Any]) -> list[str]:
     return lines + [f"| {n} | {r['median']:.2f} | {r['at most']} | {r['gib']:.1f} |" for n, r in rows.items()]
 
 
+def cofedrec_memory(found: dict[str, Any]) -> list[str]:
+    form = f"{found['sample']} sampled items" if found["sample"] else "the exact contrast"
+    return [
+        f"`python bench/bench_cofedrec.py --memory {found['sample']}`, commit {found['commit']}:"
+        f" {found['rounds']} rounds with all {found['clients']:,} clients of MovieLens-1M on a CPU, {form}, evaluation included:"
+        f" {found['gib']:.2f} GiB (at most {found['at most']:g}), {found['cpu_seconds'] / 60:.0f} CPU minutes."
+    ]
+
+
 def contrast(found: dict[str, Any]) -> list[str]:
     lines = [
         f"`python bench/bench_contrast.py`, commit {found['commit']}, {found['machine']['cpu']}: a pass of"
@@ -279,10 +288,15 @@ def parts() -> dict[str, Callable[[dict[str, Any]], list[str]]]:
     parts |= {"bench-privacy": privacy, "bench-pdc": pdc, "bench-sums": sums, "bench-recovery": recovery}
     parts |= {"bench-signal": signal}
     parts |= {"bench-contrast": contrast, "bench-contrast-cuda": contrast_cuda}
+    parts |= {f"bench-cofedrec-memory{form}": cofedrec_memory for form in ("", "-sampled")}
     return parts | {"bench-cofedrec": cofedrec, "bench-cofedrec-cuda": cofedrec_cuda, "bench-tables": own_tables}
 
 
-NOT_SPEED = ("bench-signal",)  # on the page it belongs to, and only there
+NOT_SPEED = (
+    "bench-signal",
+    "bench-cofedrec-memory",
+    "bench-cofedrec-memory-sampled",
+)  # on the page it belongs to, and only there
 
 
 def tables(results: Path, only: str = "") -> str:
