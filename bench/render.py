@@ -188,8 +188,8 @@ def cofedrec_memory(found: dict[str, Any]) -> list[str]:
     form = f"{found['sample']} sampled items" if found["sample"] else "the exact contrast"
     return [
         f"`python bench/bench_cofedrec.py --memory {found['sample']}`, commit {found['commit']}:"
-        f" {found['rounds']} rounds with all {found['clients']:,} clients of MovieLens-1M on a CPU, {form}, evaluation included:"
-        f" {found['gib']:.2f} GiB (at most {found['at most']:g}), {found['cpu_seconds'] / 60:.0f} CPU minutes."
+        f" {found['rounds']} rounds with all {found['clients']:,} clients of MovieLens-1M on a CPU, {form},"
+        f" evaluation included: {found['gib']:.2f} GiB (at most {found['at most']:g}), {found['cpu_seconds'] / 60:.0f} CPU minutes."
     ]
 
 
