@@ -189,7 +189,8 @@ def cofedrec_memory(found: dict[str, Any]) -> list[str]:
     return [
         f"`python bench/bench_cofedrec.py --memory {found['sample']}`, commit {found['commit']}:"
         f" {found['rounds']} rounds with all {found['clients']:,} clients of MovieLens-1M on a CPU, {form},"
-        f" evaluation included: {found['gib']:.2f} GiB (at most {found['at most']:g}), {found['cpu_seconds'] / 60:.0f} CPU minutes."
+        f" evaluation included: {found['gib']:.2f} GiB (at most {found['at most']:g}),"
+        f" {found['cpu_seconds'] / 60:.0f} CPU minutes."
     ]
 
 
