@@ -13,52 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey import cli
 from covey import run as engine
-from covey.config import Config, parse
+from covey.config import Config
 from covey.core import CoveyError
 from covey.reproduce import execute as execution
-from covey.reproduce.claims import is_number
-from covey.reproduce.docs import render
 from covey.reproduce.execute import Outcome, execute, key
-from covey.reproduce.plan import WHOLE, Cut, Table, configs, papers, seeds_of, table, tables
+from covey.reproduce.plan import WHOLE, Cut, configs
 from covey.reproduce.record import reproduce, store, users_of, work_of
 from covey.reproduce.show import markdown
 from covey.run import run
 from inline import Inline
-
-TABLE = """
-title = "Two rows"
-metrics = ["hit@10", "ndcg@10"]
-seeds = 2
-set = ["data.users=30", "data.items=60", "data.mean_items=8", "run.ceilings=[]", "run.checkpoint=1"]
-[[column]]
-label = "tiny"
-presets = ["loo-full"]
-[[row]]
-label = "FedMF"
-method = "fedmf"
-set = ["run.rounds=3", "model.dim=4"]
-[row.paper]
-tiny = { "hit@10" = 0.2, "ndcg@10" = 0.3 }
-[[row]]
-label = "popularity"
-method = "popularity"
-role = "floor"
-seeds = 1
-[[claim]]
-text = "FedMF beats counting"
-better = "FedMF"
-worse = "popularity"
-columns = ["tiny"]
-metrics = ["hit@10"]
-"""
-SWEEP = """
-[sweep]
-label = "width"
-set = ["model.dim={}"]
-values = [2, 4]
-"""
+from reproduce_tables import SWEEP, TABLE, made
 
 
 @pytest.fixture
@@ -69,12 +34,6 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(execution, "processes", Inline)
     monkeypatch.setattr(engine, "run_round", lambda *args: (seen.append(args[3].number), real(*args))[1])
     return seen
-
-
-def made(tmp_path: Path, text: str = TABLE) -> Table:
-    path = tmp_path / "two.toml"
-    path.write_text(text)
-    return table("own", "two", parse(path))
 
 
 def once(tmp_path: Path, text: str = TABLE, cut: Cut = WHOLE) -> dict[str, Any]:
@@ -273,87 +232,6 @@ def test_a_push_needs_a_target(tmp_path: Path) -> None:
         configs(one, one.rows[0], one.columns[0])
 
 
-@pytest.mark.parametrize("paper", papers())
-def test_every_cell_of_a_shipped_paper_is_a_configuration(paper: str) -> None:
-    for one in tables(paper):
-        for row, column in one.cells():
-            assert configs(one, row, column)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (('metrics = ["hit@10", ', 'metric = ["hit@10", '), r"has no option 'metric'; did you mean 'metrics'\?"),
-        (('title = "Two rows"\n', ""), "needs 'title'"),
-        (('label = "popularity"', 'label = "FedMF"'), "two rows named 'FedMF'"),
-        (('worse = "popularity"', 'worse = "popularly"'), "claims something of 'popularly'"),
-        (('columns = ["tiny"]', 'columns = ["huge"]'), "claims something at 'huge'"),
-        (("tiny = {", "huge = {"), "names column 'huge'"),
-        (("[[row]]\n", "[[rows]]\n"), "has no"),
-    ],
-)
-def test_bad_files(change: tuple[str, str], message: str, tmp_path: Path) -> None:
-    with pytest.raises(CoveyError, match=message):
-        made(tmp_path, TABLE.replace(*change))
-
-
-def test_bad_cells(tmp_path: Path) -> None:
-    for change, message in (
-        (('method = "fedmf"', 'method = "fedfm"'), r"no method 'fedfm'; did you mean 'fedmf'\?"),
-        (('"ndcg@10"]', '"mrr@10"]'), "does not measure mrr@10"),
-        (('presets = ["loo-full"]', 'presets = ["loo-full"]\ntuning = "nowhere"'), "covey tune"),
-    ):
-        one = made(tmp_path, TABLE.replace(*change))
-        with pytest.raises(CoveyError, match=message):
-            configs(one, one.rows[0], one.columns[0])
-
-
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """In processes of their own, as users run it; killed half-way, it goes on."""
-    folder = tmp_path / "own"
-    folder.mkdir()
-    (folder / "two.toml").write_text(TABLE)
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "page.md").write_text("a\n<!-- table:own-two -->\nold\n<!-- end -->\nb\n")
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["reproduce", "own", "two", "--docs", "docs"]) == 0
-    said = capsys.readouterr()
-    assert "FedMF" in said.out and "runs/papers/own.html" in said.err and "left" in said.err
-    assert all(len(line) <= 80 for line in said.out.splitlines())
-    stored = json.loads((tmp_path / "results" / "own-two.json").read_text())
-    page = (tmp_path / "docs" / "page.md").read_text()
-    assert markdown(stored) in page and "old" not in page
-    assert render(tmp_path / "docs", tmp_path / "results") == []
-    assert cli.main(["reproduce", "--docs", "docs"]) == 0
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["reproduce"], "name a paper; there are beyond"),
-        (["reproduce", "nopaper"], "there is no paper 'nopaper'; there are beyond"),
-        (["reproduce", "pfedrec", "table99"], "pfedrec has no table 'table99'; there are table1"),
-        (["reproduce", "pfedrec", "--dataset", "netflix"], "no column is of dataset 'netflix'; there are ml-100k"),
-        (["reproduce", "pfedrec", "table1"], "covey data get ml-100k"),
-        (["reproduce", "covey", "demo", "--jobs", "0"], "jobs = 0; at least 1"),
-    ],
-)
-def test_bad_commands(
-    words: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("COVEY_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert cli.main(words) == 2
-    assert message in capsys.readouterr().err
-    assert not list(tmp_path.rglob("*.json"))
-
-
 @pytest.mark.slow
 def test_killed_half_way_it_finishes_without_repeating(tmp_path: Path) -> None:
     """A real kill of the whole process group; what had finished keeps its files untouched."""
@@ -409,14 +287,3 @@ def test_other_data_is_another_run(tmp_path: Path, rounds: list[int], monkeypatc
         made_at.write_text(json.dumps(json.loads(made_at.read_text()) | {"data": "0000"}))
     once(tmp_path)
     assert rounds == [1, 2, 3] * 2
-
-
-@pytest.mark.parametrize("paper", papers())
-def test_claims_of_shipped_papers_compare_equal_seeds(paper: str) -> None:
-    for one in tables(paper):
-        rows = {row.label: row for row in one.rows}
-        for claim in one.claims:
-            for column in claim.columns:
-                sides = (claim.better, column), (claim.worse, claim.against or column)
-                many = {seeds_of(one, rows[row], one.column(at)) for row, at in sides if not is_number(row)}
-                assert len(many) == 1, (one.name, claim.text)
