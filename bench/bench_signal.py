@@ -14,6 +14,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -27,13 +28,13 @@ from covey.rng import Rng
 from covey.schedule import cohort
 from covey.server import run_round
 
+Row = dict[str, Any]
 BUDGETS = (1.0, 4.0, 16.0, 64.0, 200.0, 400.0, 1000.0, 4000.0)
 PRESET, SETTINGS = "loo-full", ("data.min_item=5", "mechanism.0.epsilon=inf", "objective.in_batch=false")
 
 
-def trained(dataset: str, passes: int) -> tuple[HardNegatives, Tensor, Tensor]:
+def trained(engine: Engine, passes: int) -> tuple[HardNegatives, Tensor, Tensor]:
     """The mechanism, everybody's clean report (clipped, no noise), and the item table they are scored with."""
-    engine = Engine.of(config_of("fedcl", PRESET, *source_of(dataset), *SETTINGS))
     rounds = passes * math.ceil(len(engine.fleet.ids_N) / engine.config.run.cohort)
     for number in range(1, rounds + 2):  # the first of one pass more: everybody has just reported
         engine.server, _ = run_round(
@@ -53,18 +54,23 @@ def pools(part: HardNegatives, said_ND: Tensor, items_ID: Tensor) -> tuple[Tenso
     return label_N, hard_KI.scatter_(1, score_KI.topk(math.ceil(part.difficulty * len(items_ID)), 1).indices, True)
 
 
-def found(part: HardNegatives, report_ND: Tensor, items_ID: Tensor, epsilon: float, draws: int) -> dict[str, Any]:
+def found(part: HardNegatives, report_ND: Tensor, items_ID: Tensor, budgets: Sequence[float], draws: int) -> list[Row]:
+    """Of each budget; 0 stands for noise alone."""
     clean_N, clean_KI = pools(part, report_ND, items_ID)
-    rand, kept = [], []
-    for draw in range(draws):
-        rng = Rng.of(draw, 1, torch.arange(len(report_ND)))
-        scale = 2 * part.clip / epsilon if epsilon else 1.0
-        vector_ND = report_ND if epsilon else torch.zeros_like(report_ND)
-        noisy_N, noisy_KI = pools(part, vector_ND + rng.laplace(scale, report_ND.shape[1]), items_ID)
-        rand.append(float(adjusted_rand_score(clean_N.numpy(), noisy_N.numpy())))
-        together_KK = clean_KI.float() @ noisy_KI.float().mT / clean_KI.sum(1, keepdim=True)
-        kept.append(float(together_KK[clean_N, noisy_N].mean()))
-    return {"epsilon": epsilon, "rand index": rand, "pool kept": kept}
+    rows = []
+    for epsilon in budgets:
+        rand, kept = [], []
+        for draw in range(draws):
+            rng = Rng.of(draw, 1, torch.arange(len(report_ND)))
+            scale = 2 * part.clip / epsilon if epsilon else 1.0
+            vector_ND = report_ND if epsilon else torch.zeros_like(report_ND)
+            noisy_N, noisy_KI = pools(part, vector_ND + rng.laplace(scale, report_ND.shape[1]), items_ID)
+            rand.append(float(adjusted_rand_score(clean_N.numpy(), noisy_N.numpy())))
+            together_KK = clean_KI.float() @ noisy_KI.float().mT / clean_KI.sum(1, keepdim=True)
+            kept.append(float(together_KK[clean_N, noisy_N].mean()))
+        rows.append({"epsilon": epsilon, "rand index": rand, "pool kept": kept})
+        say(f"epsilon {epsilon:6g}: Rand index {statistics.mean(rand):.3f}, of the pool {statistics.mean(kept):.3f}")
+    return rows
 
 
 def main() -> None:
@@ -73,14 +79,11 @@ def main() -> None:
     ask.add_argument("--passes", type=int, default=10)
     ask.add_argument("--draws", type=int, default=5)
     got = ask.parse_args()
-    part, report_ND, items_ID = trained(got.dataset, got.passes)
-    rows = []
-    for epsilon in (0.0, *BUDGETS):
-        rows.append(found(part, report_ND, items_ID, epsilon, got.draws))
-        rand, kept = (statistics.mean(rows[-1][k]) for k in ("rand index", "pool kept"))
-        say(f"epsilon {epsilon:6g}: Rand index {rand:.3f}, of the pool {kept:.3f}")
-    length = float(report_ND.norm(dim=1).mean())
-    about = {"data": got.dataset, "clients": len(report_ND), "width": report_ND.shape[1], "passes": got.passes}
+    engine = Engine.of(config_of("fedcl", PRESET, *source_of(got.dataset), *SETTINGS))
+    part, report_ND, items_ID = trained(engine, got.passes)
+    rows = found(part, report_ND, items_ID, (0.0, *BUDGETS), got.draws)
+    length, data = float(report_ND.norm(dim=1).mean()), engine.config.data.name  # synthetic where the other is not here
+    about = {"data": data, "clients": len(report_ND), "width": report_ND.shape[1], "passes": got.passes}
     write("bench-signal", {"commit": commit(), "machine": machine(), **about, "mean length": length, "budgets": rows})
 
 

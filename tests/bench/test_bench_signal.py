@@ -10,7 +10,8 @@ from torch import Tensor
 
 sys.path.append(str(Path(__file__).parents[2] / "bench"))
 
-from bench_signal import found, pools, trained
+from bench_signal import PRESET, SETTINGS, found, pools, trained
+from common import Engine, config_of
 from covey.methods.fedcl import HardNegatives
 
 PART = HardNegatives(clusters=4, difficulty=0.25)
@@ -32,15 +33,15 @@ def test_pools_are_the_items_that_lie_in_a_clusters_direction() -> None:
 
 
 def test_a_large_budget_finds_everything_again_and_noise_alone_finds_nothing() -> None:
-    clear, blurred, nothing = (found(PART, *planted(), epsilon, draws=3) for epsilon in (1000.0, 4.0, 0.0))
+    clear, blurred, nothing = found(PART, *planted(), (1000.0, 4.0, 0.0), draws=3)
     assert clear["rand index"] == [1.0] * 3 and clear["pool kept"] == [1.0] * 3
     assert mean(nothing["rand index"]) == pytest.approx(0, abs=0.02)
     assert mean(nothing["pool kept"]) < 0.5
     assert mean(nothing["rand index"]) < mean(blurred["rand index"]) < 1
 
 
-def test_everybody_has_reported_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench_signal.source_of", lambda _: ["data.users=40", "data.items=60", "data.mean_items=12"])
-    part, report_ND, items_ID = trained("synthetic", passes=1)
+def test_everybody_has_reported_without_noise() -> None:
+    tiny = ("data.users=40", "data.items=60", "data.mean_items=12")
+    part, report_ND, items_ID = trained(Engine.of(config_of("fedcl", PRESET, *tiny, *SETTINGS)), passes=1)
     assert part.epsilon == float("inf") and len(report_ND) == 40 and report_ND.shape[1] == items_ID.shape[1]
     assert (report_ND.abs().sum(1) <= 1 + 1e-5).all() and (report_ND != 0).any(1).all()
