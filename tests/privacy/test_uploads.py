@@ -159,7 +159,7 @@ def test_a_device_draws_by_the_library(kind: Any) -> None:
     x = drawn(mechanism, 2, 1000)
     want = math.sqrt(2) / 2 if kind == "laplace" else mechanism.multiplier
     assert x.std() == pytest.approx(want, rel=0.15)
-    out = sealed(replace(mechanism, epsilon=400.0, clip=9.0), example(), [[0], [3]]).update  # hardly any noise
+    out = sealed(replace(mechanism, epsilon=40_000.0, clip=9.0), example(), [[0], [3]]).update  # hardly any noise
     torch.testing.assert_close(out["items"].values, example().update["items"].values, atol=2.0, rtol=0)
 
 
