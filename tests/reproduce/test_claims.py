@@ -244,8 +244,8 @@ def test_verdicts() -> None:
     assert holds["text"] == "A beats B"
     (test,) = holds["tests"]
     assert list(test) == [
-        "better", "worse", "column", "against", "metric", "difference", "low", "high", "p", "p_holm", "verdict",
-        "reason",
+        "better", "worse", "column", "against", "metric", "difference", "low", "high", "p", "p_holm", "users",
+        "dropped", "seeds", "verdict", "reason",
     ]  # fmt: skip
     assert (test["column"], test["against"], test["verdict"]) == ("one", "one", "holds")
     assert test["difference"] == pytest.approx(0.3, abs=0.02)

@@ -28,6 +28,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("--work", type=Path, default=Path("runs/papers"), help="where the runs are kept")
     command.add_argument("--docs", type=Path, help="pages, a folder or one, whose marked tables are rendered anew")
     command.add_argument("--done", action="store_true", help="run nothing: show what is finished, holes for the rest")
+    command.add_argument("--keep", action="store_true", help="run only what the stored record lacks")
     command.add_argument("--json", action="store_true", help="print the records as JSON")
     command.set_defaults(act=act)
 
@@ -50,7 +51,8 @@ def act(options: argparse.Namespace) -> int:
         wanted = tables(options.paper, options.tables)
         _data_is_there(wanted, cut.datasets)
         say = lambda line: None if options.json else print(line, file=sys.stderr, flush=True)
-        records = reproduce(wanted, options.work, cut, options.jobs, say, not options.done)
+        old = options.results if options.keep else None
+        records = reproduce(wanted, options.work, cut, options.jobs, say, not options.done, old)
         stored = [store(made, options.results) for made in records if _has_figures(made)]
         options.work.mkdir(parents=True, exist_ok=True)
         html = options.work / f"{records[0]['paper']}.html"

@@ -22,6 +22,7 @@ users, they called 6 to 7 of 100 equal pairs different in simulation.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def compare(better_SU: Array, worse_SU: Array) -> Comparison:
     dropped = better_SU.shape[1] - users
     d_SU = np.round(a_SU - b_SU, DIGITS)
     difference = float(d_SU.mean()) if d_SU.size else math.nan
-    why = _too_few(seeds, users)
+    why = too_few(seeds, users)
     if why:
         return Comparison(difference, math.nan, math.nan, math.nan, users, dropped, seeds, math.nan, math.nan, why)
     d_U = np.round(d_SU.mean(0), DIGITS)
@@ -91,14 +92,14 @@ def compare_runs(better_S: Array, worse_S: Array) -> Comparison:
     d_S, seeds, nan = np.round(better_S - worse_S, DIGITS), len(better_S), math.nan
     difference = float(d_S.mean())
     if seeds < 2:
-        return Comparison(difference, nan, nan, nan, 0, 0, seeds, nan, nan, _too_few(seeds, 2))
+        return Comparison(difference, nan, nan, nan, 0, 0, seeds, nan, nan, too_few(seeds, 2))
     apart = float(better_S.var(ddof=1) + worse_S.var(ddof=1))
     from_seeds = max(float(d_S.var(ddof=1)), apart) / seeds
     half, p = (f(x, ((from_seeds, seeds - 1),)) for f, x in ((_half_width, LEVEL), (_p_value, abs(difference))))
     return Comparison(difference, difference - half, difference + half, p, 0, 0, seeds, 0.0, from_seeds)
 
 
-def _too_few(seeds: int, users: int) -> str:
+def too_few(seeds: int, users: int) -> str:
     if users < 2:
         return "fewer than two users were measured in both"
     return "one seed says nothing about spread" if seeds < 2 else ""
@@ -157,6 +158,9 @@ class Outcome:
     high: float | None = None
     p: float | None = None
     p_holm: float | None = None
+    users: int = 0
+    dropped: int = 0
+    seeds: int = 0
     verdict: str = "not decided"
     reason: str = ""
 
@@ -165,14 +169,16 @@ def judge(
     claims: Sequence[Claim],
     cell: Callable[[str, str], Cell | None],
     users: Callable[[str, str, str], Array | None],
+    known: Mapping[Outcome, Comparison] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """The claims of a table with verdicts, reasons and tests, as its record holds them.
 
-    `cell(row, column)` gives a cell of the record, `users(row, column, metric)` the figures [S, U] behind it.
+    `cell(row, column)` gives a cell of the record, `users(row, column, metric)` the figures [S, U] behind it, `known`
+    what was compared before.
     Holm's correction is over all tests of the table, also those without figures: a failed run must not make
     the others look better.
     """
-    found = [[_measured(test, cell, users) for test in _tests(claim)] for claim in claims]
+    found = [[_measured(test, cell, users, known.get(test)) for test in tests_of(claim)] for claim in claims]
     p_values = [1.0 if c is None or math.isnan(c.p) else c.p for tests in found for _, c, _, _ in tests]
     adjusted = iter(holm(p_values))
     out = []
@@ -185,7 +191,7 @@ def judge(
     return out
 
 
-def _tests(claim: Claim) -> list[Outcome]:
+def tests_of(claim: Claim) -> list[Outcome]:
     return [
         Outcome(claim.better, claim.worse, column, claim.against or column, metric)
         for column in claim.columns
@@ -201,9 +207,14 @@ Measured = tuple[Outcome, Comparison | None, str, str]  # what forbids a verdict
 
 
 def _measured(
-    test: Outcome, cell: Callable[[str, str], Cell | None], users: Callable[[str, str, str], Array | None]
+    test: Outcome,
+    cell: Callable[[str, str], Cell | None],
+    users: Callable[[str, str, str], Array | None],
+    known: Comparison | None,
 ) -> Measured:
     if is_number(test.worse):
+        if known:
+            return test, known, "", ""
         figures = users(test.better, test.column, test.metric)
         if figures is None:
             return test, None, f"runs are missing: {test.better} has no {test.metric} in {test.column}", ""
@@ -216,6 +227,8 @@ def _measured(
         row, column = sides[0 if one is None else 1]
         return test, None, f"runs are missing: {row} was not run in {column}", ""
     forbidden = _missing(one, two, *names) or _untuned(one, two, *names) or _unequal(one, two, *names)
+    if known:
+        return test, known, forbidden, _exempt(one, two, *names)
     a_SU, b_SU = (users(*side, test.metric) for side in sides)
     if a_SU is None or b_SU is None:
         name = names[0 if a_SU is None else 1]
@@ -265,6 +278,7 @@ def _judged(test: Outcome, found: Comparison | None, forbidden: str, beside: str
     figures: dict[str, Any] = {}
     if found is not None:
         figures = {k: _known(getattr(found, k)) for k in ("difference", "low", "high", "p")}
+        figures |= {k: getattr(found, k) for k in ("users", "dropped", "seeds")}
         figures["p_holm"] = None if figures["p"] is None else p_holm
     forbidden = forbidden or (found.why if found else "")
     if forbidden or found is None:

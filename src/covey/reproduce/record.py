@@ -17,23 +17,29 @@ from .claims import judge
 from .course import course_of, rows_of, told_of
 from .execute import Outcome, Say, execute, key
 from .families import reads_of
+from .kept import Kept, kept
 from .plan import Column, Cut, Row, Table, chosen, configs, tuned
 from .sanity import impossible, refuse
 
 Figures = np.ndarray[Any, Any]
 Cells = dict[tuple[str, str], list[Outcome]]  # (row, column) -> one per seed
+NOTHING_KEPT = Kept()
 
 
-def reproduce(tables: Sequence[Table], work: Path, cut: Cut, jobs: int, say: Say, begin: bool = True) -> list[Tree]:
+def reproduce(
+    tables: Sequence[Table], work: Path, cut: Cut, jobs: int, say: Say, begin: bool = True, stored: Path | None = None
+) -> list[Tree]:
     """Runs what has not been run yet, for all tables at once, and returns their records.
 
-    Without `begin` nothing is run, and what is missing is a hole.
+    Without `begin` nothing is run, and what is missing is a hole. What the records in `stored` have is kept.
     """
     tables = [table for table in (chosen(table, cut) for table in tables) if table.columns]
+    old = {t.name: kept(t, cut, file_of(t.paper, t.name, cut.name(), stored)) if stored else Kept() for t in tables}
     wanted = {
         (table.name, row.label, column.label): configs(table, row, column, cut)
         for table in tables
         for row, column in table.cells()
+        if (row.label, column.label) not in old[table.name].cells
     }
     found = execute([config for cell in wanted.values() for config in cell], work, jobs, say, begin=begin)
     records = []
@@ -41,17 +47,22 @@ def reproduce(tables: Sequence[Table], work: Path, cut: Cut, jobs: int, say: Say
         runs = {
             (row.label, column.label): [found[key(c)] for c in wanted[table.name, row.label, column.label]]
             for row, column in table.cells()
+            if (row.label, column.label) not in old[table.name].cells
         }
-        records.append(record(table, runs, cut))
+        records.append(record(table, runs, cut, old[table.name]))
     return records
 
 
-def record(table: Table, runs: Cells, cut: Cut) -> Tree:
+def record(table: Table, runs: Cells, cut: Cut, old: Kept = NOTHING_KEPT) -> Tree:
     """The table as plain data; refused where arithmetic forbids one of our own numbers."""
     rows: list[Tree] = []
     for row in table.rows:
         mine = {c.label: c for r, c in table.cells() if r is row}
-        cells = {label: _cell(table, row, column, runs[row.label, label], cut) for label, column in mine.items()}
+        cells = {
+            label: (old.cells.get((row.label, label)) or _measured(table, row, column, runs[row.label, label], cut))
+            | _planned(table, row, column, cut)
+            for label, column in mine.items()
+        }
         names = {"label": row.label, "method": row.method, "role": row.role, "lowest": row.lowest}
         rows.append(names | {"cells": cells})
     by_label: dict[str, Tree] = {row["label"]: row["cells"] for row in rows}
@@ -64,8 +75,8 @@ def record(table: Table, runs: Cells, cut: Cut) -> Tree:
         "quick": cut.quick,
         "part": cut.name(),
         "command": _command(table, cut),
-        "commit": ", ".join(sorted({o.made["commit"] for o in done})),
-        "machine": "; ".join(sorted({o.made["machine"] for o in done})),
+        "commit": ", ".join(sorted({o.made["commit"] for o in done} | old.commits)),
+        "machine": "; ".join(sorted({o.made["machine"] for o in done} | old.machines)),
         "metrics": list(table.plan.metrics),
         "told": list(table.plan.told),
         "ends": list(table.plan.ends),
@@ -83,7 +94,7 @@ def record(table: Table, runs: Cells, cut: Cut) -> Tree:
         outcomes = runs.get((row, column), [])
         return told_of(outcomes, metric, metric in table.plan.ends) if "." in metric else users_of(outcomes, metric)
 
-    return made | {"claims": judge(table.claims, cell, users)}
+    return made | {"claims": judge(table.claims, cell, users, old.tests)}
 
 
 def _column(column: Column) -> Tree:
@@ -102,21 +113,28 @@ def _command(table: Table, cut: Cut) -> str:
     return " ".join(words)
 
 
-def _cell(table: Table, row: Row, column: Column, outcomes: list[Outcome], cut: Cut) -> Tree:
+def _planned(table: Table, row: Row, column: Column, cut: Cut) -> Tree:
+    """What a cell has before it is run."""
     config = configs(table, row, column, cut)[0]
-    metrics = table.plan.metrics
     paper = row.paper.get(column.label, row.paper.get(column.panel, {}))
+    told_apart = {m: v for m, v in paper.items() if "." not in m}
+    return {
+        "paper": paper,
+        "impossible": impossible(told_apart, config.split.kind == "loo", table.plan.decimals),
+        "tuned": tuned_of(column, row, config),
+        "config": config.tree,
+    }
+
+
+def _measured(table: Table, row: Row, column: Column, outcomes: list[Outcome], cut: Cut) -> Tree:
+    config = configs(table, row, column, cut)[0]
     good = [o for o in outcomes if not o.error]
     results = [o.result for o in good]
-    figures = {m: found for m in metrics if (found := [v for r in results if (v := figure(r, m)) is not None])}
+    figures = {m: had for m in table.plan.metrics if (had := [v for r in results if (v := figure(r, m)) is not None])}
     first = results[0] if results else {}
     traffic = first.get("traffic", {})
     mean = lambda name: statistics.fmean(r[name] for r in results) if results else 0.0
     return {
-        "paper": paper,
-        "impossible": impossible(
-            {m: v for m, v in paper.items() if "." not in m}, config.split.kind == "loo", table.plan.decimals
-        ),
         "seeds": [r["seed"] for r in results],
         "figures": figures,
         "mean": {m: statistics.fmean(v) for m, v in figures.items()},
@@ -132,9 +150,7 @@ def _cell(table: Table, row: Row, column: Column, outcomes: list[Outcome], cut: 
         "cpu_seconds": round(mean("cpu_seconds"), 2),
         "users": first.get("dataset", {}).get("users", 0),
         "work": work_of(config, first["dataset"]["users"]) if first else None,
-        "tuned": tuned_of(column, row, config),
         "reads": reads_of(config, first) if first else "",
-        "config": config.tree,
         "errors": [{"seed": n, "error": o.error} for n, o in enumerate(outcomes) if o.error],
     }
 
@@ -180,6 +196,10 @@ def users_of(outcomes: list[Outcome], metric: str) -> Figures | None:
 
 def store(made: Tree, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{made['paper']}-{made['table']}{made['part']}.json"
+    path = file_of(made["paper"], made["table"], made["part"], folder)
     atomic.write_text(path, json.dumps(made, indent=1, ensure_ascii=False) + "\n")
     return path
+
+
+def file_of(paper: str, table: str, part: str, folder: Path) -> Path:
+    return folder / f"{paper}-{table}{part}.json"

@@ -1,0 +1,114 @@
+"""`covey reproduce --keep`: what a stored record has is not run again, unless something is to be compared with it."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey import run as engine
+from covey.reproduce import execute as execution
+from covey.reproduce.plan import WHOLE
+from covey.reproduce.record import reproduce, store
+from inline import Inline
+from reproduce_tables import made
+
+ROW = '[[row]]\nlabel = "{0}"\nmethod = "fedmf"\nset = ["run.rounds={1}", "model.dim=4"]\n'
+CLAIM = '[[claim]]\ntext = "{0} beats {1}"\nbetter = "{0}"\nworse = "{1}"\ncolumns = ["tiny"]\nmetrics = ["hit@10"]\n'
+HEAD = """
+title = "Rows"
+metrics = ["hit@10", "ndcg@10"]
+seeds = 2
+set = ["data.users=30", "data.items=60", "data.mean_items=8", "run.ceilings=[]", "run.checkpoint=1"]
+[[column]]
+label = "tiny"
+presets = ["loo-full"]
+"""
+TWO = HEAD + ROW.format("A", 1) + ROW.format("B", 2) + CLAIM.format("B", "A")
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the rounds that were run."""
+    seen: list[int] = []
+    real = engine.run_round
+    monkeypatch.setattr(execution, "processes", Inline)
+    monkeypatch.setattr(engine, "run_round", lambda *args: (seen.append(args[3].number), real(*args))[1])
+    return seen
+
+
+def kept(tmp_path: Path, text: str, begin: bool = True) -> dict[str, Any]:
+    """The table with what the last record has; the runs themselves are gone, as on another machine."""
+    shutil.rmtree(tmp_path / "work", ignore_errors=True)
+    table, results = made(tmp_path, text), tmp_path / "results"
+    record = reproduce([table], tmp_path / "work", WHOLE, 1, lambda line: None, begin, results)[0]
+    store(record, results)
+    return json.loads(json.dumps(record))
+
+
+def test_a_complete_record_is_kept_as_it_is(tmp_path: Path, rounds: list[int]) -> None:
+    first = kept(tmp_path, TWO)
+    assert rounds == [1, 1, 1, 2, 1, 2] and first["claims"][0]["tests"][0]["p"] is not None
+    rounds.clear()
+    assert kept(tmp_path, TWO) == first and rounds == []
+
+
+def test_a_row_that_nothing_is_compared_with_is_run_alone(tmp_path: Path, rounds: list[int]) -> None:
+    first = kept(tmp_path, TWO)
+    rounds.clear()
+    more = kept(tmp_path, TWO + ROW.format("C", 3))
+    assert rounds == [1, 2, 3] * 2
+    assert more["rows"][:2] == first["rows"] and more["claims"] == first["claims"]
+
+
+def test_a_row_that_a_new_one_is_compared_with_is_run_again(tmp_path: Path, rounds: list[int]) -> None:
+    first = kept(tmp_path, TWO + ROW.format("D", 4))
+    rounds.clear()
+    more = kept(tmp_path, TWO + ROW.format("D", 4) + ROW.format("C", 3) + CLAIM.format("C", "B"))
+    assert sorted(rounds) == sorted([1] * 2 + [1, 2] * 2 + [1, 2, 3] * 2)  # A too: its test with B needs both; not D
+    assert more["rows"][2] == first["rows"][2]
+    one, two = more["claims"]
+    number = lambda claim: claim["tests"][0]["p"]
+    assert number(one) == pytest.approx(number(first["claims"][0])) and number(two) is not None
+
+
+def test_holm_counts_kept_tests(tmp_path: Path, rounds: list[int]) -> None:
+    both = TWO + ROW.format("C", 3) + ROW.format("D", 4)
+    first = kept(tmp_path, both)
+    rounds.clear()
+    more = kept(tmp_path, both + CLAIM.format("D", "C"))
+    assert sorted(rounds) == sorted([1, 2, 3] * 2 + [1, 2, 3, 4] * 2)
+    old, new = first["claims"][0]["tests"][0], more["claims"][0]["tests"][0]
+    assert all(new[k] == old[k] for k in ("difference", "low", "high", "p", "users", "seeds"))
+    p = sorted(claim["tests"][0]["p"] for claim in more["claims"])
+    assert min(claim["tests"][0]["p_holm"] for claim in more["claims"]) == pytest.approx(min(1.0, 2 * p[0]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("run.rounds=2", "run.rounds=1"),
+        ("seeds = 2", "seeds = 3"),
+        (', "ndcg@10"]', "]"),
+    ],
+)
+def test_other_settings_seeds_or_metrics_are_run(tmp_path: Path, rounds: list[int], change: tuple[str, str]) -> None:
+    kept(tmp_path, TWO)
+    rounds.clear()
+    kept(tmp_path, TWO.replace(*change, 1))
+    assert rounds
+
+
+def test_what_is_missing_stays_a_hole_where_nothing_is_to_be_run(tmp_path: Path, rounds: list[int]) -> None:
+    kept(tmp_path, TWO)
+    rounds.clear()
+    more = kept(tmp_path, TWO + ROW.format("C", 3), begin=False)
+    assert rounds == [] and [bool(row["cells"]["tiny"]["figures"]) for row in more["rows"]] == [True, True, False]
+
+
+def test_a_paper_s_number_may_change_without_a_run(tmp_path: Path, rounds: list[int]) -> None:
+    kept(tmp_path, TWO)
+    rounds.clear()
+    more = kept(tmp_path, TWO.replace("[[claim]]", '[row.paper]\ntiny = { "hit@10" = 0.2 }\n[[claim]]', 1))
+    assert rounds == [] and more["rows"][1]["cells"]["tiny"]["paper"] == {"hit@10": 0.2}
