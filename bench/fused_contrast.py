@@ -1,0 +1,130 @@
+"""A candidate: the contrast of `views.py` on a GPU without the [R, R] matrix, one kernel for rows, one for columns.
+
+Matrices of exponentials never leave the chip; what is left is arithmetic. Products are three of TF32 each, as exact
+as single precision for numbers of at most 1. Needs Triton, which comes with torch for CUDA. Run as a program it
+compares both forms: equal up to rounding, and how long each takes (TRITON_INTERPRET=1: only the former, on a CPU).
+
+K, J = rows of a tile, E = width padded to a power of two.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from covey.methods import views
+from covey.methods.views import LOG2E
+
+TILE_ROWS = 64
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _rows(a, b, bar, weight, many, log, share, to_a, scale, tau, R, D, E: tl.constexpr, K: tl.constexpr):  # type: ignore[no-untyped-def]
+    """For each row k: log sum_j exp2(scale a_k . b_j + bar_j), its share of the gradient, and that to a_k."""
+    client, k = tl.program_id(0), tl.program_id(1) * K + tl.arange(0, K)
+    wide, first = tl.arange(0, E), client.to(tl.int64) * R
+    there = (k < R)[:, None] & (wide < D)[None, :]
+    at = (first + k)[:, None] * D + wide[None, :]
+    a_KE = tl.load(a + at, mask=there, other=0.0) * scale
+    sum_K, to_KE = tl.zeros([K], tl.float32), tl.zeros([K, E], tl.float32)
+    for begin in range(0, tl.load(many + client), K):
+        j = begin + tl.arange(0, K)
+        b_JE = tl.load(
+            b + (first + j)[:, None] * D + wide[None, :], mask=(j < R)[:, None] & (wide < D)[None, :], other=0.0
+        )
+        bar_J = tl.load(bar + first + j, mask=j < R, other=-1e9)
+        exp_KJ = tl.exp2(tl.dot(a_KE, tl.trans(b_JE), input_precision="tf32x3") + bar_J[None, :])
+        sum_K += tl.sum(exp_KJ, 1)
+        to_KE += tl.dot(exp_KJ, b_JE, input_precision="tf32x3")
+    sum_K = tl.maximum(sum_K, 1.1754944e-38)
+    share_K = tl.load(weight + first + k, mask=k < R, other=0.0) / (sum_K * tau)
+    tl.store(log + first + k, tl.log(sum_K), mask=k < R)
+    tl.store(share + first + k, share_K, mask=k < R)
+    tl.store(to_a + at, to_KE * share_K[:, None], mask=there)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _columns(a, b, bar, many, share, to_b, scale, R, D, E: tl.constexpr, K: tl.constexpr):  # type: ignore[no-untyped-def]
+    """For each column j: the gradient to b_j, sum_k share_k exp2(scale a_k . b_j + bar_j) a_k."""
+    client, j = tl.program_id(0), tl.program_id(1) * K + tl.arange(0, K)
+    wide, first = tl.arange(0, E), client.to(tl.int64) * R
+    there = (j < R)[:, None] & (wide < D)[None, :]
+    at = (first + j)[:, None] * D + wide[None, :]
+    b_JE = tl.load(b + at, mask=there, other=0.0) * scale
+    bar_J = tl.load(bar + first + j, mask=j < R, other=-1e9)
+    to_JE = tl.zeros([K, E], tl.float32)
+    for begin in range(0, tl.load(many + client), K):
+        k = begin + tl.arange(0, K)
+        a_KE = tl.load(
+            a + (first + k)[:, None] * D + wide[None, :], mask=(k < R)[:, None] & (wide < D)[None, :], other=0.0
+        )
+        share_K = tl.load(share + first + k, mask=k < R, other=0.0)
+        exp_JK = tl.exp2(tl.dot(b_JE, tl.trans(a_KE), input_precision="tf32x3") + bar_J[:, None])
+        to_JE += tl.dot(exp_JK * share_K[None, :], a_KE, input_precision="tf32x3")
+    tl.store(to_b + at, to_JE, mask=there)
+
+
+def log_sums(
+    a_CRD: Tensor, b_CRD: Tensor, weight_CR: Tensor, bar_CR: Tensor, tau: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """log sum_j exp(a_k . b_j / tau + bar_j), [C, R], and the gradients of its weighted sum."""
+    n_clients, n_rows, dim = a_CRD.shape
+    a, b, weight, bar = (x.contiguous() for x in (a_CRD, b_CRD, weight_CR, bar_CR * LOG2E))
+    place_R = torch.arange(1, n_rows + 1, device=a.device, dtype=torch.int32)
+    many_C = torch.where(weight > 0, place_R, 0).amax(1)  # behind the last row that takes part there is nothing
+    log_CR, share_CR, to_a, to_b = (
+        torch.empty_like(bar),
+        torch.empty_like(bar),
+        torch.empty_like(a),
+        torch.empty_like(b),
+    )
+    grid = (n_clients, triton.cdiv(n_rows, TILE_ROWS))
+    sizes: dict[str, Any] = {"R": n_rows, "D": dim, "E": max(16, triton.next_power_of_2(dim)), "K": TILE_ROWS}
+    _rows[grid](a, b, bar, weight, many_C, log_CR, share_CR, to_a, LOG2E / tau, tau, **sizes)
+    _columns[grid](a, b, bar, many_C, share_CR, to_b, LOG2E / tau, **sizes)
+    return log_CR, to_a, to_b
+
+
+def case(n_clients: int, n_rows: int, dim: int, device: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Directions, weights and bars of clients that hold between half and all of the rows."""
+    dice = torch.Generator().manual_seed(n_rows)
+    one = torch.randn(n_clients, n_rows, dim, generator=dice)
+    two = one + 0.1 * torch.randn(n_clients, n_rows, dim, generator=dice)
+    many = torch.randint(n_rows // 2, n_rows + 1, (n_clients, 1), generator=dice)
+    rows = torch.arange(n_rows) < many
+    weight = rows / many.float()
+    bar = torch.full_like(weight, -5.0).masked_fill(~rows, views.EXCLUDED)
+    return tuple(x.to(device) for x in (views.unit(one)[1], views.unit(two)[1], weight, bar))  # type: ignore[return-value]
+
+
+def seconds(work: Callable[[], Any], repeats: int = 20) -> float:
+    work()
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(repeats):
+        work()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - begin) / repeats
+
+
+def main() -> None:
+    cuda = torch.cuda.is_available()
+    sizes = [(256, 256, 32), (192, 640, 32), (64, 1280, 32), (32, 3072, 32)] if cuda else [(3, 160, 32), (2, 96, 8)]
+    for n_clients, n_rows, dim in sizes:
+        a, b, weight, bar = case(n_clients, n_rows, dim, "cuda" if cuda else "cpu")
+        ours = partial(views._log_sums, a, b, weight[..., None], bar, 0.2)
+        fused = partial(log_sums, a, b, weight, bar, 0.2)
+        real = weight > 0
+        apart = [((x - y) * (real if x.dim() == 2 else 1)).abs().max() / x.abs().max() for x, y in zip(ours(), fused())]
+        said = ", ".join(f"{float(x):.1e}" for x in apart)
+        times = f"; {seconds(ours) * 1e3:.2f} ms, fused {seconds(fused) * 1e3:.2f} ms" if cuda else ""
+        print(f"{n_clients} clients, {n_rows} rows, width {dim}: apart by {said}{times}")
+
+
+if __name__ == "__main__":
+    main()
