@@ -260,7 +260,7 @@ def test_part_of_a_table_does_not_replace_the_whole(tmp_path: Path, rounds: list
     whole = store(once(tmp_path), tmp_path)
     for cut in (Cut(quick=True), Cut(datasets=("synthetic",)), Cut(set=("run.rounds=1",))):
         assert store(once(tmp_path, cut=cut), tmp_path) != whole
-    assert store(once(tmp_path, cut=Cut(set=('engine.device="cpu"',))), tmp_path) == whole
+    assert store(once(tmp_path, cut=Cut(set=('engine.device="cpu"', "engine.memory_mb=100"))), tmp_path) == whole
     assert once_or_nothing(tmp_path, Cut(datasets=("netflix",))) == []
 
 

@@ -108,8 +108,8 @@ class Cut:
     set: tuple[str, ...] = ()
 
     def name(self) -> str:
-        """What its record is called beside that of the whole; where something is computed makes no other record."""
-        changed = [text for text in self.set if not text.replace(" ", "").startswith("engine.device=")]
+        """What its record is called beside that of the whole; where and how much at once makes no other."""
+        changed = [text for text in self.set if not text.strip().startswith("engine.")]
         words = [*(["quick"] if self.quick else []), *self.datasets, *(["changed"] if changed else [])]
         return "".join(f"-{word}" for word in words)
 
