@@ -11,7 +11,8 @@ from rich.cells import cell_len
 from covey.config import parse
 from covey.core import CoveyError
 from covey.reproduce.below import some
-from covey.reproduce.claims import Claim, compare_runs, judge
+from covey.reproduce.claims import Claim, judge
+from covey.reproduce.comparison import compare_runs
 from covey.reproduce.course import course_of, told_of
 from covey.reproduce.docs import render
 from covey.reproduce.execute import Outcome

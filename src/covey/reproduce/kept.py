@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..config import Config, Tree
-from .claims import Comparison, Outcome, is_number, tests_of, too_few
+from .claims import Outcome, is_number, tests_of
+from .comparison import Comparison, too_few
 from .plan import Cut, Table, configs
 
 Place = tuple[str, str]  # row, column
