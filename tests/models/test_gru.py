@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from covey.core import Fields, Ragged
+from covey.models import lists
 from covey.models.base import History
 from covey.models.gru import GRU
 from covey.models.recurrence import recur
@@ -111,3 +113,17 @@ def test_the_recurrence_is_torchs_with_its_gradients() -> None:
     slopes = [torch.autograd.grad((h * weigh).sum(), [x, *weights]) for h in (ours, theirs)]
     for mine, other in zip(*slopes, strict=True):
         torch.testing.assert_close(mine, other, rtol=0, atol=1e-12)
+
+
+def test_vectors_of_many_clients_are_those_of_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists of all lengths, none and more than is read among them, at once, a few at a time, and one by one."""
+    model, rng = GRU(dim=8, last=20), Rng.server(0, 0, "test")
+    weights = {k: v[None] for k, v in model.public(30, rng).items()}
+    length_C = torch.arange(40)
+    items = Ragged(torch.arange(int(length_C.sum())) % 30, F.pad(length_C.cumsum(0), (1, 0)))
+    of = lambda some: model.user(weights, History.of(some), rng, False)
+    together = of(items)
+    monkeypatch.setattr(lists, "CPU_NUMBERS", 1000)
+    assert torch.equal(of(items), together)
+    assert torch.equal(torch.cat([of(items.take(torch.tensor([c]))) for c in range(40)]), together)
+    assert not together[0].any() and len(together.unique(dim=0)) > 20

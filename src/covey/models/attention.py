@@ -1,22 +1,18 @@
-"""What the transformers share: attention, layer norm, and user vectors of many clients in bounded memory.
+"""What the transformers share: attention and layer norm.
 
 Parameters of all layers stand side by side in one tensor, [C or 1, several N, ...]. Dropout comes from the
 client's own stream. Shape suffixes: N = layers, P = positions, K = positions looked at, H = heads.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import CoveyError, Fields
+from ..core import CoveyError
 from ..rng import GOLDEN, Rng, mix
-from .base import History, kept
-
-FEWEST = 8  # clients side by side; matrix kernels round differently for one to three
-CPU_MAP, CUDA_MAP = 1 << 22, 1 << 27  # numbers of the attention maps at a time, when nothing is trained
+from .base import kept
 
 
 @dataclass(frozen=True)
@@ -69,32 +65,3 @@ def positions(table_CLD: Tensor, many: int) -> Tensor:
     """The vectors of the first positions; those beyond the table share its last one."""
     place_P = torch.arange(many, device=table_CLD.device).clamp(max=table_CLD.shape[1] - 1)
     return table_CLD[:, place_P]
-
-
-def by_length(
-    params: Fields, history: History, most: int, encode: Callable[[Fields, History], Tensor], heads: int
-) -> Tensor:
-    """[C, D] of clients of like length side by side, a few at a time.
-
-    A client is padded to a width that depends on itself alone, so its vector has the same bits in any
-    company; `encode` gets lists of at most `most` items, padded to one place more.
-    """
-    history = history.newest(most)
-    length_C = history.mask_CP.sum(1)
-    wide_C = (2 ** (length_C + 1).clamp(min=8).double().log2().ceil().long()).clamp(max=max(most + 1, 8))
-    at_once = CPU_MAP if length_C.device.type == "cpu" else CUDA_MAP
-    parts, picks = [], []
-    for wide in wide_C.unique().tolist():
-        here = (wide_C == wide).nonzero()[:, 0]
-        for pick in here.split(max(FEWEST, at_once // (heads * wide * wide))):
-            full = torch.cat([pick, pick[:1].expand(max(FEWEST - len(pick), 0))])
-            mine = {k: v if len(v) == 1 else v[full] for k, v in params.items()}
-            parts.append(encode(mine, _cut(history, full, wide))[: len(pick)])
-            picks.append(pick)
-    return torch.cat(parts)[torch.cat(picks).argsort()]
-
-
-def _cut(history: History, pick: Tensor, wide: int) -> History:
-    index_CP, mask_CP = history.index_CP[pick, :wide], history.mask_CP[pick, :wide]
-    more = wide - index_CP.shape[1]
-    return History(F.pad(index_CP, (0, more)), F.pad(mask_CP, (0, more)))

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from ..core import CoveyError, Fields, positive
 from ..rng import Rng
-from .attention import Dropout, attend, by_length, check_heads, flat_norms, normed, positions
+from .attention import Dropout, attend, check_heads, flat_norms, normed, positions
 from .base import History, cosine, dot, linear, rows, share
+from .lists import by_length
 
 QUERY, KEY, VALUE, OUT, DOWN = range(5)
 
@@ -83,7 +84,7 @@ class BERT4Rec:
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
         """In training a vector at each position, of which those at hidden ones are of use."""
         if not training:
-            return by_length(params, history, self.last - 1, self._next, self.heads)
+            return by_length(params, history, self.last - 1, self._next, lambda wide: self.heads * wide * wide)
         if history.hidden_CP is None:
             raise CoveyError(
                 "BERT4Rec guesses hidden items, and this objective hides none;"

@@ -15,10 +15,12 @@ from torch import Tensor
 from ..core import Fields, positive
 from ..rng import Rng
 from .base import History, cosine, dot, drop, linear, rows, share, uniform_fan_in
+from .lists import by_length
 from .recurrence import recur
 
 FEWEST = 8  # clients side by side; matrix kernels round differently for one to three
 MOST = 4096  # side by side; cuDNN fails on tens of thousands
+HELD = 12  # numbers for each of a list's, when nothing is trained: gates, and states before and after them
 
 
 @dataclass(frozen=True)
@@ -55,18 +57,24 @@ class GRU:
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
         """Lists are padded on the right, so what stands behind a list never reaches its states."""
         if not training:
-            history = history.newest(self.last)
-        x_CPD = rows(params["items"], history.index_CP)
-        x_CPD = drop(x_CPD, self.dropout, rng.fold("dropout")) if training else x_CPD
-        after_CPD = _fused(params, x_CPD) if params["w_state"].shape[0] == 1 else _stepwise(params, x_CPD)
-        h_CPD = F.pad(after_CPD, (0, 0, 1, 0))  # from the state before the first item, which is zero
-        if training:
-            return h_CPD[:, :-1]
+            return by_length(params, history, self.last, self._after, lambda wide: HELD * wide * self.dim)
+        x_CPD = drop(rows(params["items"], history.index_CP), self.dropout, rng.fold("dropout"))
+        return _states(params, x_CPD)[:, :-1]
+
+    def _after(self, params: Fields, history: History) -> Tensor:
+        """States after the whole list."""
         length_C = history.mask_CP.sum(1)
+        h_CPD = _states(params, rows(params["items"], history.index_CP))
         return h_CPD[torch.arange(len(length_C), device=length_C.device), length_C]
 
     def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
         return cosine(u, v_CLD) if self.cosine else dot(u, v_CLD)
+
+
+def _states(params: Fields, x_CPD: Tensor) -> Tensor:
+    """From the one before the first item, which is zero, to that after the last."""
+    after_CPD = _fused(params, x_CPD) if params["w_state"].shape[0] == 1 else _stepwise(params, x_CPD)
+    return F.pad(after_CPD, (0, 0, 1, 0))
 
 
 def _fused(params: Fields, x_CPD: Tensor) -> Tensor:

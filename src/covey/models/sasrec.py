@@ -13,8 +13,9 @@ from torch import Tensor
 
 from ..core import Fields, positive
 from ..rng import Rng
-from .attention import Dropout, attend, by_length, check_heads, flat_norms, normed, positions
+from .attention import Dropout, attend, check_heads, flat_norms, normed, positions
 from .base import History, cosine, dot, linear, rows, share
+from .lists import by_length
 
 QUERY, KEY, VALUE, UP, DOWN = range(5)
 
@@ -61,7 +62,7 @@ class SASRec:
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
         """Lists are padded on the right, so what stands behind a list never reaches its states."""
         if not training:
-            return by_length(params, history, self.last - 1, self._after, self.heads)
+            return by_length(params, history, self.last - 1, self._after, lambda wide: self.heads * wide * wide)
         shown = History(history.index_CP[:, :-1], history.mask_CP[:, :-1])
         h_CPD = self._states(params, shown, Dropout(self.dropout, rng.fold("dropout")))
         return F.pad(h_CPD, (0, 0, 1, 0))  # before the first item nothing is known

@@ -1,0 +1,46 @@
+"""User vectors of many clients from their lists, in bounded memory, when nothing is trained."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..core import Fields
+from .base import History
+
+FEWEST = 8  # clients side by side; matrix kernels round differently for one to three
+CPU_NUMBERS, CUDA_NUMBERS = 1 << 22, 1 << 27
+
+
+def by_length(
+    params: Fields,
+    history: History,
+    most: int,
+    encode: Callable[[Fields, History], Tensor],
+    numbers: Callable[[int], int],
+) -> Tensor:
+    """[C, D] of clients of like length side by side, a few at a time; `numbers` of a client so wide are held.
+
+    A client is padded to a width that depends on itself alone, so its vector has the same bits in any
+    company; `encode` gets lists of at most `most` items, padded to one place more.
+    """
+    history = history.newest(most)
+    length_C = history.mask_CP.sum(1)
+    wide_C = (2 ** (length_C + 1).clamp(min=8).double().log2().ceil().long()).clamp(max=max(most + 1, 8))
+    at_once = CPU_NUMBERS if length_C.device.type == "cpu" else CUDA_NUMBERS
+    parts, picks = [], []
+    for wide in wide_C.unique().tolist():
+        here = (wide_C == wide).nonzero()[:, 0]
+        for pick in here.split(max(FEWEST, at_once // numbers(wide))):
+            full = torch.cat([pick, pick[:1].expand(max(FEWEST - len(pick), 0))])
+            mine = {k: v if len(v) == 1 else v[full] for k, v in params.items()}
+            parts.append(encode(mine, _cut(history, full, wide))[: len(pick)])
+            picks.append(pick)
+    return torch.cat(parts)[torch.cat(picks).argsort()]
+
+
+def _cut(history: History, pick: Tensor, wide: int) -> History:
+    index_CP, mask_CP = history.index_CP[pick, :wide], history.mask_CP[pick, :wide]
+    more = wide - index_CP.shape[1]
+    return History(F.pad(index_CP, (0, more)), F.pad(mask_CP, (0, more)))
