@@ -65,6 +65,9 @@ OnEpoch = Callable[[int, Fitted], bool | None]  # True: stop here
 class Trainable(Protocol):
     """Options of a model that is trained in epochs."""
 
+    @property
+    def epochs(self) -> int: ...
+
     def fit(
         self,
         train: Ragged,
@@ -214,6 +217,8 @@ def fit_selected(
     """
     if not len(split.valid.values):
         raise CoveyError("nothing is held out for validation, so no epoch can be selected")
+    if config.every > model.epochs:
+        raise CoveyError(f"no epoch would be evaluated: evaluate.every = {config.every}, but epochs = {model.epochs}")
     papers = exams(split, config, candidates, ("valid",), device)
     best: list[tuple[Fitted, int]] = []
     history: dict[int, float] = {}
@@ -227,6 +232,4 @@ def fit_selected(
         return 0 < patience * config.every <= epoch - best[0][1]
 
     model.fit(split.train, avoid, n_items, seed, device, on_epoch)
-    if not best:
-        raise CoveyError(f"no epoch was evaluated: evaluate.every = {config.every} is more than there were epochs")
     return Selected(*best[0], history)
