@@ -127,7 +127,7 @@ def test_selection_on_validation(good: set[int], every: int, patience: int, epoc
 
 def test_nothing_to_select_from() -> None:
     split, config = split_with_last_item_valid(), EvaluateConfig(every=5)
-    with pytest.raises(CoveyError, match="no epoch would be evaluated: evaluate.every = 5, but epochs = 2"):
+    with pytest.raises(CoveyError, match=r"no epoch would be evaluated: evaluate\.every = 5, but epochs = 2"):
         fit_selected(PooledMF(dim=2, epochs=2), split, split.train, ITEMS, config, seed=0)
     empty = SimpleNamespace(train=split.train, valid=nothing(1), test=split.test)
     with pytest.raises(CoveyError, match="nothing is held out for validation"):
