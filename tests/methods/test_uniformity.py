@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -69,3 +70,15 @@ def test_an_empty_table_has_no_slope_to_infinity() -> None:
 def test_bad_options() -> None:
     with pytest.raises(CoveyError, match="negative"):
         Uniformity(-1.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "rank", "first"),
+    [([2.0, 2.0, 2.0], 3.0, 1 / 3), ([3.0, 1.0, 0.0], math.exp(-0.75 * math.log(0.75) - 0.25 * math.log(0.25)), 0.75)],
+)
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_it_tells_how_flat_the_spectrum_is(weight: float, values: list[float], rank: float, first: float) -> None:
+    turned = torch.linalg.qr(Rng.of(0, 0, torch.arange(1)).normal(5, 5, dtype=F64)[0]).Q[:, :3]
+    table_ID = turned @ torch.diag(torch.tensor(values, dtype=F64))
+    said = Uniformity(weight).finish(SimpleNamespace(public={"items": table_ID}, memory={}))  # type: ignore[arg-type]
+    assert float(said["tell/rank"]) == pytest.approx(rank) and float(said["tell/first"]) == pytest.approx(first)

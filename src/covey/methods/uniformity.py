@@ -1,14 +1,17 @@
 """The proof of concept of Yuan et al. (2024, arXiv 2403.20107), Eq. 12 and 13: a table made uniform on purpose.
 
-The paper shows with it that uniform tables are attacked more easily. Every row moves, so uploads are dense.
+The paper shows with it that uniform tables are attacked more easily. Every row moves, so uploads are dense. It tells
+how flat the spectrum of the table is: the effective rank (e to the entropy of the singular values' shares: as many as
+there are columns where all are equal) and the share of the first.
 """
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from ..core import CoveyError
-from ..mechanism import ClientView, Mechanism
+from ..core import CoveyError, Drawer
+from ..mechanism import ClientView, Mechanism, ServerView
 
 TINY = 1e-12
 
@@ -30,6 +33,13 @@ class Uniformity(Mechanism):
 
     def loss(self, view: ClientView) -> Tensor | None:  # Eq. 13
         return self.weight * uniformity(view.params["items"])
+
+    def finish(self, view: ServerView) -> Drawer:  # Figure 3b
+        """How flat the table's spectrum is, with every weight, none too: the paper draws the singular values."""
+        value_D = torch.linalg.svdvals(view.public["items"].double())
+        share_D = value_D / value_D.sum().clamp(min=TINY)
+        rank = torch.exp(torch.special.entr(share_D).sum())
+        return {**view.memory, "tell/rank": rank, "tell/first": share_D[0]}
 
     def floats(self, n_rows: int) -> int:
         return 256 * n_rows if self.weight else 0
