@@ -10,6 +10,7 @@ import torch
 
 from command import Covey, expect_line, expect_nothing, sets
 from covey.report.items import principal
+from covey.robustness.atlas import markdown
 from covey.robustness.maps import Directions, Items, Map, alikeness, draw, frame, shown
 
 LINE = torch.tensor([[0.0, 0.0, 1.0], [2.0, 0.0, 1.0], [4.0, 0.0, 1.0], [6.0, 1.0, 1.0], [8.0, 0.0, 1.0]])
@@ -103,7 +104,11 @@ def test_maps_of_runs(covey: Covey, tmp_path: Path) -> None:
     assert told[0] == {**told[2], "name": "fedmf (one)"} and told[0]["target_length"] > 0
     text = page.read_text()
     assert text.count("<svg") == 3 and text.count('class="dot target') == 6 and text.count('class="dot hot') == 15
-    said = covey("maps", *runs[:2], "--axes", "first", "--out", page)
+    stored = tmp_path / "results" / "maps.json"
+    said = covey("maps", *runs[:2], "--axes", "first", "--out", page, "--results", stored)
+    made = json.loads(stored.read_text())
+    assert [one["rounds"] for one in made["maps"]] == [1, 1] and made["maps"][0]["config"]["method"] == "fedmf"
+    assert f"| fedncf | {made['maps'][1]['mean_cosine_popular']:.3f} |" in markdown(made)
     assert said.code == 0 and "fedncf: mean cosine between popular items" in said.out
 
 

@@ -19,6 +19,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--axes", choices=("own", "first"), default="own", help="directions of each table, or of the first"
     )
     command.add_argument("--out", type=Path, required=True, help="the page, such as maps.html")
+    command.add_argument("--results", type=Path, help="a .json file for what is said of the maps")
     command.add_argument("--json", action="store_true", help="print what is said of the maps as JSON")
     command.set_defaults(act=act)
 
@@ -26,7 +27,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def act(options: argparse.Namespace) -> int:
     from .. import atomic
     from ..core import CoveyError, positive
-    from ..robustness.atlas import atlas
+    from ..robustness.atlas import atlas, record
     from .report import page_at
 
     positive("maps", hot=options.hot)
@@ -37,6 +38,10 @@ def act(options: argparse.Namespace) -> int:
         raise CoveyError(f"--targets {options.targets}: name items by number, with commas between them") from error
     said, page = atlas(options.runs, options.hot, targets, options.axes)
     atomic.write_text(out, page)
+    if options.results:
+        options.results.parent.mkdir(parents=True, exist_ok=True)
+        made = record(options.runs, said, options.hot)
+        atomic.write_text(options.results, json.dumps(made, indent=1, ensure_ascii=False) + "\n")
     if options.json:
         print(json.dumps({"maps": said, "out": str(out)}))
         return 0

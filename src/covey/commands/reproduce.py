@@ -41,6 +41,7 @@ def act(options: argparse.Namespace) -> int:
     from ..reproduce.plan import Cut, papers, tables
     from ..reproduce.record import reproduce, store
     from ..reproduce.show import terminal
+    from ..robustness.atlas import markdown as maps
     from ..robustness.show import markdown as matrix
 
     if not options.paper and not options.docs:
@@ -60,7 +61,7 @@ def act(options: argparse.Namespace) -> int:
         print(json.dumps(records) if options.json else "\n\n".join(terminal(made) for made in records))
         say(f"records in {', '.join(map(str, stored)) or 'no file: every run failed'}; page in {html}")
     if options.docs:
-        render(options.docs, options.results, SHOWN | {"matrix": matrix})
+        render(options.docs, options.results, SHOWN | {"matrix": matrix, "maps": maps})
     return 0
 
 

@@ -1,16 +1,19 @@
 """Maps of finished runs beside each other, such as Figure 2 of Yuan et al. (2024)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 from ..checkpoint import MODEL, load_model
 from ..core import CoveyError
+from ..provenance import commit, machine
 from ..report.data import Run, read_run
 from ..report.html import page as sheet
 from ..report.items import catalogue_of
 from ..report.markup import Html, tag
+from ..reproduce.cells import plain
+from ..reproduce.show import escaped
 from . import maps
 
 
@@ -42,6 +45,41 @@ def atlas(
     name = runs[0].result["dataset"]["name"]
     page = sheet(f"Item maps on {name}", style, *said, maps.key(items), maps.row(drawn, items, within))
     return [one.plain() for one in drawn], page
+
+
+def record(folders: Sequence[Path], said: Sequence[dict[str, Any]], hot: int) -> dict[str, Any]:
+    """What is said of the maps, with what each run was."""
+    runs = [read_run(folder) for folder in folders]
+    about = [
+        {"seed": run.result["seed"], "rounds": run.result["rounds"], "config": run.result["config"]} for run in runs
+    ]
+    names = " ".join(folder.name for folder in folders)
+    return {
+        "format": "covey maps 1",
+        "dataset": runs[0].result["dataset"]["name"],
+        "hot": hot,
+        "maps": [one | other for one, other in zip(said, about)],
+        "command": f"covey maps {names} --hot {hot}",
+        "commit": commit(),
+        "machine": machine("cpu"),
+    }
+
+
+def markdown(made: Mapping[str, Any]) -> str:
+    """For a page of the docs."""
+    head = [
+        f"items of {made['dataset']}",
+        f"mean cosine of the {made['hot']} most popular",
+        "of all",
+        "two directions hold",
+    ]
+    rows = [
+        [one["name"], f"{one['mean_cosine_popular']:.3f}", f"{one['mean_cosine_all']:.3f}", f"{one['explained']:.0%}"]
+        for one in made["maps"]
+    ]
+    lines = [head, ["---", *["---:"] * 3], *rows]
+    table = "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in lines)
+    return f"{table}\n\n`{plain(made['command'])}`, commit {made['commit']}, {made['machine']}."
 
 
 def _table(run: Run) -> Any:
