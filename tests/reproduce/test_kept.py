@@ -107,6 +107,17 @@ def test_what_is_missing_stays_a_hole_where_nothing_is_to_be_run(tmp_path: Path,
     assert rounds == [] and [bool(row["cells"]["tiny"]["figures"]) for row in more["rows"]] == [True, True, False]
 
 
+def test_nothing_is_lost_where_nothing_is_to_be_run(tmp_path: Path, rounds: list[int]) -> None:
+    """C is compared with B, whose test with A stays; the new one has to wait for runs."""
+    first = kept(tmp_path, TWO)
+    rounds.clear()
+    more = kept(tmp_path, TWO + ROW.format("C", 3) + CLAIM.format("C", "B"), begin=False)
+    assert rounds == [] and more["rows"][:2] == first["rows"]
+    same, other = (claim["tests"][0] for claim in more["claims"])
+    assert same["p"] == first["claims"][0]["tests"][0]["p"] and other["p"] is None
+    assert other["reason"].startswith("runs are missing: C has none")
+
+
 def test_a_paper_s_number_may_change_without_a_run(tmp_path: Path, rounds: list[int]) -> None:
     kept(tmp_path, TWO)
     rounds.clear()

@@ -2,7 +2,7 @@
 
 A cell is kept if the record has all its seeds, with the settings that it would be run with now, and all tests that
 it takes part in. Tests need the figures of single users, which no record holds: a cell that is compared with one that
-is missing is run again.
+is missing is run again. Where nothing is run, the test is left open instead.
 """
 
 import json
@@ -30,8 +30,8 @@ class Kept:
     machines: frozenset[str] = frozenset()
 
 
-def kept(table: Table, cut: Cut, file: Path) -> Kept:
-    """What can be taken from that file for a table whose columns are already cut."""
+def kept(table: Table, cut: Cut, file: Path, begin: bool = True) -> Kept:
+    """What can be taken from that file for a table whose columns are already cut; all of it if no run will `begin`."""
     if not file.exists():
         return Kept()
     old: Tree = json.loads(file.read_text(encoding="utf-8"))
@@ -46,7 +46,7 @@ def kept(table: Table, cut: Cut, file: Path) -> Kept:
     }
     stored = {key: found for claim in old["claims"] for t in claim["tests"] for key, found in _stored(t)}
     wanted = [test for claim in table.claims for test in tests_of(claim)]
-    cells = _closed(cells, wanted, stored)
+    cells = _closed(cells, wanted, stored) if begin else cells
     tests = {test: stored[test] for test in wanted if test in stored and all(s in cells for s in _sides(test))}
     if not cells:
         return Kept()

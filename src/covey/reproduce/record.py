@@ -34,7 +34,8 @@ def reproduce(
     Without `begin` nothing is run, and what is missing is a hole. What the records in `stored` have is kept.
     """
     tables = [table for table in (chosen(table, cut) for table in tables) if table.columns]
-    old = {t.name: kept(t, cut, file_of(t.paper, t.name, cut.name(), stored)) if stored else Kept() for t in tables}
+    of = lambda t: kept(t, cut, file_of(t.paper, t.name, cut.name(), stored), begin) if stored else NOTHING_KEPT
+    old = {table.name: of(table) for table in tables}
     wanted = {
         (table.name, row.label, column.label): configs(table, row, column, cut)
         for table in tables
