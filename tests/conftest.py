@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from command import Covey, Said
+from covey import run as engine
 from covey.cli import main
+from covey.reproduce import execute as execution
+from inline import Inline
 
 
 @pytest.fixture(autouse=True)
@@ -23,3 +26,13 @@ def covey(capsys: pytest.CaptureFixture[str]) -> Covey:
         return Said(code, *capsys.readouterr())
 
     return call
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the rounds that were run by `covey reproduce` or `covey matrix`, in this process."""
+    seen: list[int] = []
+    real = engine.run_round
+    monkeypatch.setattr(execution, "processes", Inline)
+    monkeypatch.setattr(engine, "run_round", lambda *args: (seen.append(args[3].number), real(*args))[1])
+    return seen

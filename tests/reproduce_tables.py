@@ -5,7 +5,7 @@ from pathlib import Path
 from covey.config import parse
 from covey.reproduce.plan import Table, table
 
-TABLE = """
+HEAD = """
 title = "Two rows"
 metrics = ["hit@10", "ndcg@10"]
 seeds = 2
@@ -13,7 +13,10 @@ set = ["data.users=30", "data.items=60", "data.mean_items=8", "run.ceilings=[]",
 [[column]]
 label = "tiny"
 presets = ["loo-full"]
-[[row]]
+"""
+TABLE = (
+    HEAD
+    + """[[row]]
 label = "FedMF"
 method = "fedmf"
 set = ["run.rounds=3", "model.dim=4"]
@@ -31,6 +34,7 @@ worse = "popularity"
 columns = ["tiny"]
 metrics = ["hit@10"]
 """
+)
 SWEEP = """
 [sweep]
 label = "width"

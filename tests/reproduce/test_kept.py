@@ -7,35 +7,13 @@ from typing import Any
 
 import pytest
 
-from covey import run as engine
-from covey.reproduce import execute as execution
 from covey.reproduce.plan import WHOLE
 from covey.reproduce.record import reproduce, store
-from inline import Inline
-from reproduce_tables import made
+from reproduce_tables import HEAD, made
 
 ROW = '[[row]]\nlabel = "{0}"\nmethod = "fedmf"\nset = ["run.rounds={1}", "model.dim=4"]\n'
 CLAIM = '[[claim]]\ntext = "{0} beats {1}"\nbetter = "{0}"\nworse = "{1}"\ncolumns = ["tiny"]\nmetrics = ["hit@10"]\n'
-HEAD = """
-title = "Rows"
-metrics = ["hit@10", "ndcg@10"]
-seeds = 2
-set = ["data.users=30", "data.items=60", "data.mean_items=8", "run.ceilings=[]", "run.checkpoint=1"]
-[[column]]
-label = "tiny"
-presets = ["loo-full"]
-"""
 TWO = HEAD + ROW.format("A", 1) + ROW.format("B", 2) + CLAIM.format("B", "A")
-
-
-@pytest.fixture
-def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of the rounds that were run."""
-    seen: list[int] = []
-    real = engine.run_round
-    monkeypatch.setattr(execution, "processes", Inline)
-    monkeypatch.setattr(engine, "run_round", lambda *args: (seen.append(args[3].number), real(*args))[1])
-    return seen
 
 
 def kept(tmp_path: Path, text: str, begin: bool = True) -> dict[str, Any]:

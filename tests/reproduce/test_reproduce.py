@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey import run as engine
 from covey.config import Config
 from covey.core import CoveyError
 from covey.reproduce import execute as execution
@@ -22,18 +21,7 @@ from covey.reproduce.plan import WHOLE, Cut, configs
 from covey.reproduce.record import reproduce, store, users_of, work_of
 from covey.reproduce.show import markdown
 from covey.run import run
-from inline import Inline
 from reproduce_tables import SWEEP, TABLE, made
-
-
-@pytest.fixture
-def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of the rounds that were run, in this process."""
-    seen: list[int] = []
-    real = engine.run_round
-    monkeypatch.setattr(execution, "processes", Inline)
-    monkeypatch.setattr(engine, "run_round", lambda *args: (seen.append(args[3].number), real(*args))[1])
-    return seen
 
 
 def once(tmp_path: Path, text: str = TABLE, cut: Cut = WHOLE) -> dict[str, Any]:

@@ -10,9 +10,11 @@ import torch
 
 from command import Covey, expect_line, expect_nothing, sets
 from covey.report.items import principal
+from covey.reproduce.docs import render
 from covey.robustness.atlas import markdown
 from covey.robustness.maps import Directions, Items, Map, alikeness, draw, frame, shown
 
+ROOT = Path(__file__).parents[2]
 LINE = torch.tensor([[0.0, 0.0, 1.0], [2.0, 0.0, 1.0], [4.0, 0.0, 1.0], [6.0, 1.0, 1.0], [8.0, 0.0, 1.0]])
 SMALL = ("data.users=30", "data.items=60", "data.mean_items=8", "model.dim=4", "run.ceilings=[]", "run.rounds=1")
 
@@ -109,6 +111,7 @@ def test_maps_of_runs(covey: Covey, tmp_path: Path) -> None:
     made = json.loads(stored.read_text())
     assert [one["rounds"] for one in made["maps"]] == [1, 1] and made["maps"][0]["config"]["method"] == "fedmf"
     assert f"| fedncf | {made['maps'][1]['mean_cosine_popular']:.3f} |" in markdown(made)
+    assert made["command"] == "covey maps one two --hot 100 --axes first"
     assert said.code == 0 and "fedncf: mean cosine between popular items" in said.out
 
 
@@ -129,3 +132,10 @@ def test_bad_maps_are_said(covey: Covey, tmp_path: Path) -> None:
         expect_line(covey("maps", *words, "--out", page), message)
     expect_line(covey("maps", run, "--out", tmp_path / "maps.json"), "ends in .html")
     expect_nothing(page)
+
+
+def test_the_projects_pages_show_what_is_stored(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text((ROOT / "docs/papers/cl4fedrec.md").read_text(encoding="utf-8"), encoding="utf-8")
+    assert "<!-- maps:cl4fedrec-maps -->" in page.read_text(encoding="utf-8")
+    assert render(tmp_path, ROOT / "results", {"maps": markdown}) == []

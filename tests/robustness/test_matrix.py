@@ -10,24 +10,15 @@ import torch
 from command import Covey, expect_line, expect_nothing, sets
 from covey import run as engine
 from covey.checkpoint import load_model
-from covey.reproduce import execute as execution
 from covey.robustness.plan import Wish, planned
 from covey.robustness.record import run_all
 from covey.robustness.show import grid, terminal
-from inline import Inline
 
 SMALL = ("data.users=40", "data.items=60", "data.mean_items=8", "model.dim=4", "run.checkpoint=1", "run.cohort=16")
 BASE = ("--method", "fedncf-sum", "--rounds", 2, "--share", 0.1, *sets(*SMALL, "solver.lr=0.05"))
 
 
-@pytest.fixture(autouse=True)
-def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of the rounds that were run, in this process."""
-    seen: list[int] = []
-    real = engine.run_round
-    monkeypatch.setattr(execution, "processes", Inline)
-    monkeypatch.setattr(engine, "run_round", lambda *args: (seen.append(args[3].number), real(*args))[1])
-    return seen
+pytestmark = pytest.mark.usefixtures("rounds")  # in this process: others take seconds to start
 
 
 def matrix(covey: Covey, out: Path, *words: object) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def act(options: argparse.Namespace) -> int:
     atomic.write_text(out, page)
     if options.results:
         options.results.parent.mkdir(parents=True, exist_ok=True)
-        made = record(options.runs, said, options.hot)
+        made = record(options.runs, said, options.hot, targets, options.axes)
         atomic.write_text(options.results, json.dumps(made, indent=1, ensure_ascii=False) + "\n")
     if options.json:
         print(json.dumps({"maps": said, "out": str(out)}))

@@ -12,6 +12,7 @@ from .comparison import LEVEL, Array, Comparison, compare, compare_runs, holm
 
 Cell = Mapping[str, Any]
 
+COUNTS = ("users", "dropped", "seeds")  # of a comparison
 WORK = 1.1  # the larger amount of local work over the smaller, at most
 
 
@@ -164,7 +165,7 @@ def _judged(test: Outcome, found: Comparison | None, forbidden: str, beside: str
     figures: dict[str, Any] = {}
     if found is not None:
         figures = {k: _known(getattr(found, k)) for k in ("difference", "low", "high", "p")}
-        figures |= {k: getattr(found, k) for k in ("users", "dropped", "seeds")}
+        figures |= {k: getattr(found, k) for k in COUNTS}
         figures["p_holm"] = None if figures["p"] is None else p_holm
     forbidden = forbidden or (found.why if found else "")
     if forbidden or found is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..config import Config, Tree
-from .claims import Outcome, is_number, tests_of
+from .claims import COUNTS, Outcome, is_number, tests_of
 from .comparison import Comparison, too_few
 from .plan import Cut, Table, configs
 
@@ -69,9 +69,6 @@ def _stored(test: Tree) -> list[tuple[Outcome, Comparison]]:
     why = too_few(seeds, users or 2)  # no users: figures of whole runs
     found = Comparison(test["difference"], low, high, p, users, dropped, seeds, math.nan, math.nan, why)
     return [(Outcome(*(test[k] for k in ("better", "worse", "column", "against", "metric"))), found)]
-
-
-COUNTS = ("users", "dropped", "seeds")
 
 
 def _sides(test: Outcome) -> list[Place]:

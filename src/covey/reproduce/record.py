@@ -118,10 +118,10 @@ def _planned(table: Table, row: Row, column: Column, cut: Cut) -> Tree:
     """What a cell has before it is run."""
     config = configs(table, row, column, cut)[0]
     paper = row.paper.get(column.label, row.paper.get(column.panel, {}))
-    told_apart = {m: v for m, v in paper.items() if "." not in m}
+    figures = {m: v for m, v in paper.items() if "." not in m}
     return {
         "paper": paper,
-        "impossible": impossible(told_apart, config.split.kind == "loo", table.plan.decimals),
+        "impossible": impossible(figures, config.split.kind == "loo", table.plan.decimals),
         "tuned": tuned_of(column, row, config),
         "config": config.tree,
     }

@@ -47,19 +47,22 @@ def atlas(
     return [one.plain() for one in drawn], page
 
 
-def record(folders: Sequence[Path], said: Sequence[dict[str, Any]], hot: int) -> dict[str, Any]:
+def record(
+    folders: Sequence[Path], said: Sequence[dict[str, Any]], hot: int, targets: Sequence[int], axes: str
+) -> dict[str, Any]:
     """What is said of the maps, with what each run was."""
     runs = [read_run(folder) for folder in folders]
     about = [
         {"seed": run.result["seed"], "rounds": run.result["rounds"], "config": run.result["config"]} for run in runs
     ]
-    names = " ".join(folder.name for folder in folders)
+    words = [*(folder.name for folder in folders), f"--hot {hot}", *([f"--axes {axes}"] if axes != "own" else [])]
+    words += [f"--targets {','.join(map(str, targets))}"] if targets else []
     return {
         "format": "covey maps 1",
         "dataset": runs[0].result["dataset"]["name"],
         "hot": hot,
         "maps": [one | other for one, other in zip(said, about)],
-        "command": f"covey maps {names} --hot {hot}",
+        "command": f"covey maps {' '.join(words)}",
         "commit": commit(),
         "machine": machine("cpu"),
     }
