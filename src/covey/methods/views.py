@@ -5,6 +5,8 @@ K = rows of a tile, P = rows of a client that take part, where the others are se
 
 import math
 from collections.abc import Iterator
+from functools import cache
+from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -150,6 +152,8 @@ def _log_sums(
     a_CRD: Tensor, b_CRD: Tensor, weight_CR1: Tensor, bar_CR: Tensor, tau: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """log sum_j exp(a_k . b_j / tau + bar_j), [C, R], and the gradients of its weighted sum."""
+    if a_CRD.is_cuda and (kernels := _kernels()):
+        return kernels.log_sums(a_CRD, b_CRD, weight_CR1[..., 0], bar_CR, tau)
     log_CR, to_a, to_b = torch.empty_like(bar_CR), torch.empty_like(a_CRD), torch.zeros_like(b_CRD.mT)
     steep_CRD, bar_C1R, many = a_CRD * (LOG2E / tau), bar_CR[:, None] * LOG2E, _rows_at_once(a_CRD)
     for at in range(0, a_CRD.shape[1], many):
@@ -161,6 +165,16 @@ def _log_sums(
         to_a[:, tile] = (exp_CKR @ b_CRD).mul_(share_CK1)
         to_b.baddbmm_((share_CK1 * a_CRD[:, tile]).mT, exp_CKR)
     return log_CR, to_a, to_b.mT.contiguous()
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    """Those that hold no matrix, where Triton is installed."""
+    try:
+        from . import views_cuda
+    except ImportError:
+        return None
+    return views_cuda
 
 
 def _rows_at_once(a_CRD: Tensor) -> int:

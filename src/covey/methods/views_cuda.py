@@ -1,15 +1,11 @@
-"""A candidate: the contrast of `views.py` on a GPU without the [R, R] matrix, one kernel for rows, one for columns.
+"""The contrast of `views.py` on a GPU without the [R, R] matrix: one kernel for its rows, one for its columns.
 
 Matrices of exponentials never leave the chip; what is left is arithmetic. Products are three of TF32 each, as exact
-as single precision for numbers of at most 1. Needs Triton, which comes with torch for CUDA. Run as a program it
-compares both forms: equal up to rounding, and how long each takes (TRITON_INTERPRET=1: only the former, on a CPU).
+as single precision for numbers of at most 1. Needs Triton, which comes with torch for CUDA; `views.py` does without.
 
 K, J = rows of a tile, E = width padded to a power of two.
 """
 
-import time
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -17,8 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from covey.methods import views
-from covey.methods.views import LOG2E
+from .views import LOG2E
 
 TILE_ROWS = 64
 
@@ -89,42 +84,3 @@ def log_sums(
     _columns[grid](a, b, bar, many_C, share_CR, to_b, LOG2E / tau, **sizes)
     return log_CR, to_a, to_b
 
-
-def case(n_clients: int, n_rows: int, dim: int, device: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Directions, weights and bars of clients that hold between half and all of the rows."""
-    dice = torch.Generator().manual_seed(n_rows)
-    one = torch.randn(n_clients, n_rows, dim, generator=dice)
-    two = one + 0.1 * torch.randn(n_clients, n_rows, dim, generator=dice)
-    many = torch.randint(n_rows // 2, n_rows + 1, (n_clients, 1), generator=dice)
-    rows = torch.arange(n_rows) < many
-    weight = rows / many.float()
-    bar = torch.full_like(weight, -5.0).masked_fill(~rows, views.EXCLUDED)
-    return tuple(x.to(device) for x in (views.unit(one)[1], views.unit(two)[1], weight, bar))  # type: ignore[return-value]
-
-
-def seconds(work: Callable[[], Any], repeats: int = 20) -> float:
-    work()
-    torch.cuda.synchronize()
-    begin = time.perf_counter()
-    for _ in range(repeats):
-        work()
-    torch.cuda.synchronize()
-    return (time.perf_counter() - begin) / repeats
-
-
-def main() -> None:
-    cuda = torch.cuda.is_available()
-    sizes = [(256, 256, 32), (192, 640, 32), (64, 1280, 32), (32, 3072, 32)] if cuda else [(3, 160, 32), (2, 96, 8)]
-    for n_clients, n_rows, dim in sizes:
-        a, b, weight, bar = case(n_clients, n_rows, dim, "cuda" if cuda else "cpu")
-        ours = partial(views._log_sums, a, b, weight[..., None], bar, 0.2)
-        fused = partial(log_sums, a, b, weight, bar, 0.2)
-        real = weight > 0
-        apart = [((x - y) * (real if x.dim() == 2 else 1)).abs().max() / x.abs().max() for x, y in zip(ours(), fused())]
-        said = ", ".join(f"{float(x):.1e}" for x in apart)
-        times = f"; {seconds(ours) * 1e3:.2f} ms, fused {seconds(fused) * 1e3:.2f} ms" if cuda else ""
-        print(f"{n_clients} clients, {n_rows} rows, width {dim}: apart by {said}{times}")
-
-
-if __name__ == "__main__":
-    main()
