@@ -16,9 +16,10 @@ CLAIM = '[[claim]]\ntext = "{0} beats {1}"\nbetter = "{0}"\nworse = "{1}"\ncolum
 TWO = HEAD + ROW.format("A", 1) + ROW.format("B", 2) + CLAIM.format("B", "A")
 
 
-def kept(tmp_path: Path, text: str, begin: bool = True) -> dict[str, Any]:
-    """The table with what the last record has; the runs themselves are gone, as on another machine."""
-    shutil.rmtree(tmp_path / "work", ignore_errors=True)
+def kept(tmp_path: Path, text: str, begin: bool = True, gone: bool = True) -> dict[str, Any]:
+    """The table with what the last record has; the runs themselves are `gone`, as on another machine."""
+    if gone:
+        shutil.rmtree(tmp_path / "work", ignore_errors=True)
     table, results = made(tmp_path, text), tmp_path / "results"
     record = reproduce([table], tmp_path / "work", WHOLE, 1, lambda line: None, begin, results)[0]
     store(record, results)
@@ -94,6 +95,21 @@ def test_nothing_is_lost_where_nothing_is_to_be_run(tmp_path: Path, rounds: list
     same, other = (claim["tests"][0] for claim in more["claims"])
     assert same["p"] == first["claims"][0]["tests"][0]["p"] and other["p"] is None
     assert other["reason"].startswith("runs are missing: C has none")
+
+
+def test_runs_at_hand_are_compared_although_a_record_has_them(tmp_path: Path, rounds: list[int]) -> None:
+    """B was run again with C here; A was not, so that its test with B stays that of the record."""
+    first = kept(tmp_path, TWO)
+    only = HEAD + ROW.format("B", 2) + ROW.format("C", 3) + CLAIM.format("C", "B")
+    reproduce([made(tmp_path, only)], tmp_path / "work", WHOLE, 1, lambda line: None)
+    for config in list((tmp_path / "work").glob("*/config.toml")):
+        if "rounds = 1\n" in config.read_text():
+            shutil.rmtree(config.parent)
+    rounds.clear()
+    more = kept(tmp_path, TWO + ROW.format("C", 3) + CLAIM.format("C", "B"), begin=False, gone=False)
+    assert rounds == [] and more["rows"][0] == first["rows"][0]
+    same, other = (claim["tests"][0] for claim in more["claims"])
+    assert same["p"] == first["claims"][0]["tests"][0]["p"] and other["p"] is not None
 
 
 def test_a_paper_s_number_may_change_without_a_run(tmp_path: Path, rounds: list[int]) -> None:

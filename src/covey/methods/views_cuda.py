@@ -83,4 +83,3 @@ def log_sums(
     _rows[grid](a, b, bar, weight, many_C, log_CR, share_CR, to_a, LOG2E / tau, tau, **sizes)
     _columns[grid](a, b, bar, many_C, share_CR, to_b, LOG2E / tau, **sizes)
     return log_CR, to_a, to_b
-

@@ -61,7 +61,7 @@ def execute(
     Without `begin`, what is not finished is left as a hole.
     """
     wanted = {key(config): config for config in configs}
-    found = {name: done for name, c in wanted.items() if (done := finished(work / name)) and _of_this_data(done, c)}
+    found = {name: done for name, config in wanted.items() if (done := done_before(config, work))}
     todo = {name: config for name, config in wanted.items() if name not in found}
     say(f"{len(wanted)} runs, {len(found)} of them done before")
     if not begin:
@@ -72,6 +72,12 @@ def execute(
         left = (time.monotonic() - began) / count * (len(todo) - count)
         say(f"{count} of {len(todo)}, about {_duration(left)} left: {_line(todo[name], outcome, about or _about)}")
     return found
+
+
+def done_before(config: Config, work: Path) -> Outcome | None:
+    """The finished run of a configuration on this data, if there is one."""
+    done = finished(work / key(config))
+    return done if done and _of_this_data(done, config) else None
 
 
 def _duration(seconds: float) -> str:

@@ -2,7 +2,8 @@
 
 A cell is kept if the record has all its seeds, with the settings that it would be run with now, and all tests that
 it takes part in. Tests need the figures of single users, which no record holds: a cell that is compared with one that
-is missing is run again. Where nothing is run, the test is left open instead.
+is missing is run again. Where nothing is to be run, its runs are taken if they are at hand; if not, the cell is kept
+and the test left open.
 """
 
 import json
@@ -30,8 +31,11 @@ class Kept:
     machines: frozenset[str] = frozenset()
 
 
-def kept(table: Table, cut: Cut, file: Path, begin: bool = True) -> Kept:
-    """What can be taken from that file for a table whose columns are already cut; all of it if no run will `begin`."""
+def kept(table: Table, cut: Cut, file: Path, at_hand: Callable[[Config], bool] | None = None) -> Kept:
+    """What can be taken from that file for a table whose columns are already cut.
+
+    `at_hand`, which runs are finished, is given where none will begin.
+    """
     if not file.exists():
         return Kept()
     old: Tree = json.loads(file.read_text(encoding="utf-8"))
@@ -39,15 +43,19 @@ def kept(table: Table, cut: Cut, file: Path, begin: bool = True) -> Kept:
     if any(old[k] != list(getattr(plan, k)) for k in ("metrics", "told", "ends", "course")):
         return Kept()
     by_label = {row["label"]: row["cells"] for row in old["rows"]}
-    cells = {
-        (row.label, column.label): cell
-        for row, column in table.cells()
-        if (cell := by_label.get(row.label, {}).get(column.label)) and _complete(cell, configs(table, row, column, cut))
+    runs = {(row.label, column.label): configs(table, row, column, cut) for row, column in table.cells()}
+    had: dict[Place, Tree] = {
+        (row, column): cell
+        for (row, column), wanted in runs.items()
+        if (cell := by_label.get(row, {}).get(column)) and _complete(cell, wanted)
     }
     stored = {key: found for claim in old["claims"] for t in claim["tests"] for key, found in _stored(t)}
-    wanted = [test for claim in table.claims for test in tests_of(claim)]
-    cells = _closed(cells, wanted, stored) if begin else cells
-    tests = {test: stored[test] for test in wanted if test in stored and all(s in cells for s in _sides(test))}
+    asked = [test for claim in table.claims for test in tests_of(claim)]
+    cells = _closed(had, asked, stored)
+    if at_hand:
+        cells |= {place: cell for place, cell in had.items() if not all(map(at_hand, runs[place]))}
+    both = [test for test in asked if test in stored and all(s in had for s in _sides(test))]
+    tests = {test: stored[test] for test in both if any(s in cells for s in _sides(test))}
     if not cells:
         return Kept()
     commits = re.findall(r"\w+(?:, changed)?", old["commit"])

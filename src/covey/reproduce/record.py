@@ -15,7 +15,7 @@ from ..evaluate.exposure import RATIOS
 from ..pooled.popularity import Popularity
 from .claims import judge
 from .course import course_of, rows_of, told_of
-from .execute import Outcome, Say, execute, key
+from .execute import Outcome, Say, done_before, execute, key
 from .families import reads_of
 from .kept import Kept, kept
 from .plan import Column, Cut, Row, Table, chosen, configs, tuned
@@ -34,7 +34,8 @@ def reproduce(
     Without `begin` nothing is run, and what is missing is a hole. What the records in `stored` have is kept.
     """
     tables = [table for table in (chosen(table, cut) for table in tables) if table.columns]
-    of = lambda t: kept(t, cut, file_of(t.paper, t.name, cut.name(), stored), begin) if stored else NOTHING_KEPT
+    at_hand = None if begin else lambda config: done_before(config, work) is not None
+    of = lambda t: kept(t, cut, file_of(t.paper, t.name, cut.name(), stored), at_hand) if stored else NOTHING_KEPT
     old = {table.name: of(table) for table in tables}
     wanted = {
         (table.name, row.label, column.label): configs(table, row, column, cut)
