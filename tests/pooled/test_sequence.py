@@ -10,7 +10,7 @@ import covey
 from covey.core import CoveyError, Ragged
 from covey.evaluate import EvaluateConfig, summarise
 from covey.models.base import History
-from covey.pooled import PooledBERT4Rec, PooledGRU, PooledSASRec, evaluate_pooled, fit_selected
+from covey.pooled import PooledBERT4Rec, PooledGRU, PooledSASRec, evaluate_pooled, fit_selected, sequence
 from covey.pooled.sequence import FittedSequence, batch_loss
 from covey.rng import Rng
 
@@ -88,6 +88,30 @@ def test_one_list_is_learnt_by_heart() -> None:
         fitted.model, fitted.params, History.of(lists), torch.tensor([0]), Rng.of(0, 0, torch.arange(1)), None
     )
     assert float(loss) < 0.01
+
+
+@named
+def test_a_batch_learns_the_same_whoever_is_padded_with_whom(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists of like length side by side, or all padded to the longest; dropout and hidden items are a user's own."""
+    options = replace(options, last=200, dropout=0.3)
+    lists = Ragged.of([walk(user, 0, many) for user, many in enumerate([2, 150, 9, 3, 40, 17, 8])])
+    users, hide = torch.arange(7), (0.3, 0.3) if isinstance(options, PooledBERT4Rec) else None
+    found = []
+    for together in (False, True):
+        if together:
+            monkeypatch.setattr(sequence, "alike", lambda length_B: [torch.arange(len(length_B))])
+        start = options.model().public(ITEMS, Rng.server(0, 0, "start"))
+        params = {k: v[None].requires_grad_() for k, v in start.items()}
+        loss = batch_loss(options.model(), params, History.of(lists, 200), users, Rng.of(0, 1, users), hide)
+        loss.backward()
+        found.append([loss.detach(), *(v.grad for v in params.values())])
+    for apart, side_by_side in zip(*found, strict=True):
+        torch.testing.assert_close(apart, side_by_side, rtol=1e-4, atol=1e-6)
+
+
+def test_lists_are_alike_up_to_the_next_power_of_two() -> None:
+    groups = sequence.alike(torch.tensor([2, 150, 9, 3, 40, 17, 8, 16]))
+    assert [group.tolist() for group in groups] == [[0, 3, 6], [2, 7], [5], [4], [1]]
 
 
 def test_it_stops_without_a_new_best() -> None:

@@ -107,13 +107,31 @@ def batch_loss(
     model: Model, params: Fields, lists: History, users_B: Tensor, rng: Rng, hide: tuple[float, float] | None
 ) -> Tensor:
     """Mean cross-entropy over the positions of a batch that are learnt from."""
+    length_B = lists.mask_CP[users_B].sum(1)
+    parts = [learnt(model, params, lists, users_B[at], rng.take(at), hide) for at in alike(length_B)]
+    u_TD, target_T = (torch.cat(x) for x in zip(*parts, strict=True))
+    return catalogue_nll(u_TD[None], params["items"], target_T[None]).mean()
+
+
+def alike(length_B: Tensor) -> list[Tensor]:
+    """Places of lists up to 8, 16, 32, ... long: most are short, and padding is work. A GPU would rather start once."""
+    if length_B.is_cuda:
+        return [torch.arange(len(length_B), device=length_B.device)]
+    wide_B = length_B.clamp(min=8).double().log2().ceil()
+    return [(wide_B == wide).nonzero()[:, 0] for wide in wide_B.unique()]
+
+
+def learnt(
+    model: Model, params: Fields, lists: History, users_B: Tensor, rng: Rng, hide: tuple[float, float] | None
+) -> tuple[Tensor, Tensor]:
+    """User vectors at the positions that are learnt from, [T, D], and the items there, [T]."""
     mask_BP = lists.mask_CP[users_B]
     wide = int(mask_BP.sum(1).max())
     index_BP, mask_BP = lists.index_CP[users_B, :wide], mask_BP[:, :wide]
     hidden_BP = cloze(mask_BP, *hide, rng) if hide else None
     u_BPD = model.user(params, History(index_BP, mask_BP, hidden_BP), rng, True)
     learnt_BP = mask_BP & (torch.arange(wide, device=mask_BP.device) > 0) if hidden_BP is None else hidden_BP
-    return catalogue_nll(u_BPD[learnt_BP][None], params["items"], index_BP[learnt_BP][None]).mean()
+    return u_BPD[learnt_BP], index_BP[learnt_BP]
 
 
 def _checked(options: SequenceOptions) -> None:
