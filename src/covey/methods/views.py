@@ -4,8 +4,10 @@ K = rows of a tile, P = rows of a client that take part, where the others are se
 """
 
 import math
+import os
 from collections.abc import Iterator
 from functools import cache
+from shutil import which
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
@@ -24,6 +26,7 @@ TILE = 65_536  # similarities of a client that are held at once on a CPU
 AT_ONCE = 1 << 28  # those of a block on CUDA: 1 GiB
 LOG2E = math.log2(math.e)  # exp is slow where it underflows, as for rows left out; exp2 is not
 SHORTEST = 1e-12  # a length to divide by
+KERNEL_WIDTH = 128  # of vectors that fit on the chip
 REGISTERS = 32  # numbers that exp2 takes at once; those left over are rounded otherwise
 
 
@@ -152,7 +155,8 @@ def _log_sums(
     a_CRD: Tensor, b_CRD: Tensor, weight_CR1: Tensor, bar_CR: Tensor, tau: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """log sum_j exp(a_k . b_j / tau + bar_j), [C, R], and the gradients of its weighted sum."""
-    if a_CRD.is_cuda and (kernels := _kernels()):
+    small = a_CRD.dtype == torch.float32 and a_CRD.shape[2] <= KERNEL_WIDTH
+    if a_CRD.is_cuda and small and (kernels := _kernels()):
         return kernels.log_sums(a_CRD, b_CRD, weight_CR1[..., 0], bar_CR, tau)
     log_CR, to_a, to_b = torch.empty_like(bar_CR), torch.empty_like(a_CRD), torch.zeros_like(b_CRD.mT)
     steep_CRD, bar_C1R, many = a_CRD * (LOG2E / tau), bar_CR[:, None] * LOG2E, _rows_at_once(a_CRD)
@@ -169,7 +173,9 @@ def _log_sums(
 
 @cache
 def _kernels() -> ModuleType | None:
-    """Those that hold no matrix, where Triton is installed."""
+    """Those that hold no matrix, where Triton is installed and finds the C compiler that it needs."""
+    if not (os.environ.get("CC") or which("gcc") or which("clang")):
+        return None
     try:
         from . import views_cuda
     except ImportError:
