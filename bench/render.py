@@ -195,11 +195,24 @@ def signal(found: dict[str, Any]) -> list[str]:
     return lines
 
 
+def ward(found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"`python bench/bench_ward.py`, commit {found['commit']}, {found['machine']['cpu']}: noisy reports of"
+        f" {found['width']} numbers in {found['clusters']} clusters, one thread. Memory is above what the process had"
+        f" before, at most {found['at most']:g} GiB.",
+        "",
+        "| reports | how | CPU seconds | GiB |",
+        "|---|---|---|---|",
+    ]
+    cells = lambda row: f"| {row['reports']:,} | {row['how']} | {row['cpu_seconds']:.1f} | {row['gib']:.2f} |"
+    return lines + [cells(row) for row in found["rows"]]
+
+
 def parts() -> dict[str, Callable[[dict[str, Any]], list[str]]]:
     parts = {"bench-engine": engine, "bench-cuda": cuda, "bench-million": million, "bench-defences": defences}
     parts |= {"bench-ranking": ranking, "bench-sequence": sequence, "bench-secure": secure}
     parts |= {"bench-privacy": privacy, "bench-pdc": pdc, "bench-sums": sums, "bench-recovery": recovery}
-    parts |= {"bench-signal": signal}
+    parts |= {"bench-signal": signal, "bench-ward": ward}
     parts |= {"bench-contrast": contrast, "bench-contrast-cuda": contrast_cuda}
     parts |= {f"bench-cofedrec-memory{form}": cofedrec_memory for form in ("", "-sampled")}
     return parts | {"bench-cofedrec": cofedrec, "bench-cofedrec-cuda": cofedrec_cuda, "bench-tables": own_tables}
