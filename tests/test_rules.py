@@ -155,7 +155,7 @@ for module, owners in metadata.packages_distributions().items():
 for module in sys.argv[2:]:
     importlib.import_module(module)
 """
-NOT_CORE = re.compile(r"covey\.(testing|report|fleet\.flower)(\.|$)|.*\.__main__$")
+NOT_CORE = re.compile(r"covey\.(testing|report|kernels|fleet\.flower)(\.|$)|.*\.__main__$")
 
 
 def import_with_core_only(*modules: str) -> subprocess.CompletedProcess[str]:

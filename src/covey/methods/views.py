@@ -177,10 +177,10 @@ def _kernels() -> ModuleType | None:
     if not (os.environ.get("CC") or which("gcc") or which("clang")):
         return None
     try:
-        from . import views_cuda
+        from ..kernels import contrast
     except ImportError:
         return None
-    return views_cuda
+    return contrast
 
 
 def _rows_at_once(a_CRD: Tensor) -> int:

@@ -1,11 +1,12 @@
-"""The contrast of `views.py` on a GPU without the [R, R] matrix: one kernel for its rows, one for its columns.
+"""The contrast of `methods/views.py` without the [R, R] matrix: one kernel for its rows, one for its columns.
 
 Matrices of exponentials never leave the chip; what is left is arithmetic. Products are three of TF32 each, as exact
-as single precision for numbers of at most 1. Needs Triton, which comes with torch for CUDA; `views.py` does without.
+as single precision for numbers of at most 1.
 
 K, J = rows of a tile, E = width padded to a power of two.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -13,9 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .views import LOG2E
-
 TILE_ROWS = 64
+LOG2E = math.log2(math.e)
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -1,4 +1,4 @@
-"""The contrast's kernels against the form of `views.py` that holds a matrix; without a GPU in Triton's interpreter."""
+"""The kernels against the form of `methods/views.py` that holds a matrix; without a GPU in Triton's interpreter."""
 
 import os
 
@@ -11,7 +11,7 @@ from covey.methods import views
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before the kernels are made
 pytest.importorskip("triton", reason="Triton is not installed; it comes with torch for CUDA")
-from covey.methods import views_cuda
+from covey.kernels import contrast
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -35,7 +35,7 @@ def test_kernels_equal_the_matrix(
     many: list[int], n_rows: int, dim: int, aside: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b, weight, bar = directions(many, n_rows, dim, aside)
-    fused = views_cuda.log_sums(a, b, weight, bar, 0.2)
+    fused = contrast.log_sums(a, b, weight, bar, 0.2)
     monkeypatch.setattr(views, "_kernels", lambda: None)
     plain = views._log_sums(a, b, weight[..., None], bar, 0.2)
     real = (weight > 0).float()
