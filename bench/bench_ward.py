@@ -21,7 +21,6 @@ from covey.rng import Rng
 
 WIDTH, CLUSTERS = 64, 25
 CASES = [(6040, True), (6040, False), (40_226, False)]  # MovieLens-1M twice, Beauty
-AT_MOST = 2.0  # GiB, as for a full ranking
 
 
 def reports(many: int) -> torch.Tensor:
@@ -54,7 +53,7 @@ def main() -> None:
     with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         rows = pool.map(measured, cases, chunksize=1)
     if not quick:
-        about = {"commit": commit(), "machine": machine(), "width": WIDTH, "clusters": CLUSTERS, "at most": AT_MOST}
+        about = {"commit": commit(), "machine": machine(), "width": WIDTH, "clusters": CLUSTERS}
         write("bench-ward", {**about, "rows": rows})
 
 

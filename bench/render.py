@@ -199,7 +199,7 @@ def ward(found: dict[str, Any]) -> list[str]:
     lines = [
         f"`python bench/bench_ward.py`, commit {found['commit']}, {found['machine']['cpu']}: noisy reports of"
         f" {found['width']} numbers in {found['clusters']} clusters, one thread. Memory is above what the process had"
-        f" before, at most {found['at most']:g} GiB.",
+        " before.",
         "",
         "| reports | how | CPU seconds | GiB |",
         "|---|---|---|---|",

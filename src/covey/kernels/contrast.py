@@ -6,7 +6,6 @@ as single precision for numbers of at most 1.
 K, J = rows of a tile, E = width padded to a power of two.
 """
 
-import math
 from typing import Any
 
 import torch
@@ -14,8 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from . import LOG2E
+
 TILE_ROWS = 64
-LOG2E = math.log2(math.e)
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -3,10 +3,10 @@
 K = rows of a tile, P = rows of a client that take part, where the others are set aside.
 """
 
-import math
 import os
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from shutil import which
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..core import Fields, Ragged, offsets_of
 from ..examples import Batch, pad_lengths
+from ..kernels import LOG2E
 from ..rng import Rng
 
 Which = Literal["all", "positives"]
@@ -24,7 +25,6 @@ Reduction = Literal["mean", "sum"]
 EXCLUDED = -1e9  # finite, so that a client without any row has a loss of 0 and no NaN
 TILE = 65_536  # similarities of a client that are held at once on a CPU
 AT_ONCE = 1 << 28  # those of a block on CUDA: 1 GiB
-LOG2E = math.log2(math.e)  # exp is slow where it underflows, as for rows left out; exp2 is not
 SHORTEST = 1e-12  # a length to divide by
 KERNEL_WIDTH = 128  # of vectors that fit on the chip
 REGISTERS = 32  # numbers that exp2 takes at once; those left over are rounded otherwise
@@ -174,12 +174,10 @@ def _log_sums(
 @cache
 def _kernels() -> ModuleType | None:
     """Those that hold no matrix, where Triton is installed and finds the C compiler that it needs."""
-    if not (os.environ.get("CC") or which("gcc") or which("clang")):
+    if not find_spec("triton") or not (os.environ.get("CC") or which("gcc") or which("clang")):
         return None
-    try:
-        from ..kernels import contrast
-    except ImportError:
-        return None
+    from ..kernels import contrast
+
     return contrast
 
 

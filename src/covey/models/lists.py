@@ -27,7 +27,7 @@ def by_length(
     """
     history = history.newest(most)
     length_C = history.mask_CP.sum(1)
-    wide_C = (2 ** (length_C + 1).clamp(min=8).double().log2().ceil().long()).clamp(max=max(most + 1, 8))
+    wide_C = widths(length_C + 1).clamp(max=max(most + 1, 8))
     at_once = CPU_NUMBERS if length_C.device.type == "cpu" else CUDA_NUMBERS
     parts, picks = [], []
     for wide in wide_C.unique().tolist():
@@ -38,6 +38,11 @@ def by_length(
             parts.append(encode(mine, _cut(history, full, wide))[: len(pick)])
             picks.append(pick)
     return torch.cat(parts)[torch.cat(picks).argsort()]
+
+
+def widths(length_C: Tensor) -> Tensor:
+    """To what lists are padded: 8, 16, 32, ..."""
+    return 2 ** length_C.clamp(min=8).double().log2().ceil().long()
 
 
 def _cut(history: History, pick: Tensor, wide: int) -> History:

@@ -16,6 +16,7 @@ from covey.models.base import History, Model, rows, share
 from covey.models.bert4rec import BERT4Rec, cloze
 from covey.models.catalogue import catalogue_nll
 from covey.models.gru import GRU
+from covey.models.lists import widths
 from covey.models.sasrec import SASRec
 from covey.rng import Rng
 
@@ -114,10 +115,10 @@ def batch_loss(
 
 
 def alike(length_B: Tensor) -> list[Tensor]:
-    """Places of lists up to 8, 16, 32, ... long: most are short, and padding is work. A GPU would rather start once."""
+    """Places of lists of like length: most are short, and padding is work. A GPU would rather start once."""
     if length_B.is_cuda:
         return [torch.arange(len(length_B), device=length_B.device)]
-    wide_B = length_B.clamp(min=8).double().log2().ceil()
+    wide_B = widths(length_B)
     return [(wide_B == wide).nonzero()[:, 0] for wide in wide_B.unique()]
 
 
