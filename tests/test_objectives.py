@@ -205,7 +205,7 @@ def test_more_local_than_stored_is_an_error() -> None:
 
 
 def test_a_client_has_the_same_width_whoever_stands_beside() -> None:
-    objective = NextItemSoftmax(stored=8, local=3)
+    objective = NextItemSoftmax(stored=8, local=3, last=3)
     examples = objective.examples(LISTS, AVOID, ITEMS, Rng.of(0, 1, torch.arange(len(LISTS))))
     widths: dict[int, set[int]] = {c: set() for c in range(len(LISTS))}
     for pick in ([0, 1, 2, 3], [0], [1, 2], [3, 0]):
@@ -221,6 +221,7 @@ def test_a_client_has_the_same_width_whoever_stands_beside() -> None:
             for row in block.pick.tolist():
                 widths[pick[row]].add(wide)
     assert all(len(w) == 1 for w in widths.values())
+    assert max(map(max, widths.values())) == 3  # padding of the examples makes no list longer than any can be
 
 
 def test_no_objective_has_nothing_to_learn() -> None:

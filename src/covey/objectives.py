@@ -176,7 +176,7 @@ class NextItemSoftmax:
         assert index is not None and slot is not None
         is_target = (label == 1) & (slot >= 0) & (weight > 0)
         # As wide as a list of this padded size can be, so that the width depends on the client alone.
-        wide = max(index.shape[1] // (1 + self.local), int(is_target.sum(1).max()), 1)
+        wide = max(min(index.shape[1] // (1 + self.local), self.last), int(is_target.sum(1).max()), 1)
         ready = {"sequence": index[:, :wide], "mask": is_target[:, :wide]}  # a client's own items come first, in order
         common = (label == 0) & (slot < 0) & (weight > 0)
         common = common | is_target if self.in_batch else common

@@ -51,13 +51,21 @@ def flat_norms(many: int, dim: int) -> Tensor:
     return torch.tensor([1.0, 0.0])[None, :, None].expand(many, 2, dim).clone()
 
 
+def barred(seen: Tensor) -> Tensor:
+    """What `attend` adds to a map: nothing where a position looks at another, -inf where it does not."""
+    return torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, -torch.inf)
+
+
 def attend(
-    q_CPD: Tensor, k_CKD: Tensor, v_CKD: Tensor, seen: Tensor, heads: int, dropout: Dropout, place: str
+    q_CPD: Tensor, k_CKD: Tensor, v_CKD: Tensor, barred: Tensor, heads: int, dropout: Dropout, place: str
 ) -> Tensor:
-    """softmax(q k' / sqrt(d)) v in each head; `seen` [P, K] or [C, 1, P, K] says who looks at whom."""
+    """softmax(q k' / sqrt(d) + barred) v in each head; `barred` is [P, K] or [C, 1, P, K].
+
+    Maps are the largest tensors here: each pass over them costs more than one over q.
+    """
     q, k, v = (x.unflatten(2, (heads, -1)).transpose(1, 2) for x in (q_CPD, k_CKD, v_CKD))
-    s_CHPK = (q @ k.mT) * q.shape[-1] ** -0.5
-    a_CHPK = s_CHPK.masked_fill(~seen, -torch.inf).softmax(-1)
+    s_CHPK = (q * q.shape[-1] ** -0.5) @ k.mT
+    a_CHPK = s_CHPK.add_(barred).softmax(-1)
     return (dropout.of_map(a_CHPK, place) @ v).transpose(1, 2).flatten(2)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core import CoveyError, Fields, positive
 from ..rng import Rng
-from .attention import Dropout, attend, check_heads, flat_norms, normed, positions
+from .attention import Dropout, attend, barred, check_heads, flat_norms, normed, positions
 from .base import History, cosine, dot, linear, rows, share
 from .lists import by_length
 
@@ -109,16 +109,16 @@ class BERT4Rec:
         x_CPD = torch.where(hidden_CP[..., None], params["mask"][:, None], v_CPD) + positions(params["positions"], many)
         x_CPD = dropout(normed(x_CPD, norm[:, 0]), "input")
         own_PP = torch.eye(many, dtype=torch.bool, device=x_CPD.device)  # so that padding sees something
-        seen_C1PP = (history.mask_CP[:, None] | own_PP)[:, None]
+        padding_C1PP = barred((history.mask_CP[:, None] | own_PP)[:, None])
         for n in range(self.layers):
-            x_CPD = self._layer(params, n, x_CPD, seen_C1PP, dropout)
+            x_CPD = self._layer(params, n, x_CPD, padding_C1PP, dropout)
         return normed(F.gelu(linear(x_CPD, params["w_head"], params["b_head"])), norm[:, -1])
 
-    def _layer(self, params: Fields, n: int, x_CPD: Tensor, seen: Tensor, dropout: Dropout) -> Tensor:
+    def _layer(self, params: Fields, n: int, x_CPD: Tensor, padding: Tensor, dropout: Dropout) -> Tensor:
         w, b, norm = params["w"], params["b"], params["norm"]
         through = lambda x, which: linear(x, w[:, 4 * n + which], b[:, 5 * n + which])
         q, k, v = (through(x_CPD, which) for which in (QUERY, KEY, VALUE))
-        a_CPD = through(attend(q, k, v, seen, self.heads, dropout, f"attention {n}"), OUT)
+        a_CPD = through(attend(q, k, v, padding, self.heads, dropout, f"attention {n}"), OUT)
         x_CPD = normed(x_CPD + dropout(a_CPD, f"out {n}"), norm[:, 2 * n + 1])
         f_CPE = F.gelu(linear(x_CPD, params["w_up"][:, n], params["b_up"][:, n]))
         f_CPD = linear(f_CPE, params["w_down"][:, n], b[:, 5 * n + DOWN])

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..core import Fields, positive
 from ..rng import Rng
-from .attention import Dropout, attend, check_heads, flat_norms, normed, positions
+from .attention import Dropout, attend, barred, check_heads, flat_norms, normed, positions
 from .base import History, cosine, dot, linear, rows, share
 from .lists import by_length
 
@@ -82,17 +82,17 @@ class SASRec:
         many = history.index_CP.shape[1]
         x_CPD = rows(params["items"], history.index_CP) * self.dim**0.5 + positions(params["positions"], many)
         x_CPD = dropout(x_CPD, "input")
-        causal_PP = torch.ones(many, many, dtype=torch.bool, device=x_CPD.device).tril()
+        later_PP = barred(torch.ones(many, many, dtype=torch.bool, device=x_CPD.device).tril())
         for n in range(self.layers):
-            x_CPD = self._layer(params, n, x_CPD, causal_PP, dropout)
+            x_CPD = self._layer(params, n, x_CPD, later_PP, dropout)
         return normed(x_CPD, params["norm"][:, -1])
 
-    def _layer(self, params: Fields, n: int, x_CPD: Tensor, causal_PP: Tensor, dropout: Dropout) -> Tensor:
+    def _layer(self, params: Fields, n: int, x_CPD: Tensor, later_PP: Tensor, dropout: Dropout) -> Tensor:
         w, b = params["w"], params["b"]
         through = lambda x, which: linear(x, w[:, 5 * n + which], b[:, 5 * n + which])
         q_CPD = normed(x_CPD, params["norm"][:, 2 * n])
         key_CPD, value_CPD = through(x_CPD, KEY), through(x_CPD, VALUE)
-        a_CPD = attend(through(q_CPD, QUERY), key_CPD, value_CPD, causal_PP, self.heads, dropout, f"attention {n}")
+        a_CPD = attend(through(q_CPD, QUERY), key_CPD, value_CPD, later_PP, self.heads, dropout, f"attention {n}")
         x_CPD = normed(q_CPD + a_CPD, params["norm"][:, 2 * n + 1])
         f_CPD = dropout(through(x_CPD, UP), f"up {n}").relu()
         return x_CPD + dropout(through(f_CPD, DOWN), f"down {n}")
