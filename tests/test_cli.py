@@ -1,6 +1,8 @@
 """`covey run` and `covey resume` at the edges: what is wrong in one line, exit code 2, nothing half-written."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import torch
 
 from command import SMALL, Covey, command, expect_line, expect_nothing, sets
+from covey import __version__
 from covey.aggregate.combine import Mean
 from covey.client import LocalData, Program
 from covey.config import read, shipped
@@ -112,6 +115,13 @@ def test_bad_files(text: str, message: str, covey: Covey, tmp_path: Path) -> Non
 def test_a_command_is_needed(covey: Covey) -> None:
     expect_line(covey(), "COMMAND; see covey --help")
     expect_line(covey("rn"), r"invalid choice: 'rn' \(choose from .*run")
+
+
+def test_the_module_is_the_command() -> None:
+    said = subprocess.run([sys.executable, "-m", "covey", "--version"], capture_output=True, text=True, check=True)
+    assert said.stdout == f"covey {__version__}\n"
+    wrong = subprocess.run([sys.executable, "-m", "covey", "rn"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and "invalid choice: 'rn'" in wrong.stderr
 
 
 # What does not go together

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from . import __version__
 from .commands import compare, completion, data, doctor, listing, maps, matrix, recommend, report, reproduce, tune
 from .errors import CoveyError
 
@@ -41,6 +42,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="covey", description="Federated recommendation, and what it costs.")
+    parser.add_argument("--version", action="version", version=f"covey {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser(
         "run",

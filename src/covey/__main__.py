@@ -1,0 +1,8 @@
+"""`python -m covey`, where the command is not on the path."""
+
+import sys
+
+from covey.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
