@@ -112,6 +112,17 @@ def test_a_failed_run_does_not_help_the_others() -> None:
     assert alone["tests"][0]["p_holm"] == 2 * alone["tests"][0]["p"]
 
 
+def test_one_seed_as_planned_is_no_test_but_one_of_several_is() -> None:
+    table = Planted()
+    users = lambda row, column, metric: table.figures[row][: 1 if column == "two" else 5]
+    lost = {"seeds": [0], "errors": [{"seed": 1, "error": "stopped"}]}
+    for cells, tests in (({"seeds": [0]}, 1), (lost, 2)):
+        cell = lambda row, column, cells=cells: _cell(**cells) if column == "two" else _cell()
+        many, one = judge([_claim("A", "B"), _claim("A", "B", ("two",))], cell, users)
+        assert one["tests"][0]["p_holm"] is None and one["verdict"] == "not decided"
+        assert many["tests"][0]["p_holm"] == tests * many["tests"][0]["p"]
+
+
 def test_no_claims() -> None:
     assert Planted().judge() == []
     assert Planted().judge(Claim("nothing", "A", "B", (), ()))[0]["verdict"] == "not decided"

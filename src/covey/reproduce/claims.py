@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -63,14 +64,14 @@ def judge(
     `cell(row, column)` gives a cell of the record, `users(row, column, metric)` the figures [S, U] behind it, `known`
     what was compared before.
     Holm's correction is over all tests of the table, also those without figures: a failed run must not make
-    the others look better.
+    the others look better. Two rows that were run with one seed, as planned, are not a test.
     """
     found = [[_measured(test, cell, users, known.get(test)) for test in tests_of(claim)] for claim in claims]
-    p_values = [1.0 if c is None or math.isnan(c.p) else c.p for tests in found for _, c, _, _ in tests]
+    p_values = [1.0 if m[1] is None or math.isnan(m[1].p) else m[1].p for m in chain(*found) if not _single(m)]
     adjusted = iter(holm(p_values))
     out = []
     for claim, tests in zip(claims, found):
-        judged = [_judged(*measured, next(adjusted), len(p_values)) for measured in tests]
+        judged = [_judged(*m, math.nan if _single(m) else next(adjusted), len(p_values)) for m in tests]
         verdict, reason = _together(judged)
         out.append(
             {"text": claim.text, "verdict": verdict, "reason": reason, "tests": [asdict(test) for test in judged]}
@@ -91,6 +92,11 @@ def is_number(text: str) -> bool:
 
 
 Measured = tuple[Outcome, Comparison | None, str, str]  # what forbids a verdict, what is to be said beside it
+
+
+def _single(measured: Measured) -> bool:
+    _, found, forbidden, _ = measured
+    return found is not None and found.seeds == 1 and not forbidden
 
 
 def _measured(
