@@ -9,7 +9,7 @@ single device is a cohort of one.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
@@ -23,6 +23,13 @@ def positive(section: str, **options: float) -> None:
         if not value > 0:
             least = "at least 1 is needed" if isinstance(value, int) else "it must be over 0"
             raise CoveyError(f"{section}: {name} = {value}; {least}")
+
+
+def among_choices(section: str, part: object) -> None:
+    """Says which option of a part is none of its choices. Files are checked anyway; noise must be in Python too."""
+    for name, hint in get_type_hints(type(part)).items():
+        if get_origin(hint) is Literal and getattr(part, name) not in get_args(hint):
+            raise CoveyError(f"{section}: {name} = {getattr(part, name)!r}; valid are {', '.join(get_args(hint))}")
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,17 @@ def test_a_budget_of_two_is_two_releases_however_often_a_round_is_lost() -> None
     assert int(node.kept["said/fedcl/count"]) == 2
 
 
+@pytest.mark.parametrize(("repeat", "releases"), [("once", 1), ("budget", 2)])
+def test_a_server_that_loses_every_round_hears_no_more(repeat: Literal["once", "budget"], releases: int) -> None:
+    game, node = play(hard(repeat))
+    said = set()
+    for number in range(1, 6):
+        u_1D = decode_upload(node.handle(request(game, "report", number)))[1].extra["fedcl"]["user"]
+        said.add(tuple(u_1D[0].tolist()))
+        node.rewind()
+    assert len(said) == releases
+
+
 def test_who_enrols_again_says_what_it_said() -> None:
     game, node = play(Lottery())
     first = decode_upload(node.handle(request(game, "enrol", 0)))[1].extra["lottery"]["ticket"]

@@ -245,10 +245,12 @@ def test_by_the_letter_only_this_rounds_reports_are_clustered(caplog: pytest.Log
         {"every": 0},
         {"count": -1},
         {"difficulty": 1.5},
+        {"noise": "devise"},
+        {"repeat": "weekly"},
     ],
     ids=str,
 )
-def test_impossible_options_are_errors(options: dict[str, float]) -> None:
+def test_impossible_options_are_errors(options: dict[str, object]) -> None:
     with pytest.raises(CoveyError, match="fedcl"):
         HardNegatives(**options)  # type: ignore[arg-type]
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from covey.privacy.discrete import bernoulli_exp, discrete_laplace, on_grid, released
+from covey.privacy.discrete import bernoulli_exp, discrete_laplace, on_grid, released, scale_of
 
 
 def dice(seed: int) -> random.Random:
@@ -50,14 +50,16 @@ def test_the_clip_on_the_grid_is_exact(row: list[float], most: int) -> None:
 
 def test_what_is_not_finite_counts_as_nothing() -> None:
     assert on_grid([math.nan, math.inf, -1.0], 0.5, 10) == [0, 0, -2]
+    assert on_grid([-1e308, 1e308], 0.5, 10) == [-5, 5]
 
 
 def test_the_guarantee_on_every_pair_of_inputs() -> None:
     """Two coordinates, three steps long at most: no output tells any two inputs apart by more than e^epsilon."""
     most, epsilon = 3, 1.5
-    scale = 2 * most / epsilon
+    scale = float(scale_of(most, epsilon))
     chance = lambda out, z: math.exp(-sum(abs(o - x) for o, x in zip(out, z, strict=True)) / scale)
-    inputs = [z for z in product(range(-3, 4), repeat=2) if sum(map(abs, z)) <= most]
+    inputs = {tuple(on_grid([float(x) for x in z], 1.0, most)) for z in product(range(-9, 10), repeat=2)}
+    assert len(inputs) == 25  # all vectors of at most three steps
     ratios = [chance(o, a) / chance(o, b) for a in inputs for b in inputs for o in product(range(-8, 9), repeat=2)]
     assert max(ratios) <= math.exp(epsilon) * (1 + 1e-12)
     assert max(ratios) == pytest.approx(math.exp(epsilon))  # and no more noise than that needs

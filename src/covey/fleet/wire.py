@@ -87,8 +87,9 @@ class Node:
         return reply
 
     def rewind(self) -> None:
-        """Back to the start of the current round, when the server lost it."""
-        self.kept, self.answered = dict(self.before), {}
+        """Back to the start of the current round, when the server lost it; what it said it has said."""
+        said = {k: v for k, v in self.kept.items() if k.startswith("said/")} if self.released else {}
+        self.kept, self.answered = {**self.before, **said}, {}
 
 
 @dataclass

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import CoveyError, Drawer, Fields, Ragged, Sent, Upload, positive
+from ..core import CoveyError, Drawer, Fields, Ragged, Sent, Upload, among_choices, positive
 from ..examples import Examples
 from ..ledger import INFINITE, Disclosure
 from ..mechanism import ClientView, Mechanism, ServerView
@@ -54,6 +54,7 @@ class DataContribution(Mechanism):
     asks: frozenset[str] = frozenset({"enrol"})
 
     def __post_init__(self) -> None:
+        among_choices(self.name, self)
         positive(self.name, tau=self.tau, aux_epochs=self.aux_epochs, others=self.others)
         positive(self.name, aux_batch=self.aux_batch, aux_negatives=self.aux_negatives)
         if self.noise == "opendp":

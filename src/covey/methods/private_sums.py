@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..accountant import gaussian_epsilon, gaussian_multiplier
-from ..core import CoveyError, Drawer, Fields, Rows, Sent, Total, Upload, positive
+from ..core import CoveyError, Drawer, Fields, Rows, Sent, Total, Upload, among_choices, positive
 from ..evaluate.ranking import distinct
 from ..ledger import Disclosure
 from ..mechanism import ClientView, Mechanism, Sees, ServerView
@@ -43,6 +43,7 @@ class PrivateSubspace(Mechanism):
     noise: Noise = "shares"  # or drawn once where the sum is: the same numbers in law, for studies
 
     def __post_init__(self) -> None:
+        among_choices(self.name, self)
         positive(self.name, sums=self.sums, epsilon=self.epsilon, delta=self.delta)
         share(self.name, lost=self.lost, delta=self.delta)
         if min(self.shrink, self.strength) < 0:

@@ -23,10 +23,14 @@ def released(u_CD: Tensor, clip: float, epsilon: float, below: Below = secrets.r
     """Each row clipped to an L1 norm of `clip`, with noise that makes it `epsilon`-private on its own."""
     step = 2.0 ** (math.floor(math.log2(clip)) - FINE)
     most = int(Fraction(clip) / Fraction(step))
-    scale = 2 * most / Fraction(epsilon)  # any two clipped vectors differ by 2 `most` steps at most
     rows = [on_grid(row, step, most) for row in u_CD.detach().double().cpu().tolist()]
-    noisy = [[z + discrete_laplace(scale, below) for z in row] for row in rows]
+    noisy = [[z + discrete_laplace(scale_of(most, epsilon), below) for z in row] for row in rows]
     return (torch.tensor(noisy, dtype=torch.float64).view(u_CD.shape) * step).to(u_CD)
+
+
+def scale_of(most: int, epsilon: float) -> Fraction:
+    """Of the noise, in steps: any two vectors of at most `most` steps differ by twice as many."""
+    return 2 * most / Fraction(epsilon)
 
 
 def on_grid(row: Sequence[float], step: float, most: int) -> list[int]:
@@ -35,7 +39,7 @@ def on_grid(row: Sequence[float], step: float, most: int) -> list[int]:
     total = sum(map(abs, whole))
     if total <= most:
         return whole
-    return [int(math.copysign(1, z)) * (abs(z) * most // total) for z in whole]
+    return [(-1 if z < 0 else 1) * (abs(z) * most // total) for z in whole]
 
 
 def discrete_laplace(scale: Fraction, below: Below = secrets.randbelow) -> int:

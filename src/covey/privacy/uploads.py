@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..core import CoveyError, Drawer, Field, Ragged, Rows, Upload, offsets_of, positive
+from ..core import CoveyError, Drawer, Field, Ragged, Rows, Upload, among_choices, offsets_of, positive
 from ..ledger import Disclosure
 from ..mechanism import ClientView, Mechanism
 from ..models.base import Model
@@ -38,6 +38,7 @@ class NoisyUploads(Mechanism):
     name: str = "noisy uploads"
 
     def __post_init__(self) -> None:
+        among_choices(self.name, self)
         positive(self.name, epsilon=self.epsilon, clip=self.clip)
         if math.isinf(self.epsilon):
             return
