@@ -1,6 +1,7 @@
 """Attackers alone and in small runs: one upload of theirs, and how many honest users see a target after ten rounds."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -72,11 +73,18 @@ def trained(
     return ask(bad, view.data), ask(program, lists)
 
 
-def after(attack: Attack | None, combine: Combine | None = None, *defences: Mechanism, wire: bool = False) -> Play:
+def after(
+    attack: Attack | None,
+    combine: Combine | None = None,
+    *defences: Mechanism,
+    wire: bool = False,
+    weighting: Literal["equal", "examples"] = "equal",
+) -> Play:
     """Ten rounds of everybody; of 45 clients the last 5, without items, attack or train honestly."""
     world = World.of(40, 60, attackers=5)
     solver, combine = Local("sgd", 0.5, 3), combine or ItemMean()
-    method = Method(NCF(4, (8,), scale=0.1), Bce(), world.catalogue, solver, defences, combine=combine)
+    model = NCF(4, (8,), scale=0.1)
+    method = Method(model, Bce(), world.catalogue, solver, defences, combine=combine, weighting=weighting)
     return Play(method, world, Setting(cohort=45, wire=wire, dtype=torch.float64), attack).begin().go(10)
 
 

@@ -88,6 +88,12 @@ def test_defences_take_it_back() -> None:
     assert exposure(after(ATTACK, Krum(0.3))) == 0
 
 
+def test_weights_by_examples_do_not_shut_it_out() -> None:
+    """It has no list, and nobody can check how many examples it says it has."""
+    assert exposure(after(None, weighting="examples")) == 0
+    assert exposure(after(ATTACK, ItemMean(), weighting="examples")) == 1
+
+
 def test_the_same_over_the_wire() -> None:
     simulated, wire = after(ATTACK, ItemMean()), after(ATTACK, ItemMean(), wire=True)
     for name, value in simulated.server.public.items():

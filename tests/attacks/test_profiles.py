@@ -193,6 +193,11 @@ def test_cluster_attack_by_hand() -> None:
     assert int(said["clusters"]) == 2 and float(said["t"]) == 1
 
 
+def test_cluster_attack_has_at_most_fifty() -> None:
+    with pytest.raises(CoveyError, match="clusters = 51; at most 50"):
+        ClusterAttack(51)
+
+
 def test_cluster_attack_changes_the_number_of_clusters() -> None:
     """While its loss keeps rising there are more of them, while it keeps falling fewer."""
     attack = ClusterAttack(4, patience=2)

@@ -278,21 +278,35 @@ def test_whom_a_filter_left_out_is_noted(wire: bool) -> None:
     assert int(play.server.memory["filter"]["tell/left out"]) == 2
 
 
-class NotANumber:
-    name, knowledge = "nan", ""
+@dataclass(frozen=True)
+class Spoilt:
+    """Uploads with one number that is none, or is so large that a sum of two would be none."""
+
+    part: str
+    value: float
+    name: str = "spoilt"
+    knowledge: str = ""
 
     def poison(self, view: object, upload: Upload) -> tuple[Drawer, Upload]:
-        return {}, replace(upload, update={k: v * torch.nan if k != "items" else v for k, v in upload.update.items()})
+        was = upload.update[self.part]
+        wide = torch.zeros(len(upload), was.values.shape[1]) if isinstance(was, Rows) else was.clone()
+        wide[..., -1] = self.value
+        now = Rows(Ragged.of([[0]] * len(upload)), wide, was.height) if isinstance(was, Rows) else wide
+        return {}, replace(upload, update={**upload.update, self.part: now})
+
+
+SPOILT = [Spoilt("items", torch.nan), Spoilt("w0", torch.nan), Spoilt("items", 3e38), Spoilt("w0", -torch.inf)]
 
 
 @pytest.mark.parametrize("wire", [False, True])
+@pytest.mark.parametrize("attack", SPOILT, ids=repr)
 @pytest.mark.parametrize("rule", [Median(), HiCS(), ItemMean()], ids=repr)
-def test_nan_uploads_are_dropped_before_any_defence(rule: Combine, wire: bool) -> None:
+def test_nan_uploads_are_dropped_before_any_defence(rule: Combine, attack: Spoilt, wire: bool) -> None:
     world = World.of(12, 40, attackers=3)
     method = Method(
         NCF(4, (4, 3)), Bce(), world.catalogue, Local("sgd", 0.1), (Union(items=40), ClipRows(1.0)), combine=rule
     )
-    play = Play(method, world, Setting(cohort=15, wire=wire), NotANumber()).begin().go(1)
+    play = Play(method, world, Setting(cohort=15, wire=wire), attack).begin().go(1)
     assert play.fleet.meter.dropped == {"not finite": 3}
     assert all(bool(v.isfinite().all()) for v in play.server.public.values())
     assert not len(play.server.memory["filter"]["left out"])

@@ -81,6 +81,7 @@ FAULTS: dict[str, tuple[str, Fault]] = {
     "undeclared field": ("undeclared", changed(lambda e, u: (e, replace(u, extra={"m": {"x": torch.ones(1)}})))),
     "nan": ("not finite", with_update(rows([1], fill=torch.nan))),
     "infinity": ("not finite", with_update(rows([1], fill=-torch.inf))),
+    "beyond sums": ("not finite", with_update(rows([1], fill=3e38))),
     "item twice": ("malformed", with_update(rows([1, 1]))),
 }
 

@@ -24,7 +24,7 @@ class ClusterAttack:
     """Uploads a row for every item, of norm mu + 3 sigma times a random number: of the attacker's honest rows."""
 
     clusters: int = 2  # at the start
-    patience: int = 100  # rounds in a row, up or down, after which their number changes
+    patience: int = 100  # rounds up less rounds down, or the reverse, at which their number changes
     items: int = 30  # of the random list whose honest update tells how long rows are
     scale: float = 1.0  # multiplies the rows
     name: str = "clusterattack"
@@ -32,6 +32,8 @@ class ClusterAttack:
 
     def __post_init__(self) -> None:
         positive(self.name, clusters=self.clusters, patience=self.patience, items=self.items)
+        if self.clusters > MOST:
+            raise CoveyError(f"{self.name}: clusters = {self.clusters}; at most {MOST}")
 
     def profile(self, view: AttackView) -> TrainingData:
         none = torch.zeros(0, dtype=torch.long, device=view.ids_C.device)
