@@ -27,7 +27,7 @@ def upload_of(rows: Rows, weight_C: torch.Tensor | None = None) -> Upload:
     return Upload(torch.arange(len(rows)), weight_C, {"items": rows})
 
 
-def by_item(rule: Rule, rows: Rows, weight_C: torch.Tensor, share: float, summed: bool) -> tuple[Array, int]:
+def by_item(rule: Rule, rows: Rows, weight_C: torch.Tensor, share: float, over: float | None) -> tuple[Array, int]:
     """The rule over the clients that touched each item, and how many items had too few."""
     out, few = np.zeros((rows.height, rows.values.shape[1])), 0
     owner, items, values = rows.items.owner.numpy(), rows.items.values.numpy(), rows.values.numpy()
@@ -38,7 +38,7 @@ def by_item(rule: Rule, rows: Rows, weight_C: torch.Tensor, share: float, summed
             found = rule(values[at], share)
             few += found is None
             mean = (values[at] * weight[:, None]).sum(0) / weight.sum()
-            out[item] = (mean if found is None else found) * (weight.sum() if summed else 1)
+            out[item] = (mean if found is None else found) * (1 if over is None else weight.sum() / over)
     return out, few
 
 

@@ -99,6 +99,8 @@ def test_a_rule_stands_in_for_what_the_method_has(tmp_path: Path) -> None:
     median = only(defences(["median"]))
     scale = lambda on, part: Config.of(defended(method(on), part)).part("combine").scale
     assert scale("fedncf", median) == "mean" and scale("fedncf-sum", median) == "sum"
+    averaged = method("fedncf") | {"combine": {"use": "covey.aggregate.combine:Mean"}}
+    assert Config.of(defended(averaged, median)).part("combine").scale == "everybody"
     own = tmp_path / "mine.toml"
     own.write_text('[combine]\nuse = "covey.defenses.median:Median"\nscale = "mean"\n')
     assert scale("fedncf-sum", only(defences([str(own)]))) == "mean"

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..aggregate.combine import ItemMean, Sum
+from ..aggregate.combine import ItemMean, Mean, Sum
 from ..core import CoveyError, Drawer, Field, Fields, Rows, Total, Upload
 from ..mechanism import Combine, Sees, ServerStep
 from .clip import factor, over_zero
@@ -51,7 +51,8 @@ class HiCS(Combine):
                 upload = replace(upload, update=ClipClients(bound, self.relative).clip(upload.update))
             elif level == "row":
                 upload = replace(upload, update={k: self._rows(v, bound) for k, v in upload.update.items()})
-        update, model = (ItemMean() if self.scale == "mean" else Sum()).combine(upload, names)
+        linear = {"mean": ItemMean(), "sum": Sum(), "everybody": Mean()}[self.scale]
+        update, model = linear.combine(upload, names)
         if "item" in self.levels:
             update = {k: self._combined(upload.update[k], v, self.bounds[-1]) for k, v in update.items()}
         return update, model

@@ -16,12 +16,12 @@ from torch import Tensor
 from ..core import CoveyError, Field, Fields, Ragged, Rows, Total, Upload
 from ..mechanism import Combine, Sees
 
-Scale = Literal["mean", "sum"]
+Scale = Literal["mean", "sum", "everybody"]  # of those who sent a row, their sum, or that over all of a round
 NUMBERS_AT_ONCE = 1 << 22  # that a bucket holds, of uploads or of distances between them
 
 
 class RowRule(Combine):
-    """Stands in for a mean, or with `scale = "sum"` for a sum.
+    """Stands in for a mean of those who sent a row; by its `scale` for a sum, or for a mean over everybody.
 
     Clients' weights count where a rule has too few uploads to judge by, which is counted: then their
     weighted mean is all there is.
@@ -44,8 +44,9 @@ class RowRule(Combine):
                 f"{type(self).__name__} compares single uploads, and only their sum is here;"
                 " use covey.aggregate.combine:ItemMean"
             )
-        one = lambda part, times: {k: self._one(v, upload.weight_C, times) for k, v in part.items() if k in names}
-        return one(upload.update, self.scale == "sum"), one(upload.model, False)
+        over = {"mean": None, "sum": 1.0, "everybody": float(upload.weight_C.sum())}[self.scale]
+        one = lambda part, over: {k: self._one(v, upload.weight_C, over) for k, v in part.items() if k in names}
+        return one(upload.update, over), one(upload.model, None)
 
     def tally(self, upload: Upload | Total, names: Sequence[str]) -> dict[str, int]:
         """Rows of items, and other parameters, that had too few uploads."""
@@ -60,28 +61,29 @@ class RowRule(Combine):
         sizes, many = count_I[count_I > 0].unique(return_counts=True)
         return sum(k for n, k in zip(sizes.tolist(), many.tolist(), strict=True) if not self.enough(n))
 
-    def _one(self, value: Field, weight_C: Tensor, summed: bool) -> Tensor:
+    def _one(self, value: Field, weight_C: Tensor, over: float | None) -> Tensor:
         if isinstance(value, Rows):
-            return self._each_item(value, weight_C, summed)
+            return self._each_item(value, weight_C, over)
         assert isinstance(value, Tensor)
-        return self._bucket(value.flatten(1)[None], weight_C[None], summed)[0].view(value.shape[1:])
+        return self._bucket(value.flatten(1)[None], weight_C[None], over)[0].view(value.shape[1:])
 
-    def _each_item(self, rows: Rows, weight_C: Tensor, summed: bool) -> Tensor:
+    def _each_item(self, rows: Rows, weight_C: Tensor, over: float | None) -> Tensor:
         """[I, ...]; a row that nobody touched stays where it is."""
         out = rows.values.new_zeros(rows.height, *rows.values.shape[1:])
         flat_TP, weight_T = rows.values.flatten(1), weight_C.repeat_interleave(rows.items.lengths)
         for items_J, at_Jn in by_count(rows.items, rows.height, flat_TP.shape[1]):
             g_JnP = flat_TP.index_select(0, at_Jn.flatten()).view(*at_Jn.shape, -1)
-            out[items_J] = self._bucket(g_JnP, weight_T[at_Jn], summed).view(-1, *out.shape[1:])
+            out[items_J] = self._bucket(g_JnP, weight_T[at_Jn], over).view(-1, *out.shape[1:])
         return out
 
-    def _bucket(self, g_JnP: Tensor, weight_Jn: Tensor, summed: bool) -> Tensor:
+    def _bucket(self, g_JnP: Tensor, weight_Jn: Tensor, over: float | None) -> Tensor:
+        """What n uploads become, times their weight over `over`, if that is given."""
         w_Jn1 = weight_Jn[..., None].to(g_JnP)
         if self.enough(g_JnP.shape[1]):
             out_JP = self.choose(g_JnP)
         else:
             out_JP = (g_JnP * w_Jn1).sum(1) / w_Jn1.sum(1).clamp(min=1e-12)
-        return out_JP * w_Jn1.sum(1) if summed else out_JP
+        return out_JP if over is None else out_JP * w_Jn1.sum(1) / over
 
 
 def by_count(items: Ragged, height: int, numbers: int) -> Iterator[tuple[Tensor, Tensor]]:

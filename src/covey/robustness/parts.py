@@ -30,6 +30,7 @@ class Part:
     sections: Tree = field(default_factory=dict)
 
 
+SCALES: dict[type, str] = {Sum: "sum", Mean: "everybody"}  # of a rule that stands in for it
 NOBODY = Part("nobody attacks")
 NOTHING = Part("no defence")
 
@@ -120,8 +121,8 @@ def defended(tree: Tree, defence: Part) -> Tree:
     if "combine" in sections:
         if not isinstance(combine, Sum | Mean | ItemMean):
             raise CoveyError(f"{defence.label} stands in for a mean or a sum; the method has {type(combine).__name__}")
-        if isinstance(combine, Sum) and getattr(part_of(sections["combine"]), "scale", "") == "mean":
-            sections["combine"] = {"scale": "sum", **sections["combine"]}
+        if (scale := SCALES.get(type(combine))) and getattr(part_of(sections["combine"]), "scale", "") == "mean":
+            sections["combine"] = {"scale": scale, **sections["combine"]}
     if "step" in sections and not isinstance(step, Add):
         raise CoveyError(f"{defence.label} brings its own server step, and the method needs {type(step).__name__}")
     return stacked(tree, sections)
