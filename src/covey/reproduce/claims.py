@@ -64,14 +64,15 @@ def judge(
     `cell(row, column)` gives a cell of the record, `users(row, column, metric)` the figures [S, U] behind it, `known`
     what was compared before.
     Holm's correction is over all tests of the table, also those without figures: a failed run must not make
-    the others look better. Two rows that were run with one seed, as planned, are not a test.
+    the others look better. Where one seed is planned there is no test.
     """
     found = [[_measured(test, cell, users, known.get(test)) for test in tests_of(claim)] for claim in claims]
-    p_values = [1.0 if m[1] is None or math.isnan(m[1].p) else m[1].p for m in chain(*found) if not _single(m)]
+    tested = lambda test: not _single(cell(test.better, test.column))
+    p_values = [1.0 if c is None or math.isnan(c.p) else c.p for test, c, _, _ in chain(*found) if tested(test)]
     adjusted = iter(holm(p_values))
     out = []
     for claim, tests in zip(claims, found):
-        judged = [_judged(*m, math.nan if _single(m) else next(adjusted), len(p_values)) for m in tests]
+        judged = [_judged(*m, next(adjusted) if tested(m[0]) else math.nan, len(p_values)) for m in tests]
         verdict, reason = _together(judged)
         out.append(
             {"text": claim.text, "verdict": verdict, "reason": reason, "tests": [asdict(test) for test in judged]}
@@ -92,11 +93,6 @@ def is_number(text: str) -> bool:
 
 
 Measured = tuple[Outcome, Comparison | None, str, str]  # what forbids a verdict, what is to be said beside it
-
-
-def _single(measured: Measured) -> bool:
-    _, found, forbidden, _ = measured
-    return found is not None and found.seeds == 1 and not forbidden
 
 
 def _measured(
@@ -134,6 +130,10 @@ def _measured(
 
 def _difference(a_SU: Array, b_SU: Array, metric: str) -> Comparison:
     return compare_runs(a_SU[:, 0], b_SU[:, 0]) if "." in metric else compare(a_SU, b_SU)
+
+
+def _single(found: Cell | None) -> bool:
+    return found is not None and len(found["seeds"]) + len(found["errors"]) == 1
 
 
 def _missing(one: Cell, two: Cell, a: str, b: str) -> str:
