@@ -10,6 +10,7 @@ from covey.aggregate.combine import Sum
 from covey.aggregate.fold import total_of
 from covey.aggregate.step import Adam
 from covey.client import LocalData, Program
+from covey.config import Config, read, shipped
 from covey.core import Catalogue, Download, Fields, Ragged, Round, Sent, Total, Upload
 from covey.examples import Examples
 from covey.fleet.simulated import SimulatedFleet
@@ -60,6 +61,14 @@ class TestFedCLWithUserVectors(Conformance):
     def method(self, catalogue: Catalogue) -> Method:
         objective = NextItemSoftmax(stored=12, local=3)
         return Method(MF(6), objective, catalogue, Local("sgd", 0.1, epochs=2), (HARD,), combine=Sum())
+
+
+@pytest.mark.parametrize("name", shipped("methods"))
+def test_in_batch_negatives_are_for_sequences(name: str) -> None:
+    """With a vector of its own for each user all positions have the same one, and each pulls against the others."""
+    config = Config.of(read("methods", name) | {"method": name})
+    if getattr(config.part("objective"), "in_batch", False):
+        assert getattr(config.part("model"), "sequential", False)
 
 
 def client_view(u_CD: Tensor, round: int = 1) -> ClientView:

@@ -2,8 +2,8 @@
 
 Clients report a noisy user vector; the server clusters the latest report of every client and sends
 each client of a round items that its cluster scores high. The paper's other negatives and Eq. 1
-are `NextItemSoftmax(in_batch=True)`, its update `Local("sgd", lr=1.0, epochs=1)`, combined by `Sum`
-and stepped by the server's `Adam`.
+are `NextItemSoftmax`, `in_batch=True` with a sequence model, its update `Local("sgd", lr=1.0, epochs=1)`,
+combined by `Sum` and stepped by the server's `Adam`.
 Shape suffixes: K = clusters, H = items of a pool, T = items sent to a client.
 """
 
@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..core import CoveyError, Drawer, Fields, Ragged, Sent, Total, Upload, offsets_of, positive
+from ..core import CoveyError, Drawer, Fields, Ragged, Sent, Total, Upload, among_choices, offsets_of, positive
 from ..examples import Examples
 from ..ledger import Disclosure, counts_given
 from ..mechanism import ClientView, Mechanism, ServerView, no_clients
@@ -47,6 +47,7 @@ class HardNegatives(Mechanism):
     asks: frozenset[str] = frozenset({"report"})
 
     def __post_init__(self) -> None:
+        among_choices(self.name, self)
         positive(self.name, clip=self.clip, epsilon=self.epsilon, clusters=self.clusters)
         positive(self.name, reports=self.reports, first=self.first)
         if not math.isfinite(self.clip):
