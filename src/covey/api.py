@@ -88,6 +88,8 @@ def fit(
     Options are sections of the configuration, `fit(..., model={"dim": 16})`, or assignments as on
     the command line, `set=["model.dim=16"]`. With `out`, the run folder is kept there.
     """
+    if "name" in sections.get("data", {}):
+        raise CoveyError("data.name is what fit takes as its dataset: fit(method, 'ml-100k')")
     tree = merge(read("methods", method) | {"method": method}, {})
     if preset:
         tree = merge(tree, read("presets", preset)) | {"preset": preset}
