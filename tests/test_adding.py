@@ -13,12 +13,12 @@ from covey.data import Dataset
 from test_api import METHODS, OWN, checkerboard, small
 
 REFUSED = ("cofedrec", "cofedrec-mf", "cofedrec-ncf", "gpfedrec", "ease-sums", "popularity-private", "spectral-private")
-LEARNED: dict[str, tuple[int, dict[str, Any]]] = {
+LEARNED: dict[str, tuple[int | None, dict[str, Any]]] = {
     "fedmf": (40, {}),
     "fedncf": (60, {}),
     "pfedrec": (60, {}),
     "spectral": (4, {"model": {"rank": 8}}),
-    "ease": (1, {}),
+    "ease": (None, {}),
 }
 
 

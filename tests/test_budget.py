@@ -158,7 +158,11 @@ LIMITED = ['privacy.unprotected="allow"']
     ("method", "changes", "message"),
     [
         ("fedcl", ["privacy.max_epsilon=8", *LIMITED], r"a user would spend 12: report fedcl/user 4 x 3 messages = 12"),
-        ("fedcl", ["privacy.max_epsilon=100"], r"train update/items and 4 more would leave without any guarantee"),
+        (
+            "fedcl",
+            ["privacy.max_epsilon=100"],
+            r"train update/items and 4 more would leave without any guarantee; add mechanism\.\+=",
+        ),
         ("fedcl", ["privacy.max_epsilon=13", "privacy.spent=2", *LIMITED], r"would spend 12 after 2 spent before"),
         ("fedcl", ["privacy.max_epsilon=2", "privacy.spent=2"], r"the budget is spent already"),
         ("fedmf", ["privacy.max_epsilon=2"], r"train update/items"),

@@ -142,7 +142,7 @@ def test_the_module_is_the_command() -> None:
         ("cofedrec", ["grouping.use=covey.aggregate.grouping:Everyone"], "listens to 'co-clusters', which is not here"),
         ("cl4fedrec", ["objective.use=covey.objectives:Bpr"], "one item at a time: use covey.objectives:Bce"),
         ("cofedrec", ["model.keep_items=false"], "use a model with keep_items = true"),
-        ("fedcl", ['mechanism=[{use="covey.methods.cl4fedrec:Contrast"}]'], "needs a model with a private user"),
+        ("fedcl", ['mechanism.+={use="covey.methods.cl4fedrec:Contrast"}'], "needs a model with a private user"),
         ("pfedrec", ['mechanism=[{use="covey.methods.pdc_frs:DataContribution"}]'], "LinearScore has score, bias"),
         ("pfedrec", ["attack.use=covey.attacks.a_ra:ARa"], "use MF or NCF"),
         ("fedmf", ["attack.use=covey.attacks.a_ra:ARa", "attack.targets=[4000]"], "name items from 0 to 59"),

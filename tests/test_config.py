@@ -146,7 +146,7 @@ def test_assignments(text: str, value: object) -> None:
     assert assign({}, [text, "a.b=1"]) == {"a": {"b": 1}}
 
 
-LISTS = {"mechanism": [{"use": "a:A", "epsilon": 1.0}, {"use": "a:B"}], "evaluate": {"metrics": ["x", "y"]}}
+LISTS: Tree = {"mechanism": [{"use": "a:A", "epsilon": 1.0}, {"use": "a:B"}], "evaluate": {"metrics": ["x", "y"]}}
 
 
 @pytest.mark.parametrize(
@@ -157,6 +157,10 @@ LISTS = {"mechanism": [{"use": "a:A", "epsilon": 1.0}, {"use": "a:B"}], "evaluat
         ("mechanism.0.use=a:C", {"mechanism": [{"use": "a:C"}, {"use": "a:B"}]}),  # another class starts afresh
         ("mechanism=[]", {"mechanism": []}),
         ("evaluate.metrics.1=z", {"evaluate": {"metrics": ["x", "z"]}}),
+        ('mechanism.+={use="a:C", bound=3}', {"mechanism": [*LISTS["mechanism"], {"use": "a:C", "bound": 3}]}),
+        ("mechanism.+.use=a:C", {"mechanism": [*LISTS["mechanism"], {"use": "a:C"}]}),
+        ("evaluate.metrics.+=z", {"evaluate": {"metrics": ["x", "y", "z"]}}),
+        ('defence.+={use="a:C"}', {"defence": [{"use": "a:C"}]}),  # the first of a list of sections
     ],
 )
 def test_assignments_into_lists(text: str, changed: Tree) -> None:
@@ -172,6 +176,8 @@ def test_assignments_into_lists(text: str, changed: Tree) -> None:
         ("mechanism.-1.epsilon=2", "the list has entries 0 to 1, not '-1'"),
         ("mechanism.epsilon=2", "the list has entries 0 to 1, not 'epsilon'"),
         ("evaluate.0=2", "there is no list to count in"),
+        ("evaluate.+=2", "--set evaluate.+=2: there is no list to add to"),
+        ("evaluate.parts.+=z", "there is no list to add to; an entry is {...}, else give the whole list"),
         ("attack.0.share=1", "there is no list to count in"),
     ],
 )
@@ -269,7 +275,8 @@ def test_a_missing_name_has_a_hint() -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_shipped_method_runs(name: str, covey: Covey, tmp_path: Path) -> None:
-    changes = sets(*TINY, *OWN.get(name, [] if "pooled" in read("methods", name) else ["model.dim=8"]))
+    pooled = "pooled" in read("methods", name)
+    changes = sets(*(TINY[:3] if pooled else TINY), *OWN.get(name, [] if pooled else ["model.dim=8"]))
     said = covey("run", "--method", name, *changes, "--json", "--out", tmp_path / "out")
     assert (said.code, said.err) == (0, "")
     result = json.loads(said.out, parse_constant=pytest.fail)  # JSON has no NaN

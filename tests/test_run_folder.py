@@ -52,7 +52,7 @@ def test_a_folder_holds_one_run(finished: Path, covey: Covey) -> None:
 @pytest.mark.parametrize("method", ["fedmf", "ease"])
 def test_out_is_no_folder(method: str, covey: Covey, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    changes = [s for s in SMALL if method == "fedmf" or not s.startswith("model.")]
+    changes = SMALL if method == "fedmf" else SMALL[:3]
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
         expect_line(covey("run", "--method", method, *sets(*changes), "--out", out), "choose another --out")
     assert (tmp_path / "file").read_text() == "mine"

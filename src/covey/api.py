@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from . import atomic, data
-from .config import Config, Tree, assign, merge, read
+from .config import Config, Tree, merge, read
 from .core import CoveyError
 from .data.dataset import Array, Dataset, renumber
 from .data.importing import Columns, Imported, from_file, from_frame
 from .progress import Bar
 from .recommender import DATA, Choice, Recommender, make_folder
 from .run import run
+from .said import changed, check_applies, keeps_mechanisms, options_in
 
 __all__ = ["Choice", "Recommender", "fit", "load"]
 
@@ -96,14 +97,22 @@ def fit(
     tree = merge(tree, {"run": {"seed": seed} | ({} if rounds is None else {"rounds": rounds})})
     if out is None:
         tree = merge(tree, {"run": {"ceilings": []}})  # for a report that nobody will see
-    tree = assign(merge(tree, sections), set)
+    if "mechanism" in sections:
+        keeps_mechanisms(tree, sections)
+    assignments = list(set)
+    tree = changed(merge(tree, sections), assignments)
+    said = [*options_in(assignments), *_options_of(sections), *([] if rounds is None else ["run.rounds"])]
     with tempfile.TemporaryDirectory(prefix="covey-") as away:
         folder = Path(away) / "run" if out is None else Path(out)
-        _train(tree, dataset, folder, verbose)
+        _train(tree, dataset, folder, verbose, said)
         return Recommender.load(folder)
 
 
-def _train(tree: Tree, dataset: Any, folder: Path, verbose: bool) -> None:
+def _options_of(sections: dict[str, Any]) -> list[str]:
+    return [f"{name}.{key}" for name, section in sections.items() if isinstance(section, dict) for key in section]
+
+
+def _train(tree: Tree, dataset: Any, folder: Path, verbose: bool, said: Iterable[str]) -> None:
     if (folder / "config.toml").exists():
         raise CoveyError(f"{folder} holds a run already; choose another out")
     if _is_name(dataset):
@@ -111,6 +120,7 @@ def _train(tree: Tree, dataset: Any, folder: Path, verbose: bool) -> None:
     else:
         tree = merge(tree, {"data": {"name": str((folder / DATA).absolute())}})
     config, there = Config.of(tree), folder.exists()
+    check_applies(config, said)
     try:
         if not _is_name(dataset):
             make_folder(folder)

@@ -91,7 +91,8 @@ def check(config: Config, method: Method, fleet: SimulatedFleet, items_per_user:
     if open_ and limit.unprotected == "refuse":
         raise CoveyError(
             f"privacy.max_epsilon = {limit.max_epsilon:g}, but {_some(open_)} would leave without any guarantee; add"
-            " covey.privacy.uploads:NoisyUploads, or limit only the rest by privacy.unprotected = 'allow'"
+            ' mechanism.+={use="covey.privacy.uploads:NoisyUploads", rows="all"} with an epsilon and a clip,'
+            " or limit only the rest by privacy.unprotected = 'allow'"
         )
     _afford(config, ledger)
 

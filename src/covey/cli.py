@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--method", help="a shipped method, such as fedncf")
     run.add_argument("--dataset", help="synthetic, a folder under COVEY_DATA, or a prepared .npz")
     run.add_argument("--preset", help="a paper's protocol, such as pfedrec-as-published")
-    run.add_argument("--rounds", type=int)
+    run.add_argument("--rounds", type=int, help="how many: rounds, or passes over all clients, as run.unit says")
     run.add_argument("--seed", type=int)
     run.add_argument("--out", type=Path, help="the run's folder (default: runs/METHOD-DATASET-SEED)")
     run.add_argument("--set", action="append", default=[], metavar="A.B=C", help="any option of the configuration")
@@ -76,7 +76,8 @@ def _common(command: argparse.ArgumentParser, act: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from .config import Config, assign, merge, parse, read
+    from .config import Config, merge, parse, read
+    from .said import changed, check_applies, options_in
 
     if not options.method and not options.config:
         raise CoveyError("name a method: covey run --method fedncf, or give a TOML file")
@@ -88,7 +89,8 @@ def _run(options: argparse.Namespace) -> int:
     given = (("data", "name", options.dataset), ("run", "rounds", options.rounds), ("run", "seed", options.seed))
     for section, key, value in given:
         tree = merge(tree, {section: {key: value}} if value is not None else {})
-    config = Config.of(assign(tree, options.set))
+    config = Config.of(changed(tree, options.set))
+    check_applies(config, [*options_in(options.set), *([] if options.rounds is None else ["run.rounds"])])
     name = f"{Path(config.tree.get('method', 'run')).stem}-{Path(config.data.name).stem}-{config.run.seed}"
     return _go(config, options.out or Path("runs") / name, options, resume=False)
 

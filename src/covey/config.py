@@ -147,7 +147,7 @@ class Config:
         if name != "mechanism":
             sections = [self.tree[name]] if name in self.tree else []
         elif not isinstance(sections, list):
-            raise CoveyError("mechanisms are a list: write [[mechanism]], or --set 'mechanism=[{use=\"...\"}]'")
+            raise CoveyError("mechanisms are a list: write [[mechanism]], or --set 'mechanism.+={use=\"...\"}'")
         made = []
         for section in sections:
             own = self.attack()[1] if name == "attack" else _section(section, name)

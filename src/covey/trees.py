@@ -8,6 +8,7 @@ from typing import Any
 from .errors import CoveyError
 
 Tree = dict[str, Any]
+MORE = "+"  # in an assignment: the entry behind the last one of a list
 
 
 def parse(path: Path) -> Tree:
@@ -32,13 +33,19 @@ def merge(base: Tree, over: Tree) -> Tree:
 
 
 def assign(tree: Tree, assignments: Iterable[str]) -> Tree:
-    """`a.b=c` on top of a tree, `a.0.b=c` into a list; values are read as TOML, else as text."""
+    """`a.b=c` on top of a tree, `a.0.b=c` into a list, `a.+={b=c}` behind its entries; values are TOML, else text."""
     for text in assignments:
-        path, equals, value = text.partition("=")
-        if not equals or not path.strip():
-            raise CoveyError(f"--set takes a.b=value, not {text!r}")
-        tree = merge(tree, _nested(tree, path.strip().split("."), _value(value.strip()), text))
+        keys, value = assignment(text)
+        tree = merge(tree, _nested(tree, keys, value, text))
     return tree
+
+
+def assignment(text: str) -> tuple[list[str], Any]:
+    """The place that `a.b=c` names, and the value."""
+    path, equals, value = text.partition("=")
+    if not equals or not path.strip():
+        raise CoveyError(f"--set takes a.b=value, not {text!r}")
+    return path.strip().split("."), _value(value.strip())
 
 
 def _nested(old: Any, keys: list[str], value: Any, text: str) -> Any:
@@ -46,16 +53,27 @@ def _nested(old: Any, keys: list[str], value: Any, text: str) -> Any:
     if not keys:
         return value
     key, *rest = keys
+    if key == MORE:
+        return _longer(old, _nested(None, rest, value, text), text)
     if not isinstance(old, list):
         if key.isdecimal():
             raise CoveyError(f"--set {text}: there is no list to count in; a number stands for an entry of one")
         return {key: _nested(old.get(key) if isinstance(old, dict) else None, rest, value, text)}
     if not key.isdecimal() or int(key) >= len(old):
         there = f"entries 0 to {len(old) - 1}" if old else "no entries"
-        raise CoveyError(f"--set {text}: the list has {there}, not {key!r}; say which one")
+        raise CoveyError(f"--set {text}: the list has {there}, not {key!r}; say which one, or {MORE} for one more")
     at = int(key)
     entry = merge({key: old[at]}, {key: _nested(old[at], rest, value, text)})[key]
     return [*old[:at], entry, *old[at + 1 :]]
+
+
+def _longer(old: Any, entry: Any, text: str) -> list[Any]:
+    """A list of sections that is not there is empty; any other may have a default, which one entry would replace."""
+    if old is None and isinstance(entry, dict):
+        return [entry]
+    if not isinstance(old, list):
+        raise CoveyError(f"--set {text}: there is no list to add to; an entry is {{...}}, else give the whole list")
+    return [*old, entry]
 
 
 def _value(text: str) -> Any:

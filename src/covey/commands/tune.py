@@ -61,13 +61,16 @@ def act(options: argparse.Namespace) -> int:
 
 
 def _tree(options: argparse.Namespace) -> dict[str, Any]:
-    from ..config import assign, merge, read
+    from ..config import Config, merge, read
+    from ..said import changed, check_applies, options_in
 
     tree = read("methods", options.method) | {"method": Path(options.method).stem}
     if options.preset:
         tree = merge(tree, read("presets", options.preset)) | {"preset": options.preset}
     tree = merge(tree, {"data": {"name": options.dataset}} if options.dataset else {})
-    return assign(tree, options.set)
+    tree = changed(tree, options.set)
+    check_applies(Config.of(tree), options_in(options.set))
+    return tree
 
 
 def _name(options: argparse.Namespace, dataset: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from ..config import Config, Tree, assign, fill, merge, parse, read, shipped_folder
 from ..core import CoveyError, positive
 from ..evaluate.exposure import RATIOS
+from ..said import changed
 from .claims import Claim, is_number
 
 Role = Literal["", "floor", "ceiling", "control"]
@@ -217,7 +218,7 @@ def configs(table: Table, row: Row, column: Column, cut: Cut = WHOLE) -> list[Co
     if cut.quick:
         tree = _quick(tree)
     seeds = range(seeds_of(table, row, column, cut))
-    made = [Config.of(assign(tree, [*cut.set, f"run.seed={seed}"])) for seed in seeds]
+    made = [Config.of(assign(changed(tree, cut.set), [f"run.seed={seed}"])) for seed in seeds]
     asked = {*table.plan.metrics, *table.plan.course, *(m for claim in table.claims for m in claim.metrics)}
     wanted = {metric for metric in asked if "." not in metric}  # what parts tell is known when they have run
     if lacks := wanted - measured(made[0]):

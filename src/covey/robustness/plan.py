@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from ..config import Config, Tree, assign, merge, read
+from ..config import Config, Tree, merge, read
 from ..core import CoveyError, positive
 from ..prepare import prepare
+from ..said import changed, check_applies, options_in
 from ..schedule import rounds_of
 from .parts import NOBODY, NOTHING, Part, attacked, attacks, defences, defended, has_option
 
@@ -110,10 +111,12 @@ def _base(wish: Wish) -> Config:
         tree = merge(tree, read("presets", wish.preset)) | {"preset": wish.preset}
     tree = merge(tree, {"data": {"name": wish.dataset}} if wish.dataset else {})
     tree = merge(tree, {"run": {"rounds": wish.rounds}} if wish.rounds else {})
-    tree = assign(tree, [text for text in wish.set if text not in _of_attacks(wish.set)])
+    tree = changed(tree, [text for text in wish.set if text not in _of_attacks(wish.set)])
     if "attack" in tree:
         raise CoveyError(f"{wish.method} has an [attack] of its own; a matrix needs the method alone, and --attacks")
-    return Config.of(tree)
+    config = Config.of(tree)
+    check_applies(config, options_in(wish.set))
+    return config
 
 
 def _of_attacks(given: Sequence[str]) -> list[str]:
