@@ -88,7 +88,8 @@ def test_of_a_search_and_a_matrix(covey: Covey, tmp_path: Path) -> None:
     rounds, users = sets("run.rounds=2"), sets("data.users=9")
     expect_line(covey("tune", "mf", *rounds, "--out", tmp_path / "out"), "run.rounds means nothing")
     expect_line(covey("tune", "mf", "--dataset", "d.npz", *users, "--out", tmp_path / "out"), "data.users is of the")
-    words = ("--method", "fedmf", "--dataset", "d.npz", *users, "--out", tmp_path / "out")
+    library.load("synthetic").save(tmp_path / "d.npz")
+    words = ("--method", "fedmf", "--dataset", tmp_path / "d.npz", *users, "--out", tmp_path / "out")
     expect_line(covey("matrix", *words), "data.users is of the")
     expect_nothing(tmp_path / "out")
 

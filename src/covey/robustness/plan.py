@@ -90,6 +90,7 @@ def planned(wish: Wish) -> Plan:
     if "pooled" in base.tree:
         raise CoveyError(f"{wish.method} trains on pooled data: it has no clients to attack; name a federated method")
     prepared = prepare(base)
+    check_applies(base, options_in(wish.set))
     users, count_I = prepared.split.n_users, prepared.catalogue.popularity_I
     assert count_I is not None
     if not 0 <= wish.share <= 1:
@@ -114,9 +115,7 @@ def _base(wish: Wish) -> Config:
     tree = changed(tree, [text for text in wish.set if text not in _of_attacks(wish.set)])
     if "attack" in tree:
         raise CoveyError(f"{wish.method} has an [attack] of its own; a matrix needs the method alone, and --attacks")
-    config = Config.of(tree)
-    check_applies(config, options_in(wish.set))
-    return config
+    return Config.of(tree)
 
 
 def _of_attacks(given: Sequence[str]) -> list[str]:
