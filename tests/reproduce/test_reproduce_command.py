@@ -97,6 +97,16 @@ def test_bad_commands(
     assert not list(tmp_path.rglob("*.json"))
 
 
+def test_done_where_nothing_was_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["reproduce", "covey", "demo", "--done"]) == 2
+    said = capsys.readouterr()
+    assert "nothing of this has been run yet in runs/papers; leave out --done to run it" in said.err
+    assert not said.out and not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("paper", papers())
 def test_claims_of_shipped_papers_compare_equal_seeds(paper: str) -> None:
     for one in tables(paper):

@@ -140,6 +140,13 @@ def test_a_table_where_everything_failed() -> None:
         assert "()" not in text and "Claims" not in text
 
 
+def test_a_table_where_nothing_was_tried() -> None:
+    record = table() | {"commit": "", "machine": "", "about": "", "claims": [], "columns": [column(HONEST)]}
+    for row in record["rows"]:
+        row["cells"] = {HONEST: failed("not run yet")}
+    assert "no machine: not run yet" in markdown(record) and "failed" not in markdown(record)
+
+
 def test_one_seed_has_no_spread() -> None:
     record = table()
     one(record, "PFedRec")["cells"][HONEST] = cell(0.5, seeds=1)

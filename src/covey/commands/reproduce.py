@@ -54,6 +54,8 @@ def act(options: argparse.Namespace) -> int:
         say = lambda line: None if options.json else print(line, file=sys.stderr, flush=True)
         old = options.results if options.keep else None
         records = reproduce(wanted, options.work, cut, options.jobs, say, not options.done, old)
+        if options.done and not any(map(_has_figures, records)):
+            raise CoveyError(f"nothing of this has been run yet in {options.work}; leave out --done to run it")
         stored = [store(made, options.results) for made in records if _has_figures(made)]
         options.work.mkdir(parents=True, exist_ok=True)
         html = options.work / f"{records[0]['paper']}.html"

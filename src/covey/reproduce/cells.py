@@ -196,9 +196,13 @@ def title(record: Record) -> str:
 
 def origin(record: Record) -> str:
     """Where the figures are from, after the command."""
-    return (
-        f"commit {plain(record['commit']) or 'unknown'}, {plain(record['machine']) or 'no machine: every run failed'}"
-    )
+    return f"commit {plain(record['commit']) or 'unknown'}, {plain(record['machine']) or _no_machine(record)}"
+
+
+def _no_machine(record: Record) -> str:
+    cells = [cell for row in record["rows"] for cell in row["cells"].values()]
+    errors = {seed["error"] for cell in cells for seed in cell["errors"]}
+    return f"no machine: {NOT_RUN if errors <= {NOT_RUN} else 'every run failed'}"
 
 
 def by_role(row: Row) -> str:
