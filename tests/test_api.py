@@ -192,6 +192,8 @@ def test_a_run_folder_is_kept_and_loads(tmp_path: Path) -> None:
         (lambda r: covey.fit("fedmf", "synthetic", model={"dims": 3}), "no option 'dims'; did you mean 'dim'"),
         (lambda r: covey.fit("fedmf", data={"name": "ml-100k"}), "fit.*dataset"),
         (lambda r: covey.fit("fedmff"), "no method 'fedmff'; did you mean 'fedmf'"),
+        (lambda r: covey.load("nofile.csv"), "^no file nofile.csv; is the path right"),
+        (lambda r: covey.load(pytest.importorskip("pandas").DataFrame({"a": [1]})), "it has: a; say user='COLUMN'$"),
         (lambda r: covey.Recommender.load("not-there"), "not-there is no run folder"),
     ],
 )

@@ -39,6 +39,13 @@ ARA = "--set attack.use=covey.attacks.a_ra:ARa"
     [
         ("--method fedmff", r"no method 'fedmff'; did you mean 'fedmf'\?"),
         ("--method zzz", r"no method 'zzz'; there are .*fedmf"),
+        ("--method krum", "no method 'krum'; it is a defence: covey list defences"),
+        ("--method a-ra", "no method 'a-ra'; it is an attack: covey list attacks"),
+        ("--method fedmf --dataset none.csv.gz", r"no file none\.csv\.gz; is the path right\?"),
+        (
+            f"--method fedmf --dataset {__file__}",
+            "is a file, not the name of a dataset; import it: covey data import /",
+        ),
         ("--method fedmf --preset ratio-ful", r"no preset 'ratio-ful'; did you mean 'ratio-full'\?"),
         ("--method fedmf --set solvr.lr=1", r"no option 'solvr'; did you mean 'solver'\?"),
         ("--method fedmf --set solver.epoch=1", r"Local has no option 'epoch'; did you mean 'epochs'\?"),

@@ -119,6 +119,7 @@ def test_get_shows_the_licence_first_and_once(say: Covey) -> None:
         ("get ml-1m --from nothing", "no file or folder nothing"),
         ("get ml-1m --from ml-100k.zip", r"has no file ratings\.dat"),
         ("import nothing.csv", r"no file nothing\.csv"),
+        ("import .. --name up", r"\.\. is a folder; name the file in it"),
         ("import ratings.csv --name ml-1m", "is a known dataset"),
         ("import ratings.csv --name synthetic", "used first"),
         ("import ratings.csv --name ../up", "cannot name a dataset"),

@@ -57,8 +57,8 @@ def test_seen_items_on_demand(run: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
     cases = [
         ([run], "name users"),
-        ([run, "--user", "nobody"], "no user 'nobody'"),
-        ([run, "--items", "nothing"], "no item 'nothing'"),
+        ([run, "--user", "nobody"], "no user 'nobody'.*: --items ID ID$"),
+        ([run, "--items", "nothing"], "no item 'nothing'.*; give items that the run was trained with$"),
         ([tmp_path, "--user", "3"], "no run folder"),
     ]
     for words, message in cases:

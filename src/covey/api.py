@@ -43,7 +43,7 @@ def load(
         return source
     if _is_name(source):
         return data.load(source)
-    columns = Columns(user=user, item=item, time=time, title=title, split=split)
+    columns = Columns(user=user, item=item, time=time, title=title, split=split, python=True)
     if not hasattr(source, "columns"):
         return _told(from_file(source, name or Path(source).stem, columns, items))
     made = _told(from_frame(source, name or "frame", columns, items))

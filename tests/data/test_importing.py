@@ -77,7 +77,7 @@ def test_a_file_without_a_header(tmp_path: Path) -> None:
 
 def test_an_order_is_no_clock_and_an_encoding_can_be_said(tmp_path: Path) -> None:
     path = write(tmp_path / "e.csv", "user|item|order|title\na|x|1|é\nb|y|0|ü\n", "cp1252")
-    with pytest.raises(CoveyError, match=r"is not UTF-8 text.*--encoding, such as cp1252"):
+    with pytest.raises(CoveyError, match=r"is not UTF-8 text.*covey data import --encoding, such as cp1252"):
         from_file(path, "e")
     d = from_file(path, "e", Columns(encoding="cp1252")).dataset
     assert d.titles == ("é", "ü") and d.time_E is not None and not d.clock
@@ -118,7 +118,7 @@ def test_atomic_files_of_recbole(tmp_path: Path) -> None:
         ("", Columns(), "is empty; a header"),
         ("  \n\n", Columns(), "is empty"),
         ("user,item\n", Columns(), "no interactions"),
-        ("user item\n1 2\n", Columns(), "one column only.*--delimiter"),
+        ("user item\n1 2\n", Columns(), "one column only.*covey data import --delimiter"),
         ("user;item\n1;2\n3;4\n", Columns(delimiter=","), "no column for the user; it has: user;item"),
         ("user,thing\na,b\n", Columns(), "no column for the item; it has: user, thing; say --item COLUMN"),
         ("user,item\na,b\n", Columns(item="sku"), "no column 'sku'; it has: user, item"),
@@ -126,6 +126,9 @@ def test_atomic_files_of_recbole(tmp_path: Path) -> None:
         ("user,item\na,b\na,b,c\n", Columns(), "line 3: 3 columns, the header has 2; put quotes"),
         ("user,item\na,b\n,b\n", Columns(), "line 3: a row without user"),
         ("user,item,time\na,b,1\na,c,soon\n", Columns(), "line 3: 'soon' is no time"),
+        ("user,item,time\na,b,soon\n", Columns(), "leave times out: --time ''"),
+        ("user,item,time\na,b,soon\n", Columns(python=True), "leave times out: time=''"),
+        ("user,thing\na,b\n", Columns(python=True), "it has: user, thing; say item='COLUMN'$"),
         ("user,item,time\na,b,1\na,c,inf\n", Columns(), "line 3: 'inf' is no time"),
         ("user,item,time\na,b,1\na,c,2024-01-01\n", Columns(), "line 3: the time column mixes numbers and dates"),
         ("user,item\na,b\n", Columns(), "1 user; federated training needs"),

@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ..errors import CoveyError
+
 
 def add(commands: Any) -> None:
     command = commands.add_parser(
@@ -23,16 +25,25 @@ def add(commands: Any) -> None:
 
 def _recommend(options: argparse.Namespace) -> int:
     from ..api import Recommender
-    from ..errors import CoveyError
 
     if not options.user and not options.items:
         raise CoveyError("name users: covey recommend RUN --user ID, or the items of a new one: --items ID ID")
     recommender = Recommender.load(options.run)
+    _all_known("user", options.user, recommender.users, "a new one gets a list from its own items: --items ID ID")
+    _all_known("item", options.items, recommender.items, "give items that the run was trained with")
     lists: list[tuple[str, Any]] = list(recommender.ranked(options.user, options.k, not options.seen).items())
     if options.items:
         lists.append(("new", recommender.ranked_new(options.items, options.k, not options.seen)))
     print(_json(lists) if options.json else _text(lists))
     return 0
+
+
+def _all_known(kind: str, asked: list[str], known: list[Any], remedy: str) -> None:
+    """Said here, since the recommender's own words are Python's."""
+    there = set(map(str, known))
+    for name in asked:
+        if name not in there:
+            raise CoveyError(f"there is no {kind} {name!r} in the run's dataset; {remedy}")
 
 
 def _json(lists: list[tuple[str, Any]]) -> str:

@@ -9,6 +9,7 @@ from .dataset import Dataset, check
 from .folder import DEFAULT_FILTERS, Filter, apply_filter
 from .split import Split, SplitConfig, candidates, pool
 from .synthetic import Synthetic, generate
+from .tables import TABLES
 
 __all__ = [
     "DEFAULT_FILTERS",
@@ -55,6 +56,15 @@ def _find(name: str, root: str | Path | None) -> Dataset:
         return Dataset.load(cache.prepared(name))
     if name in sources.NAMES and not root:
         raise CoveyError(f"dataset '{name}' is not here yet; get it with covey data get {name}, or set COVEY_DATA")
+    _no_file(name)
     names = folder.available(where) if where else ["synthetic", *kept]
     cached = f"; in the cache: {', '.join(kept)}" if where and kept else ""
     raise CoveyError(f"{folder.unknown(name, names, where)}{cached}; covey data list shows all")
+
+
+def _no_file(name: str) -> None:
+    """Refuses a table where the name of a dataset is needed, whether it is there or not."""
+    if Path(name).is_file():
+        raise CoveyError(f"{name} is a file, not the name of a dataset; import it: covey data import {name}")
+    if name.removesuffix(".gz").endswith(TABLES):
+        raise CoveyError(f"no file {name}; is the path right?")

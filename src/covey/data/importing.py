@@ -45,6 +45,11 @@ class Columns:
     delimiter: str | None = None  # None: found from the first lines
     encoding: str = "utf-8-sig"
     drop_untimed: bool = False  # drop rows without a time; else one such row means that no times are used
+    python: bool = False  # the caller is Python: messages name arguments, not options of the command
+
+    def option(self, kind: str, value: str) -> str:
+        """How the caller says which column is which."""
+        return f"{kind}={value!r}" if self.python else f"--{kind} {value or repr(value)}"
 
 
 @dataclass(frozen=True)
@@ -106,9 +111,9 @@ def _read_file(path: Path, name: str, columns: Columns) -> tuple[Dataset, dict[s
 
 def _read(table: Table, name: str, columns: Columns, where: str) -> tuple[Dataset, dict[str, str], tuple[str, ...]]:
     header, rows = table
-    u, i = _needed(header, "user", columns.user, where), _needed(header, "item", columns.item, where)
+    u, i = (_needed(header, kind, getattr(columns, kind), where, columns) for kind in ("user", "item"))
     t, n = _place(header, "time", columns.time, where), _place(header, "title", columns.title, where)
-    users, items, times = _Ids("user"), _Ids("item"), _Times()
+    users, items, times = _Ids("user"), _Ids("item"), _Times(columns.option("time", ""))
     titles: dict[str, str] = {}
     s, parts = _place(header, "split", columns.split, where) if columns.split else None, array("B")
 
@@ -134,21 +139,23 @@ def _read(table: Table, name: str, columns: Columns, where: str) -> tuple[Datase
 
 def _read_titles(table: Table, columns: Columns, where: str) -> dict[str, str]:
     header, rows = table
-    i = _needed(header, "item", columns.item if columns.item in header else None, where)
+    i = _needed(header, "item", columns.item if columns.item in header else None, where, columns)
     n = _place(header, "title", columns.title if columns.title in header else None, where)
     n = header.index("name") if n is None and "name" in header else n  # beside a user it could be a person's
     if n is None:
-        raise CoveyError(f"{where} has no column for the title; it has: {', '.join(header)}; name it with --title")
+        say = columns.option("title", "COLUMN")
+        raise CoveyError(f"{where} has no column for the title; it has: {', '.join(header)}; say {say}")
     own = _Ids("item")
     return {own.read(row[i]): _title(row[n]) for row in rows}
 
 
-def _needed(header: list[str], kind: str, given: str | None, where: str) -> int:
+def _needed(header: list[str], kind: str, given: str | None, where: str, columns: Columns) -> int:
     place = _place(header, kind, given, where)
     if place is None:
+        bare = "" if columns.python else ", or --columns for a file without a header"
         raise CoveyError(
             f"{where} has no column for the {kind}; it has: {', '.join(header) or 'nothing'};"
-            f" say --{kind} COLUMN, or --columns for a file without a header"
+            f" say {columns.option(kind, 'COLUMN')}{bare}"
         )
     return place
 
@@ -198,7 +205,8 @@ class _Ids:
 class _Times:
     """Times of one column: all numbers, or all dates."""
 
-    def __init__(self) -> None:
+    def __init__(self, without: str) -> None:
+        self.without = without  # how to say that there is none
         self.dates: bool | None = None
         self.missing = 0
         self.rows = 0
@@ -228,7 +236,7 @@ class _Times:
             except ValueError:
                 pass
         raise ValueError(
-            f"{str(value)!r} is no time; use numbers or dates like 2024-01-31, or leave times out: --time ''"
+            f"{str(value)!r} is no time; use numbers or dates like 2024-01-31, or leave times out: {self.without}"
         )
 
     def notes(self, dropped: bool) -> tuple[str, ...]:
@@ -236,7 +244,7 @@ class _Times:
             return ()
         if dropped:
             return (f"{self.missing:,} of {self.rows:,} rows had no time and were dropped",)
-        what = "no times are used and the order of the file counts; --drop-untimed drops these rows instead"
+        what = "no times are used and the order of the file counts; covey data import --drop-untimed drops them instead"
         return (f"{self.missing:,} of {self.rows:,} rows have no time: {what}",)
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Table = tuple[list[str], Iterator[list[Any]]]
 DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
+TABLES = (".csv", ".tsv", ".txt", ".inter", ".parquet", ".pq")  # how the names of such files end
 SNIFFED = 20  # lines
 TYPED = re.compile(r":(token|float|token_seq|float_seq)$")  # RecBole's headers
 
@@ -45,13 +46,16 @@ def open_table(path: Path, delimiter: str | None, encoding: str, names: tuple[st
                 line = reader.line_num
     except UnicodeDecodeError:
         name = encoding.upper().removesuffix("-SIG")
-        raise CoveyError(f"{path} is not {name} text; say which with --encoding, such as cp1252 or utf-16") from None
+        remedy = "say which with covey data import --encoding, such as cp1252 or utf-16"
+        raise CoveyError(f"{path} is not {name} text; {remedy}") from None
     except (ValueError, TypeError, OverflowError, csv.Error) as error:
         raise CoveyError(f"{path}{f', line {line}' if line else ''}: {error}") from None
     except LookupError as error:
         raise CoveyError(f"cannot read {path}: {error}") from None  # an encoding that does not exist
     except FileNotFoundError:
         raise CoveyError(f"no file {path}; is the path right?") from None
+    except IsADirectoryError:
+        raise CoveyError(f"{path} is a folder; name the file in it that has the interactions") from None
     except (OSError, EOFError, zlib.error) as error:
         raise CoveyError(f"cannot read {path}: {error}; is it whole?") from None
 
@@ -77,7 +81,9 @@ def _sniff(head: list[str], path: Path) -> str:
             best, most = mark, score
     if not best:
         tried = ", ".join(DELIMITERS.values())
-        raise CoveyError(f"{path} has one column only, with any of {tried}; say which with --delimiter")
+        raise CoveyError(
+            f"{path} has one column only, with any of {tried}; say which with covey data import --delimiter"
+        )
     return best
 
 
