@@ -187,6 +187,26 @@ def test_show_prints_counts_that_fit(say: Covey) -> None:
     assert all(len(line) <= 80 for line in said.out.splitlines())
 
 
+def test_show_finds_rows_of_items(say: Covey) -> None:
+    rows = "".join(f"{u},{i},{i},{t}\n" for u in "abc" for i, t in (("12", "Tea"), ("7", "Green tea"), ("5", "No. 12")))
+    Path("shop.csv").write_text("user,item,time,title\n" + rows)
+    assert say("data", "import", "shop.csv").code == 0
+    assert say("data", "show", "shop", "--find", "TEA").out == "row 0, id 12 (Tea)\nrow 1, id 7 (Green tea)\n"
+    found = json.loads(say("data", "show", "shop", "--find", "12", "--json").out)
+    assert found == [{"row": 0, "id": "12", "title": "Tea"}, {"row": 2, "id": "5", "title": "No. 12"}]
+    expect_line(say("data", "show", "shop", "--find", "coffee"), "no item of shop has the id 'coffee'")
+
+
+def test_found_rows_are_those_of_runs(say: Covey, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FilmTrust is cut as the papers cut it, which renumbers its items."""
+    (home / "data/filmtrust").mkdir(parents=True)
+    few, many = "u,rare,1\n", "".join(f"{u},i{i},{i}\n" for u in "abc" for i in range(6))
+    (home / "data/filmtrust/interactions.csv").write_text("user,item,timestamp\n" + few + few + many)
+    monkeypatch.setenv("COVEY_DATA", str(home / "data"))
+    (found,) = json.loads(say("data", "show", "filmtrust", "--find", "i3", "--json").out)
+    assert found["row"] == list(load("filmtrust").items).index("i3")
+
+
 @pytest.mark.skipif(not DATA, reason="COVEY_DATA is unset: the real datasets are not part of the project")
 @pytest.mark.parametrize("name", REAL)
 def test_real_counts(say: Covey, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

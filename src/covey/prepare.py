@@ -145,7 +145,8 @@ def _watched(config: Config, attack: Attack | None, n_items: int) -> EvaluateCon
     pushed = tuple(getattr(attack, "targets", ()))
     for section, targets in (("attack", pushed), ("evaluate", config.evaluate.targets)):
         if targets and not 0 <= min(targets) <= max(targets) < n_items:
-            raise CoveyError(f"{section}.targets = {list(targets)}; name items from 0 to {n_items - 1}")
+            rows = f"name items from 0 to {n_items - 1}, by row; covey data show NAME --find TITLE has them"
+            raise CoveyError(f"{section}.targets = {list(targets)}; {rows}")
     return replace(config.evaluate, targets=config.evaluate.targets or pushed)
 
 

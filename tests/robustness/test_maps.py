@@ -99,13 +99,14 @@ def test_maps_of_runs(covey: Covey, tmp_path: Path) -> None:
     for run, method in zip(runs, ("fedmf", "fedncf", "fedmf")):
         assert covey("run", "--method", method, *sets(*SMALL), "--out", run).code == 0
     page = tmp_path / "maps.html"
-    said = covey("maps", *runs, "--hot", 5, "--targets", "7,8", "--out", page, "--json")
+    said = covey("maps", *runs, "--hot", 5, "--targets", "id:8,7", "--out", page, "--json")
     assert said.code == 0, said.err
     told = json.loads(said.out)["maps"]
     assert [one["name"] for one in told] == ["fedmf (one)", "fedncf", "fedmf (three)"]
     assert told[0] == {**told[2], "name": "fedmf (one)"} and told[0]["target_length"] > 0
     text = page.read_text()
     assert text.count("<svg") == 3 and text.count('class="dot target') == 6 and text.count('class="dot hot') == 15
+    assert 'data-t="target: row 7, id 7 (' in text
     stored = tmp_path / "results" / "maps.json"
     said = covey("maps", *runs[:2], "--axes", "first", "--out", page, "--results", stored)
     made = json.loads(stored.read_text())
@@ -122,8 +123,9 @@ def test_bad_maps_are_said(covey: Covey, tmp_path: Path) -> None:
     assert covey("run", "--method", "popularity", *sets(*SMALL[:3]), "--out", local).code == 0
     page = tmp_path / "maps.html"
     for words, message in (
-        ((run, "--targets", "60"), "name items from 0 to 59"),
-        ((run, "--targets", "x"), "by number"),
+        ((run, "--targets", "60"), "name items by row, from 0 to 59"),
+        ((run, "--targets", "x"), "own id, such as id:50"),
+        ((run, "--targets", "id:nothing"), "no item with that id"),
         ((run, other), "different items"),
         ((run, local), "no public item table"),
         ((run, "--hot", "0"), "at least 1"),

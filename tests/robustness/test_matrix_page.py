@@ -2,12 +2,16 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from browser import NEEDED, browse, console
+from covey.core import CoveyError
+from covey.data.dataset import Dataset
 from covey.reproduce.docs import render
 from covey.reproduce.execute import one
 from covey.robustness.maps import Items, shown
@@ -16,7 +20,8 @@ from covey.robustness.page import page
 from covey.robustness.plan import Plan, Wish, planned
 from covey.robustness.record import record, tables_of, without_curves
 from covey.robustness.show import markdown, sights
-from report_runs import EVIL, dataset
+from covey.robustness.targets import rows_of, with_names
+from report_runs import EVIL, ITEMS, dataset
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,6 +31,7 @@ class Made:
 
     def __init__(self, folder: Path) -> None:
         data = dataset(folder / "tales.npz")
+        replace(Dataset.load(data), items=np.array([f"i{n}" for n in range(ITEMS)])).save(data)
         wish = Wish(
             "fedncf-sum",
             str(data),
@@ -52,6 +58,27 @@ class Made:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(tmp_path_factory.mktemp("matrix"))
+
+
+def test_a_target_has_its_row_its_id_and_its_title(made: Made) -> None:
+    """Also where it was named by its id; a record that has none still says which row it is."""
+    own = [target["id"] for target in made.record["targets"]]
+    assert own == ["i0", "i1"] and [target["item"] for target in made.record["targets"]] == [0, 1]
+    by_id = replace(made.plan.wish, targets="id:i1, 0")
+    assert planned(by_id).targets == (0, 1) and "--targets 'id:i1, 0'" in by_id.command()
+    name = "row 1, id i1 (Tale &amp; Song 1), which "
+    assert name in made.text and name in markdown(made.record)
+    older = json.loads(json.dumps(made.record))
+    del older["targets"][1]["id"]
+    assert "row 1 (Tale &amp; Song 1), which " in markdown(older)
+
+
+def test_names_of_targets_on_maps() -> None:
+    assert with_names(["a", "b"], ["x", "y"], [1]) == ["a", "row 1, id y (b)"]
+    assert with_names(["item x", "item y"], ["x", "y"], [1]) == ["item x", "row 1, id y"]
+    assert with_names(["item 0", "item 1"], None, [1]) == ["item 0", "row 1"]
+    with pytest.raises(CoveyError, match="the dataset is not here"):
+        rows_of("id:x", None, 2, "lost")
 
 
 def cell(made: Made, attack: str, defence: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     _add_import(parts)
     show = parts.add_parser("show", help="counts and traps of one", epilog="example: covey data show synthetic")
     show.add_argument("name", help="a name of covey data list, or a prepared .npz")
+    show.add_argument("--find", metavar="TEXT", help="items by id or part of a title, with the rows that runs know")
     _add_filter(show)
     _finish(show, _show)
 
@@ -197,9 +198,28 @@ def _show(options: argparse.Namespace) -> int:
     source = next((s for s in SOURCES if s.name == dataset.name), None)
     papers = DEFAULT_FILTERS.get(dataset.name) if asked == Filter() else None
     cut = apply_filter(dataset, papers) if papers else None
+    if options.find is not None:
+        return _find(options, cut or dataset)
     what = source.title if source else "built in" if dataset.name == BUILT_IN else "your own"
     notes = (f"licence: {source.licence}",) if source else ()
     return _done(options, dataset.name, what, dataset, notes, cut)
+
+
+def _find(options: argparse.Namespace, dataset: "Dataset") -> int:
+    """In the dataset as runs have it: a filter changes the rows."""
+    from ..data.items import find, ids_of, named
+    from ..errors import CoveyError
+
+    ids, titles = ids_of(dataset), dataset.titles or [""] * dataset.n_items
+    rows = find(dataset, options.find)
+    if not rows:
+        raise CoveyError(f"no item of {dataset.name} has the id '{options.find}', or that in its title; try a part")
+    if options.json:
+        print(json.dumps([{"row": row, "id": ids[row], "title": titles[row]} for row in rows]))
+        return 0
+    for row in rows:
+        print(named(row, ids[row], titles[row]))
+    return 0
 
 
 def _done(

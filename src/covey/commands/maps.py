@@ -14,7 +14,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of finished runs on one dataset")
     command.add_argument("--hot", type=int, default=100, help="how many of the most popular items are marked")
-    command.add_argument("--targets", default="", help="items by number, with commas: marked too")
+    command.add_argument("--targets", default="", help="items by row or own id, such as 7,id:50: marked too")
     command.add_argument(
         "--axes", choices=("own", "first"), default="own", help="directions of each table, or of the first"
     )
@@ -26,21 +26,17 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def act(options: argparse.Namespace) -> int:
     from .. import atomic
-    from ..core import CoveyError, positive
+    from ..core import positive
     from ..robustness.atlas import atlas, record
     from .report import page_at
 
     positive("maps", hot=options.hot)
     out = page_at(options.out)
-    try:
-        targets = [int(word) for word in options.targets.split(",") if word]
-    except ValueError as error:
-        raise CoveyError(f"--targets {options.targets}: name items by number, with commas between them") from error
-    said, page = atlas(options.runs, options.hot, targets, options.axes)
+    said, page = atlas(options.runs, options.hot, options.targets, options.axes)
     atomic.write_text(out, page)
     if options.results:
         options.results.parent.mkdir(parents=True, exist_ok=True)
-        made = record(options.runs, said, options.hot, targets, options.axes)
+        made = record(options.runs, said, options.hot, options.targets, options.axes)
         atomic.write_text(options.results, json.dumps(made, indent=1, ensure_ascii=False) + "\n")
     if options.json:
         print(json.dumps({"maps": said, "out": str(out)}))

@@ -27,7 +27,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="names (covey list defences) or TOML files, with commas; clip+support: both",
     )
     command.add_argument("--share", type=float, default=0.01, help="attackers, as a share of the honest clients")
-    command.add_argument("--targets", default="cold", help="items by number, with commas; cold: the least popular")
+    command.add_argument(
+        "--targets", default="cold", help="items by row or own id, such as 7,id:50; cold: the least popular"
+    )
     command.add_argument("--rounds", type=int, default=0, help="as the method counts them: rounds or passes")
     command.add_argument("--seeds", type=int, default=1, help="how many")
     command.add_argument("--at", type=int, default=10, choices=(5, 10, 20), help="K of the ER@K that tables show")

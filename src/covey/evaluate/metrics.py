@@ -83,7 +83,7 @@ class EvaluateConfig:
     every: int = 1  # rounds between evaluations
     clients: int = 0  # how many clients are asked, the same ones each time; 0: all of them
     select: str = ""  # the metric that selects the round, on validation; '' for the first
-    targets: tuple[int, ...] = ()  # items whose exposure is measured too; (): those that an attack pushes
+    targets: tuple[int, ...] = ()  # rows of items whose exposure is measured too; (): those that an attack pushes
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metrics", tuple(self.metrics))

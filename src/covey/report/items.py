@@ -11,6 +11,7 @@ from torch import Tensor
 from ..checkpoint import read
 from ..config import Config
 from ..core import CoveyError
+from ..data.items import ids_of
 from ..prepare import Prepared, prepare
 from .data import Run
 from .figures import Spot
@@ -26,6 +27,16 @@ class ItemMap:
     note: str = ""  # why there are no titles
 
 
+@dataclass(frozen=True)
+class Known:
+    """The items of a run."""
+
+    titles: list[str]
+    count_I: Tensor  # how often each occurs
+    ids: list[str] | None  # the data's own
+    note: str = ""  # why the dataset is not known
+
+
 def map_of(run: Run, most: int = MOST_ITEMS) -> ItemMap | None:
     """None where the run has no public item table that could be shown."""
     path = run.folder / "model.safetensors"
@@ -35,12 +46,13 @@ def map_of(run: Run, most: int = MOST_ITEMS) -> ItemMap | None:
     table_ID = public.get("items")
     if table_ID is None or table_ID.ndim != 2 or min(table_ID.shape) < 2 or not table_ID.isfinite().all():
         return None
-    titles, count_I, note = catalogue_of(run, len(table_ID))
+    known = catalogue_of(run, len(table_ID))
+    titles, count_I = known.titles, known.count_I
     shown_S = count_I.argsort(descending=True, stable=True)[:most]
     place_S2, explained = principal(table_ID[shown_S].double())
     weight_S = (count_I[shown_S] / count_I.max().clamp(min=1)).tolist()
     rows = zip(place_S2.tolist(), shown_S.tolist(), weight_S, strict=True)
-    return ItemMap([Spot(x, y, titles[i], w) for (x, y), i, w in rows], len(table_ID), explained, note)
+    return ItemMap([Spot(x, y, titles[i], w) for (x, y), i, w in rows], len(table_ID), explained, known.note)
 
 
 def principal(rows_SD: Tensor) -> tuple[Tensor, float]:
@@ -53,16 +65,17 @@ def principal(rows_SD: Tensor) -> tuple[Tensor, float]:
     return place_S2 * sign_2, float(strength_K[:2].square().sum()) / whole if whole > 0 else 0.0
 
 
-def catalogue_of(run: Run, n_items: int) -> tuple[list[str], Tensor, str]:
-    """Titles and how often each item occurs; numbers where the dataset is not here any more."""
+def catalogue_of(run: Run, n_items: int) -> Known:
+    """Numbers for titles where the dataset is not here any more."""
     try:
         prepared = prepare(_config(run))
         if prepared.split.n_items != n_items:
             raise CoveyError("the dataset has changed since the run")
     except CoveyError as error:
-        return [f"item {i}" for i in range(n_items)], torch.zeros(n_items), str(error)
+        return Known([f"item {i}" for i in range(n_items)], torch.zeros(n_items), None, str(error))
     count_I = prepared.catalogue.popularity_I
-    return titles_of(prepared), torch.zeros(n_items) if count_I is None else count_I, ""
+    ids = ids_of(prepared.dataset)
+    return Known(titles_of(prepared), torch.zeros(n_items) if count_I is None else count_I, ids)
 
 
 def _config(run: Run) -> Config:
@@ -76,4 +89,4 @@ def titles_of(prepared: Prepared) -> list[str]:
     data = prepared.dataset
     if data.titles:
         return list(data.titles)
-    return [f"item {name}" for name in (range(data.n_items) if data.items is None else data.items.tolist())]
+    return [f"item {name}" for name in ids_of(data)]

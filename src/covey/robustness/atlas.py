@@ -1,5 +1,6 @@
 """Maps of finished runs beside each other, such as Figure 2 of Yuan et al. (2024)."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -15,20 +16,21 @@ from ..report.markup import Html, tag
 from ..reproduce.cells import plain
 from ..reproduce.show import escaped
 from . import maps
+from .targets import rows_of, with_names
 
 
 def atlas(
-    folders: Sequence[Path], hot: int, targets: Sequence[int], axes: Literal["own", "first"]
+    folders: Sequence[Path], hot: int, targets: str, axes: Literal["own", "first"]
 ) -> tuple[list[dict[str, Any]], str]:
-    """What is said of each map, and the page with all of them."""
+    """What is said of each map, and the page with all of them; targets are as a user names them, or empty."""
     runs = [read_run(folder) for folder in folders]
     tables = [_table(run) for run in runs]
-    titles, count_I, note = catalogue_of(runs[0], len(tables[0]))
-    if any(len(table) != len(count_I) for table in tables):
+    known, name = catalogue_of(runs[0], len(tables[0])), runs[0].result["dataset"]["name"]
+    n_items = len(known.count_I)
+    if any(len(table) != n_items for table in tables):
         raise CoveyError("these runs have different items; maps beside each other are of one dataset")
-    if targets and not 0 <= min(targets) <= max(targets) < len(count_I):
-        raise CoveyError(f"--targets {list(targets)}: name items from 0 to {len(count_I) - 1}")
-    items = maps.Items(count_I, titles, targets, hot)
+    rows = rows_of(targets, known.ids, n_items, name) if targets else ()
+    items = maps.Items(known.count_I, with_names(known.titles, known.ids, rows), rows, hot)
     common = None
     if axes == "first":
         if any(table.shape != tables[0].shape for table in tables):
@@ -39,16 +41,15 @@ def atlas(
     where = "the two directions of the first table" if common else "the two directions of its own table"
     said = [
         tag("p", f"Each map shows items in {where} that hold most of the variance. Point at a dot for its title."),
-        tag("p", f"Titles and popularity are missing: {note}.") if note else None,
+        tag("p", f"Titles and popularity are missing: {known.note}.") if known.note else None,
     ]
     style = tag("style", Html(resources.files(__package__).joinpath("page.css").read_text("utf-8")))
-    name = runs[0].result["dataset"]["name"]
     page = sheet(f"Item maps on {name}", style, *said, maps.key(items), maps.row(drawn, items, within))
     return [one.plain() for one in drawn], page
 
 
 def record(
-    folders: Sequence[Path], said: Sequence[dict[str, Any]], hot: int, targets: Sequence[int], axes: str
+    folders: Sequence[Path], said: Sequence[dict[str, Any]], hot: int, targets: str, axes: str
 ) -> dict[str, Any]:
     """What is said of the maps, with what each run was."""
     runs = [read_run(folder) for folder in folders]
@@ -56,7 +57,7 @@ def record(
         {"seed": run.result["seed"], "rounds": run.result["rounds"], "config": run.result["config"]} for run in runs
     ]
     words = [*(folder.name for folder in folders), f"--hot {hot}", *([f"--axes {axes}"] if axes != "own" else [])]
-    words += [f"--targets {','.join(map(str, targets))}"] if targets else []
+    words += [f"--targets {shlex.quote(targets)}"] if targets else []
     return {
         "format": "covey maps 1",
         "dataset": runs[0].result["dataset"]["name"],

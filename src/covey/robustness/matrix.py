@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ..config import Tree
 from ..core import CoveyError
+from ..data.items import ids_of
 from ..prepare import prepare
 from ..report.items import titles_of
 from ..reproduce.execute import Say
@@ -16,6 +17,7 @@ from .parts import NOBODY, NOTHING
 from .plan import Plan
 from .record import record, run_all, tables_of
 from .show import Record, labels
+from .targets import with_names
 
 Tables = Mapping[tuple[str, str], Tensor]
 
@@ -28,7 +30,9 @@ def matrix(plan: Plan, work: Path, k: int, jobs: int, say: Say) -> tuple[Tree, s
         raise CoveyError(f"no run came through; the first: {errors[0]}")
     made = record(plan, runs)
     hot = min(maps.HOT, -(-len(plan.count_I) // 10))  # of a small catalogue, a tenth
-    items = maps.Items(plan.count_I, titles_of(prepare(plan.base)), plan.targets, hot)
+    prepared = prepare(plan.base)
+    titles = with_names(titles_of(prepared), ids_of(prepared.dataset), plan.targets)
+    items = maps.Items(plan.count_I, titles, plan.targets, hot)
     found = {pair: table for pair, public in tables_of(runs).items() if (table := maps.shown(public)) is not None}
     rows = before_and_after(made, found, items, k)
     made["maps"] = [{"attack": attack, "maps": [one.plain() for one in some]} for attack, some in rows]

@@ -1,5 +1,6 @@
 """What a matrix is made of: one method, and for every pair of attack and defence the runs of its seeds."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -7,10 +8,12 @@ from torch import Tensor
 
 from ..config import Config, Tree, merge, read
 from ..core import CoveyError, positive
+from ..data.items import ids_of
 from ..prepare import prepare
 from ..said import changed, check_applies, options_in
 from ..schedule import rounds_of
 from .parts import NOBODY, NOTHING, Part, attacked, attacks, defences, defended, has_option
+from .targets import rows_of
 
 COLD = "cold"  # the target that fewest users have
 EVALUATIONS = 10  # of a run, about: a curve, and little time
@@ -36,7 +39,7 @@ class Wish:
         words = ["covey matrix", f"--method {self.method}"]
         words += [f"--{name} {value}" for name in ("dataset", "preset") if (value := getattr(self, name))]
         words += [f"--attacks {','.join(self.attacks)}", f"--defences {','.join(self.defences)}"]
-        words += [f"--share {self.share:g}", f"--targets {self.targets}"]
+        words += [f"--share {self.share:g}", f"--targets {shlex.quote(self.targets)}"]
         words += [f"--rounds {self.rounds}"] if self.rounds else []
         words += [f"--seeds {self.seeds}"] if self.seeds > 1 else []
         return " ".join([*words, *(f"--set '{text}'" for text in self.set)])
@@ -50,7 +53,8 @@ class Plan:
     base: Config  # nobody attacks, no defence
     attacks: tuple[Part, ...]
     defences: tuple[Part, ...]
-    targets: tuple[int, ...]
+    targets: tuple[int, ...]  # rows of the item table
+    ids: tuple[str, ...]  # of the targets, in the data
     titles: tuple[str, ...]  # of the targets; "" where there are none
     count_I: Tensor = field(repr=False)  # how many users have an item in training
     users: int = 0
@@ -98,10 +102,12 @@ def planned(wish: Wish) -> Plan:
             f"--share {wish.share:g}: attackers are a share of the {users:,} honest clients, and at most as many;"
             " give 0 to 1"
         )
-    targets = _targets(wish.targets, count_I)
+    ids = ids_of(prepared.dataset)
+    targets = _targets(wish.targets, count_I, ids, base.data.name)
     titles = tuple(prepared.dataset.titles[t] if prepared.dataset.titles else "" for t in targets)
     base = Config.of(merge(base.tree, _measuring(base, targets, users)))
-    plan = Plan(wish, base, tuple(pushing), tuple(defending), targets, titles, count_I, users)
+    own = tuple(ids[t] for t in targets)
+    plan = Plan(wish, base, tuple(pushing), tuple(defending), targets, own, titles, count_I, users)
     _options_are_known(plan)
     return plan
 
@@ -128,18 +134,14 @@ def _measuring(base: Config, targets: Sequence[int], users: int) -> Tree:
     return {"evaluate": {"targets": list(targets), **often}, "run": {"ceilings": []}}
 
 
-def _targets(given: str, count_I: Tensor) -> tuple[int, ...]:
-    """Items by number, or the one that fewest users have in training; the first of equals."""
+def _targets(given: str, count_I: Tensor, ids: Sequence[str], dataset: str) -> tuple[int, ...]:
+    """Named items, or the one that fewest users have in training; the first of equals."""
     if given.strip() == COLD:
         return (int((count_I == count_I.min()).nonzero()[0]),)
-    n_items = len(count_I)
     try:
-        found = sorted({int(word) for word in given.split(",")})
-    except ValueError:
-        found = []
-    if not found or not 0 <= found[0] <= found[-1] < n_items:
-        raise CoveyError(f"--targets {given}: name items from 0 to {n_items - 1} with commas between them, or {COLD}")
-    return tuple(found)
+        return rows_of(given, ids, len(count_I), dataset)
+    except CoveyError as error:
+        raise CoveyError(f"{error}, or say {COLD}") from None
 
 
 def _options_are_known(plan: Plan) -> None:

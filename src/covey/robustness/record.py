@@ -70,7 +70,8 @@ def record(plan: Plan, runs: Runs) -> Tree:
         "attackers": plan.attackers,
         "share": plan.wish.share,
         "targets": [
-            {"item": t, "title": name, "users": int(plan.count_I[t])} for t, name in zip(plan.targets, plan.titles)
+            {"item": t, "id": own, "title": name, "users": int(plan.count_I[t])}
+            for t, own, name in zip(plan.targets, plan.ids, plan.titles)
         ],
         "rounds": plan.base.run.rounds,
         "unit": plan.base.run.unit,

@@ -8,6 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from ..data.items import named
 from ..reproduce.cells import plain
 from ..reproduce.show import escaped
 
@@ -48,9 +49,10 @@ def setting(record: Record) -> str:
 
 
 def _target(target: Record) -> str:
-    name = f" ({plain(target['title'])})" if target["title"] else ""
+    own = target.get("id")  # older records have none
+    name = named(target["item"], own if own is None else plain(own), plain(target["title"]))
     who = f"{target['users']:,} users have" if target["users"] else "nobody has"
-    return f"item {target['item']}{name}, which {who} in training"
+    return f"{name}, which {who} in training"
 
 
 def labels(record: Record, of: str) -> list[str]:
