@@ -126,6 +126,7 @@ def test_get_shows_the_licence_first_and_once(say: Covey) -> None:
         ("import ratings.csv --delimiter ::", "one character"),
         ("import ratings.csv --delimiter ;", "no column for the user"),
         ("import ratings.csv --user who", "no column 'who'"),
+        ("import ratings.csv --columns user,item,time,item", "two columns are called 'item'"),
         ("import ratings.csv --split who", "no column 'who'"),
         ("import ratings.csv --split user", "line 2: '000' is no part of a split"),
         ("import ratings.csv --test nothing.csv", r"no file nothing\.csv"),
@@ -185,6 +186,15 @@ def test_show_prints_counts_that_fit(say: Covey) -> None:
     said = say("data", "show", "synthetic")
     assert re.search(r"^all rows +1,000 +500 +[\d,]+", said.out, re.M)
     assert all(len(line) <= 80 for line in said.out.splitlines())
+
+
+def test_an_import_says_which_columns_it_read(say: Covey) -> None:
+    rows = "".join(f"{u},{i},2024-01-0{n}\n" for u in "abc" for n, i in enumerate("xyz", 1))
+    Path("shop.csv").write_text("customer,sku,when\n" + rows)
+    said = " ".join(say("data", "import", "shop.csv").out.split())
+    assert "note: columns read: customer (user), sku (item); ignored: when" in said and "say --time when" in said
+    said = say("data", "import", "shop.csv", "--time", "when", "--replace").out
+    assert "note: columns read: customer (user), sku (item), when (time)\n" in said and "looks like" not in said
 
 
 def test_show_finds_rows_of_items(say: Covey) -> None:

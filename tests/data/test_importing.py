@@ -15,6 +15,7 @@ from covey.data.checks import facts, warnings
 from covey.data.dataset import Dataset
 from covey.data.importing import Columns, from_file, from_frame
 from covey.data.split import split
+from covey.data.times import looks_like_times
 
 SEMICOLONS = (
     'Kunde;Artikel;Datum;Titel\r\n007;A1;2024-01-31;"Tee; grün"\r\n7;A1;2024-02-01;\r\n007;B"2;2024-03-01;x\r\n'
@@ -67,6 +68,43 @@ def test_some_missing_times_drop_the_clock_or_the_rows(tmp_path: Path) -> None:
     assert own(read.dataset) == [("a", "x"), ("b", "x"), ("b", "z")] and read.dataset.clock
     assert read.notes == ("2 of 5 rows had no time and were dropped",)
     assert from_file(path, "d", Columns(time="")).notes == ()
+
+
+def test_what_was_read_and_what_was_not_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path / "shop.csv", "customer,sku,price,bought on,\na,x,1.5,2024-01-31,\nb,y,3,2024-02-01,\n")
+    read = from_file(path, "shop")
+    assert read.columns() == "customer (user), sku (item); ignored: price, bought on"
+    (note,) = read.notes
+    assert note.startswith("the column 'bought on' looks like times and was ignored") and "--time 'bought on'" in note
+    read = from_file(path, "shop", Columns(time="bought on"))
+    assert read.columns() == "customer (user), sku (item), bought on (time); ignored: price" and not read.notes
+    assert not from_file(path, "shop", Columns(time="")).notes  # times were left out on purpose
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "looks"),
+    [
+        ("when", ["3", "", "4"], True),
+        ("sold_at", ["3", "4"], True),
+        ("x", ["2024-01-31", "31.1.2024"], True),
+        ("x", ["1706659200", "1706745600"], True),
+        ("x", ["1706659200000", "1706745600000"], True),
+        ("rating", ["3", "4"], False),
+        ("format", ["3", "4"], False),
+        ("when", ["early", "late"], False),
+        ("when", ["", ""], False),
+        ("x", ["2024-01-31", "5"], False),
+    ],
+)
+def test_columns_that_look_like_times(name: str, values: list[str], looks: bool) -> None:
+    assert looks_like_times(name, values) == looks
+
+
+def test_an_order_may_be_a_number_of_an_order(tmp_path: Path) -> None:
+    """A place in the history is read as such, but a clock beside it is pointed at."""
+    path = write(tmp_path / "o.csv", "user,item,order,when\na,x,1,2024-01-31\nb,y,2,2024-02-01\n")
+    read = from_file(path, "o")
+    assert read.taken["time"] == "order" and "--time when" in read.notes[0]
 
 
 def test_a_file_without_a_header(tmp_path: Path) -> None:
@@ -133,6 +171,8 @@ def test_atomic_files_of_recbole(tmp_path: Path) -> None:
         ("user,item,time\na,b,1\na,c,2024-01-01\n", Columns(), "line 3: the time column mixes numbers and dates"),
         ("user,item\na,b\n", Columns(), "1 user; federated training needs"),
         ("user,item\na,b\n", Columns(encoding="klingon"), "unknown encoding"),
+        ("user,item,user\na,b,c\n", Columns(), "bad.csv: two columns are called 'user'; rename or remove one"),
+        ("a,b\nc,d\n", Columns("x", "y", names=("x", "x")), "two columns are called 'x'"),
     ],
 )
 def test_a_bad_file_is_told_in_one_line(text: str, columns: Columns, message: str, tmp_path: Path) -> None:
@@ -161,6 +201,7 @@ def test_a_frame_comes_in() -> None:
         (frame.assign(item=["01", 1, "1"]), "the item column mixes numbers and text"),
         (frame.assign(user=[1.0, np.nan, 2.0]), "a row without user"),
         (frame.drop(columns="user"), "the DataFrame has no column for the user"),
+        (frame.rename(columns={"time": "item"}), "the DataFrame: two columns are called 'item'"),
     ):
         with pytest.raises(CoveyError, match=message):
             from_frame(wrong, "f")

@@ -158,7 +158,8 @@ def _import(options: argparse.Namespace) -> int:
     dataset = apply_filter(read.dataset, Filter(options.min_user, options.min_item))
     path = cache.save(dataset)
     use = f"--dataset {name}" + ("" if dataset.part_E is None else " --set split.kind=given")
-    return _done(options, name, f"imported into {path}; use it with {use}", dataset, read.notes)
+    notes = (f"columns read: {read.columns()}", *read.notes)
+    return _done(options, name, f"imported into {path}; use it with {use}", dataset, notes)
 
 
 def _check_name(name: str, again: bool) -> None:

@@ -5,10 +5,10 @@ Ids are text and stay as they are written: 007 is not 7. Every row is an interac
 
 import math
 import re
+import shlex
 from array import array
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,10 @@ from .dataset import Dataset, check
 from .given import part_of, together
 from .raw import NO_TIME, Row, collect, with_titles
 from .tables import Table, of_frame, open_table
+from .times import Times, looks_like_times
 
+SAMPLE = 20  # rows in which a column that is not read is looked at
 CLOCKLESS = ("order", "position", "rank")  # places in a user's history
-MISSING = ("", "nan", "nat", "na", "n/a", "null", "none", "\\n")
 ALIASES = {
     "user": "user userid uid username reviewerid customer customerid client clientid member memberid visitor visitorid"
     " account accountid person personid reader readerid viewer viewerid",
@@ -58,6 +59,21 @@ class Imported:
 
     dataset: Dataset
     notes: tuple[str, ...] = ()
+    taken: Mapping[str, str] = field(default_factory=dict)  # what was read -> the column that it was read from
+    ignored: tuple[str, ...] = ()  # columns of the file that were not read
+
+    def columns(self) -> str:
+        """customer (user), sku (item); ignored: price"""
+        read = ", ".join(f"{column} ({kind})" for kind, column in self.taken.items())
+        return read + (f"; ignored: {', '.join(self.ignored)}" if self.ignored else "")
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What one table had."""
+
+    made: Imported
+    titles: dict[str, str]
 
 
 USUAL = Columns()
@@ -77,12 +93,14 @@ def from_file(
     if parts and columns.split:
         raise CoveyError("a split is a column or files of its own; leave out --split, or --valid and --test")
     path = Path(path)
-    dataset, titles, notes = _read_file(path, name, columns)
+    first = _read_file(path, name, columns)
+    dataset, titles, notes = first.made.dataset, first.titles, first.made.notes
     if parts:
         made = {"train": dataset}
         for part, file in parts.items():
-            made[part], more, told = _read_file(file, name, columns)
-            titles, notes = more | titles, (*notes, *told)
+            other = _read_file(file, name, columns)
+            made[part] = other.made.dataset
+            titles, notes = other.titles | titles, (*notes, *other.made.notes)
         dataset, untimed = together(made), {d.time_E is None for d in made.values()}
         notes += ("some parts have no times: none are used",) if len(untimed) > 1 else ()
     if items is None and path.suffix == ".inter" and path.with_suffix(".item").exists():
@@ -90,35 +108,43 @@ def from_file(
     if items is not None:
         with open_table(Path(items), None, columns.encoding) as table:
             titles |= _read_titles(table, columns, str(items))
-    return Imported(check(with_titles(dataset, titles.items()) if titles else dataset), notes)
+    return _whole(replace(first.made, dataset=dataset, notes=notes), titles)
 
 
 def from_frame(frame: Any, name: str, columns: Columns = USUAL, items: Any = None) -> Imported:
     """Interactions of a DataFrame, with the titles in it or in a second one."""
     try:
-        dataset, titles, notes = _read(of_frame(frame), name, columns, "the DataFrame")
+        read = _read(of_frame(frame), name, columns, "the DataFrame")
+        titles = read.titles
         if items is not None:
             titles |= _read_titles(of_frame(items), columns, "the DataFrame of items")
     except (ValueError, TypeError) as error:
         raise CoveyError(f"the DataFrame: {error}") from None
-    return Imported(check(with_titles(dataset, titles.items()) if titles else dataset), notes)
+    return _whole(read.made, titles)
 
 
-def _read_file(path: Path, name: str, columns: Columns) -> tuple[Dataset, dict[str, str], tuple[str, ...]]:
+def _whole(made: Imported, titles: Mapping[str, str]) -> Imported:
+    return replace(made, dataset=check(with_titles(made.dataset, titles.items()) if titles else made.dataset))
+
+
+def _read_file(path: Path, name: str, columns: Columns) -> _Read:
     with open_table(path, columns.delimiter, columns.encoding, columns.names) as table:
         return _read(table, name, columns, str(path))
 
 
-def _read(table: Table, name: str, columns: Columns, where: str) -> tuple[Dataset, dict[str, str], tuple[str, ...]]:
+def _read(table: Table, name: str, columns: Columns, where: str) -> _Read:
     header, rows = table
     u, i = (_needed(header, kind, getattr(columns, kind), where, columns) for kind in ("user", "item"))
     t, n = _place(header, "time", columns.time, where), _place(header, "title", columns.title, where)
-    users, items, times = _Ids("user"), _Ids("item"), _Times(columns.option("time", ""))
+    users, items, times = _Ids("user"), _Ids("item"), Times(columns.option("time", ""))
     titles: dict[str, str] = {}
+    sample: list[list[Any]] = []
     s, parts = _place(header, "split", columns.split, where) if columns.split else None, array("B")
 
     def pick() -> Iterator[Row]:
         for row in rows:
+            if len(sample) < SAMPLE:
+                sample.append(row)
             user, item = users.read(row[u]), items.read(row[i])
             time = NO_TIME if t is None else times.read(row[t])
             if columns.drop_untimed and t is not None and math.isnan(time):
@@ -134,7 +160,29 @@ def _read(table: Table, name: str, columns: Columns, where: str) -> tuple[Datase
         dataset = replace(dataset, time_E=None, clock=False)
     if s is not None:
         dataset = replace(dataset, part_E=np.array(parts, np.uint8))
-    return dataset, titles, times.notes(columns.drop_untimed)
+    notes = times.notes(columns.drop_untimed)
+    places = {"user": u, "item": i, "time": t, "title": n, "split": s}
+    return _Read(_told(Imported(dataset, notes), header, places, sample, columns.time is None), titles)
+
+
+def _told(
+    made: Imported, header: list[str], places: dict[str, int | None], sample: list[list[Any]], guessed: bool
+) -> Imported:
+    """With what was read from which column, and a hint where times may have been missed."""
+    taken = {kind: header[at] for kind, at in places.items() if at is not None}
+    left = [at for at, name in enumerate(header) if name and at not in places.values()]
+    timed = "time" in taken and _plain(taken["time"]) not in CLOCKLESS
+    hints = _missed_times(header, sample, left) if guessed and not timed else ()
+    return replace(made, notes=(*made.notes, *hints), taken=taken, ignored=tuple(header[at] for at in left))
+
+
+def _missed_times(header: list[str], sample: list[list[Any]], left: list[int]) -> tuple[str, ...]:
+    """What to say of the first column that seems to have times and was not read."""
+    for at in left:
+        if looks_like_times(header[at], [row[at] for row in sample]):
+            how = f"say --time {shlex.quote(header[at])}, or time={header[at]!r} in Python, to use it"
+            return (f"the column '{header[at]}' looks like times and was ignored; {how}",)
+    return ()
 
 
 def _read_titles(table: Table, columns: Columns, where: str) -> dict[str, str]:
@@ -200,64 +248,3 @@ class _Ids:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         return str(value).strip()
-
-
-class _Times:
-    """Times of one column: all numbers, or all dates."""
-
-    def __init__(self, without: str) -> None:
-        self.without = without  # how to say that there is none
-        self.dates: bool | None = None
-        self.missing = 0
-        self.rows = 0
-
-    def read(self, value: Any) -> float:
-        self.rows += 1
-        if value is None or value != value or str(value).strip().lower() in MISSING:
-            self.missing += 1
-            return NO_TIME
-        time, date = self._parse(value)
-        if self.dates is None:
-            self.dates = date
-        if date != self.dates:
-            raise ValueError(f"the time column mixes numbers and dates (here {str(value)!r}); make it one or the other")
-        return time
-
-    def _parse(self, value: Any) -> tuple[float, bool]:
-        if isinstance(value, datetime):
-            return _seconds(value), True
-        try:
-            time = float(value)
-            if math.isfinite(time):
-                return time, False
-        except (ValueError, TypeError):  # text, or a date without a time
-            try:
-                return _seconds(datetime.fromisoformat(_iso(str(value).strip()))), True
-            except ValueError:
-                pass
-        raise ValueError(
-            f"{str(value)!r} is no time; use numbers or dates like 2024-01-31, or leave times out: {self.without}"
-        )
-
-    def notes(self, dropped: bool) -> tuple[str, ...]:
-        if not self.missing:
-            return ()
-        if dropped:
-            return (f"{self.missing:,} of {self.rows:,} rows had no time and were dropped",)
-        what = "no times are used and the order of the file counts; covey data import --drop-untimed drops them instead"
-        return (f"{self.missing:,} of {self.rows:,} rows have no time: {what}",)
-
-
-def _iso(text: str) -> str:
-    """2024/1/31 and 31.1.2024 as 2024-01-31; 1/2/2024 means two things and stays."""
-    if found := re.match(r"(\d{4})/(\d{1,2})/(\d{1,2})(?!\d)", text):
-        year, month, day = found.groups()
-    elif found := re.match(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?!\d)", text):
-        day, month, year = found.groups()
-    else:
-        return text
-    return f"{year}-{month:0>2}-{day:0>2}{text[found.end() :]}"
-
-
-def _seconds(moment: datetime) -> float:
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

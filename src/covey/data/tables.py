@@ -39,7 +39,7 @@ def open_table(path: Path, delimiter: str | None, encoding: str, names: tuple[st
             mark = "\t" if atomic else delimiter or _sniff(head, path)
             file.seek(0)
             reader = _reader(file, mark, atomic)
-            header = list(names) or _header(next(filter(None, reader), []))
+            header = _distinct(list(names) or _header(next(filter(None, reader), [])))
             try:
                 yield header, _full(reader, len(header))
             finally:
@@ -62,8 +62,9 @@ def open_table(path: Path, delimiter: str | None, encoding: str, names: tuple[st
 
 def of_frame(frame: Any) -> Table:
     """A DataFrame, whose columns are read as they are."""
+    header = _distinct([str(name).strip() for name in frame.columns])
     columns = [frame[name].tolist() for name in frame.columns]
-    return [str(name).strip() for name in frame.columns], (list(row) for row in zip(*columns))
+    return header, (list(row) for row in zip(*columns))
 
 
 def _text(path: Path, encoding: str) -> IO[str]:
@@ -95,6 +96,14 @@ def _reader(file: IO[str], mark: str, atomic: bool) -> "_csv.Reader":
 
 def _header(row: list[str]) -> list[str]:
     return [TYPED.sub("", name.strip()) for name in row]
+
+
+def _distinct(header: list[str]) -> list[str]:
+    """Columns of one name could be mistaken for each other; nameless ones are never read."""
+    twice = next((name for name in header if name and header.count(name) > 1), None)
+    if twice:
+        raise ValueError(f"two columns are called '{twice}'; rename or remove one")
+    return header
 
 
 def _full(rows: Iterator[list[str]], width: int) -> Iterator[list[str]]:
