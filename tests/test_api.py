@@ -219,6 +219,22 @@ def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:
     assert {p.name: p.read_bytes() for p in (tmp_path / "run").iterdir()} == before
 
 
+def test_a_save_can_take_the_place_of_a_run(tmp_path: Path) -> None:
+    """Nothing of the old run is left, and what is no part of a run stays; also where it was loaded from there."""
+    place = tmp_path / "place"
+    covey.fit("fedmf", checkerboard(), rounds=1, out=place, model={"dim": 4})
+    (place / "mine.txt").write_text("kept")
+    other = covey.fit("popularity", checkerboard())
+    other.save(place, overwrite=True)
+    other.save(tmp_path / "new", overwrite=True)
+    there, fresh = ({p.name for p in folder.iterdir()} for folder in (place, tmp_path / "new"))
+    assert there == fresh | {"mine.txt"}
+    again = covey.Recommender.load(place)
+    again.save(place, overwrite=True)
+    lists = covey.Recommender.load(place).recommend(["ua0"])
+    assert lists == again.recommend(["ua0"]) == other.recommend(["ua0"])
+
+
 def test_a_changed_dataset_is_noticed(tmp_path: Path) -> None:
     covey.fit("fedmf", checkerboard(), rounds=1, out=tmp_path / "run")
     checkerboard(30).save(tmp_path / "run" / "dataset.npz")
@@ -226,16 +242,18 @@ def test_a_changed_dataset_is_noticed(tmp_path: Path) -> None:
         covey.Recommender.load(tmp_path / "run")
 
 
-def test_the_quick_start_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_quick_start_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     pytest.importorskip("pandas")
     page = (Path(__file__).parents[1] / "docs" / "quick-start.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(blocks) == 3
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    for block in blocks:
+    for block in [*blocks, blocks[0]]:  # a second time too, beside what the first has left
         exec(compile(block, "quick-start.md", "exec"), names)
     assert (tmp_path / "first" / "config.toml").exists()
+    figure, floor = capsys.readouterr().out.splitlines()[0].split(" floor: ")
+    assert float(figure) > 2 * float(floor)
 
 
 def test_import_stays_light() -> None:

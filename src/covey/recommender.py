@@ -15,6 +15,7 @@ from torch import Tensor
 
 from . import atomic, toml
 from .adding import grown
+from .checkpoint import CHECKPOINT, MODEL, USERS
 from .config import Config, parse
 from .core import CoveyError, Ragged, positive
 from .data.dataset import Array
@@ -24,8 +25,10 @@ from .evaluate.ranking import merged
 from .growth import growth_of
 from .prepare import Prepared, device_of, prepare
 from .serve import Scorer, load_devices, load_pooled
+from .trace import ROUNDS
 
 DATA = "dataset.npz"  # a run folder's own copy of its dataset
+FILES = ("config.toml", "metrics.jsonl", "result.json", "report.html", DATA, ROUNDS, MODEL, USERS, CHECKPOINT)
 SCORES = 1 << 24  # numbers at a time, about 64 for each item that is scored
 
 
@@ -67,11 +70,16 @@ class Recommender:
         )
         return cls(config, prepared, scorer, _result(folder / "result.json"))
 
-    def save(self, path: str | Path) -> None:
-        """Everything in a folder, the dataset and the clients' private state too: it is a simulation's."""
+    def save(self, path: str | Path, overwrite: bool = False) -> None:
+        """Everything in a folder, the dataset and the clients' private state too: it is a simulation's.
+
+        `overwrite`: in the place of the run that the folder may hold; other files in it stay.
+        """
         folder = Path(path)
         if (folder / "config.toml").exists():
-            raise CoveyError(f"{folder} holds a run already; choose another path")
+            if not overwrite:
+                raise CoveyError(f"{folder} holds a run already; choose another path, or say overwrite=True")
+            _clear(folder)
         make_folder(folder)
         config = Config.of(self.config.tree | {"data": {"name": str((folder / DATA).absolute())}})
         atomic.write(folder / DATA, self.prepared.dataset.save)
@@ -187,6 +195,15 @@ class Recommender:
 
 def _own(ids: Array | None, count: int) -> list[Any]:
     return [str(n) for n in range(count)] if ids is None else list(ids.tolist())
+
+
+def _clear(folder: Path) -> None:
+    """Removes a run; its configuration first, so that what is left is never taken for one."""
+    try:
+        for name in FILES:
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise CoveyError(f"cannot remove the run in {folder}: {error.strerror}; choose another path") from error
 
 
 def _result(path: Path) -> dict[str, Any]:

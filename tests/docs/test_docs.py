@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import json
 import re
 import shlex
 import tomllib
@@ -142,6 +143,29 @@ def test_the_example_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     figure, lists, new = capsys.readouterr().out.splitlines()
     assert 0 < float(figure.split()[0]) < 1 and "floor:" in figure
     assert "'3'" in lists and "'7'" in lists and new.count(",") == 4
+
+
+@pytest.mark.slow
+def test_the_first_run_is_above_popularity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """What a new user sees first is a recommender that has learned."""
+    ((command,),) = {
+        tuple(words for page, words in COMMANDS if page == name and words[0] == "run" and words[-1] == "runs/first")
+        for name in ("README.md", "docs/quick-start.md")
+    }
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*command, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    figure, floor = result["test"]["ndcg@20"], result["floor"]["popularity"]["ndcg@20"]
+    assert figure > 1.5 * floor
+    for name in ("README.md", "docs/quick-start.md"):
+        assert f"ndcg@20 about {figure:.2f} against {floor:.2f}" in PAGES[name]
+
+
+def test_extras_exist() -> None:
+    """Those that one is told to install."""
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    named = {extra for _, m in every(r"(?:\bcovey|'\.)\[([a-z,]+)\]") for extra in m[1].split(",")}
+    assert {"privacy", "secure", "hpo"} <= named <= set(known)
 
 
 def test_tables_are_those_that_are_stored(tmp_path: Path) -> None:
