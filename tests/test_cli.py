@@ -22,6 +22,7 @@ from covey.mechanism import TrainingData
 from covey.methods.cofedrec import CoClusters
 from covey.models.pfedrec import LinearScore
 from covey.objectives import Bce
+from covey.secure.settings import SINGLES
 from covey.server import Method, enrol, start
 from covey.solvers import Local
 
@@ -165,7 +166,7 @@ def test_a_secure_fleet_hides_single_uploads(parts: dict[str, object]) -> None:
     method = Method(LinearScore(2, keep_items=True), Bce(), catalogue, Local("sgd"), **parts)  # type: ignore[arg-type]
     program = Program(method.model, method.objective, catalogue, method.solver)
     lists = Ragged.of([[0, 1], [1, 2]])
-    fleet = SimulatedFleet(program, LocalData(TrainingData(lists, lists)), secure=True)
+    fleet = SimulatedFleet(program, LocalData(TrainingData(lists, lists)), hides=SINGLES)
     with pytest.raises(CoveyError, match="reads single uploads, which secure aggregation hides"):
         enrol(start(method), fleet, method)
 

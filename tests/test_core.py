@@ -21,6 +21,7 @@ from covey.models.mf import MF
 from covey.models.pfedrec import LinearScore
 from covey.objectives import Bce, Bpr
 from covey.rng import Rng
+from covey.secure.settings import SINGLES
 from covey.server import Method, Server, enrol, run_round, start
 from covey.solvers import Local
 from covey.testing import Conformance
@@ -174,7 +175,7 @@ def test_nobody_there_at_all() -> None:
 
 def test_a_method_that_reads_single_uploads_refuses_secure_sums() -> None:
     game = play(OnlySome((1,)))
-    game.fleet.secure = True
+    game.fleet.hides = SINGLES
     with pytest.raises(CoveyError, match="linear combine"):
         enrol(game.server, game.fleet, game.method)
 

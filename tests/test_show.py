@@ -103,9 +103,11 @@ def test_sums_are_said_to_be_sums(place: Path) -> None:
     assert "reads only totals" not in printed(clear)
     assert "in a secure sum report spectral/sum has a guarantee: set fleet.secure = true" in printed(clear)
     assert clear["privacy"]["needs_secure"] == ["report spectral/sum"] and clear["privacy"]["noise"] is None
-    assert summed["secure"] == {"clients_at_least": 13, "masks": True}
+    assert summed["secure"] == {"clients_at_least": 13, "clear": [], "masks": True}
     assert "secure sums: the server reads only totals, each of 13 clients at least" in printed(summed)
     assert summed["privacy"]["needs_secure"] == [] and "set fleet.secure" not in printed(summed)
+    said = " ".join(as_if(summed, secure=summed["secure"] | {"clear": ["enrol", "report"]}).split())
+    assert "13 clients at least; but what clients say on joining and reports one by one (fleet.clear) " in said
     assert "without masks (fleet.masks = false): it protects nobody" in printed(result(place / "private-rehearsed"))
 
 

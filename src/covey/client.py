@@ -44,7 +44,7 @@ class Program:
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     engine: Engine = field(default_factory=Engine)
     seed: int = 0  # of the start that all clients share
-    summed: bool = False  # reports and updates leave in secure sums only; for what is said of them
+    hidden: frozenset[str] = frozenset()  # steps whose answers leave in secure sums only; for what is said of them
 
     def __post_init__(self) -> None:
         unique_names(self.mechanisms)
@@ -163,7 +163,7 @@ class Program:
 
     def discloses(self) -> tuple[Disclosure, ...]:
         """Every field this program can put into a message."""
-        clear = f"the client's own training moves it{'' if self.summed else '; nothing protects it'}"
+        clear = f"the client's own training moves it{'' if 'train' in self.hidden else '; nothing protects it'}"
         trains = self.solver is not None
         own = [Disclosure("train", f"update/{k}", f"update of {k}: {clear}") for k in self.model.shared if trains]
         own += [Disclosure("train", f"model/{k}", f"the client's {k}: {clear}") for k in self.model.uploaded if trains]
@@ -180,9 +180,8 @@ class Program:
         own += [
             Disclosure("evaluate", f"evaluate/{k}", "how well the client is served; for the study") for k in figures
         ]
-        every = (*own, *(_drawn(_as_sent(d, self.summed), m) for m in self.mechanisms for d in m.discloses()))
-        hidden = lambda d: self.summed and d.step in ("report", "train")
-        return tuple(replace(d, what=f"{d.what}; {IN_SUM}") if hidden(d) else d for d in every)
+        every = (*own, *(_drawn(_as_sent(d, d.step in self.hidden), m) for m in self.mechanisms for d in m.discloses()))
+        return tuple(replace(d, what=f"{d.what}; {IN_SUM}") if d.step in self.hidden else d for d in every)
 
 
 def _as_sent(d: Disclosure, summed: bool) -> Disclosure:

@@ -34,13 +34,14 @@ def _pushed(prepared: Prepared, fleet: SimulatedFleet, metrics: Path) -> dict[st
 
 
 def _summed(config: Config, fleet: SimulatedFleet) -> dict[str, Any]:
-    """Of how many clients a secure sum is, at least; fewer are never opened."""
+    """Of how many clients a secure sum is, at least, since fewer are never opened; and what is no sum all the same."""
     if not config.fleet.secure:
         return {}
     here = len(fleet.data.training.items)
     fewest = min(smallest(config, n) for n in (here, here - int(config.run.late * fleet.n_honest)))
     fewest = min(fewest, config.fleet.group or fewest)
-    return {"secure": {"clients_at_least": config.fleet.least(fewest), "masks": config.fleet.masks}}
+    least, clear = config.fleet.least(fewest), list(config.fleet.clear)
+    return {"secure": {"clients_at_least": least, "clear": clear, "masks": config.fleet.masks}}
 
 
 def _sees_validation(config: Config, prepared: Prepared, fleet: SimulatedFleet) -> bool:

@@ -154,7 +154,7 @@ def fleet_of(config: Config, prepared: Prepared, method: Method) -> SimulatedFle
     n, attackers, malicious = prepared.split.n_users, 0, None
     attack = config.part("attack")
     program = program_of(method, _watched(config, attack, prepared.split.n_items), config.engine, config.run.seed)
-    program = replace(program, summed=config.fleet.secure)
+    program = replace(program, hidden=config.fleet.hides)
     if "attack" in config.tree:
         crew, _ = config.attack()
         attackers = max(1, int(crew.share * n)) if crew.share else 0

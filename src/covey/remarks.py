@@ -7,6 +7,7 @@ from typing import Any
 from .evaluate.exposure import NAMES
 
 SIMULATED = "simulated noise, from the run's seed: it shows the cost and protects nobody"
+CLEAR = {"enrol": "what clients say on joining", "report": "reports"}
 Above = Mapping[str, Sequence[tuple[str, bool]]]  # by reference: who is above it, and whether it sees validation items
 
 
@@ -47,7 +48,9 @@ def sums(result: Mapping[str, Any]) -> str:
         return ""
     if not found["masks"]:
         return "secure sums without masks (fleet.masks = false): it protects nobody"
-    return f"secure sums: the server reads only totals, each of {found['clients_at_least']:,} clients at least"
+    line = f"secure sums: the server reads only totals, each of {found['clients_at_least']:,} clients at least"
+    clear = " and ".join(CLEAR[step] for step in found["clear"])
+    return line + (f"; but {clear} one by one (fleet.clear)" if clear else "")
 
 
 def study(rows: Sequence[Mapping[str, Any]]) -> str:

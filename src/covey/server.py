@@ -22,10 +22,20 @@ from .solvers import Local
 TELL = "tell/"  # how names of numbers in a drawer begin that are written down with the round
 
 
+SINGLE = {
+    "enrol": "what single clients say when they join",
+    "report": "single reports",
+    "train": "single uploads",
+}
+REMEDY = {step: f"leave it out, or let them be read by fleet.clear = ['{step}']" for step in ("enrol", "report")}
+REMEDY["train"] = "leave it out, or use a linear combine"
+
+
 class Fleet(Protocol):
     """Where the clients are. `ask` is all the server can do to them."""
 
-    secure: bool  # whether only sums ever reach the server
+    @property
+    def hides(self) -> frozenset[str]: ...  # steps in which no single answer reaches the server, only sums
 
     @property
     def ids_N(self) -> Tensor: ...
@@ -75,19 +85,18 @@ class Method:
     def hears_sums(self) -> bool:
         return all(m.hears == "total" for m in self.mechanisms if "report" in m.asks)
 
-    def singles(self) -> dict[str, str]:
-        """Parts that read what single clients say, and what they read."""
-        found = {type(self.combine).__name__: "single uploads"} if self.combine.sees != "total" else {}
-        found |= {self.grouping.name: "single uploads"} if self.grouping.sees != "total" else {}
-        found |= {m.name: "single uploads" for m in self.mechanisms if m.overrides("filter")}
-        found |= {m.name: "single reports" for m in self.mechanisms if "report" in m.asks and m.hears != "total"}
-        return found | {m.name: "what single clients say when they join" for m in self.mechanisms if "enrol" in m.asks}
+    def singles(self) -> set[tuple[str, str]]:
+        """Parts that read what single clients say, and the steps in which they do."""
+        found = {(type(self.combine).__name__, "train")} if self.combine.sees != "total" else set()
+        found |= {(self.grouping.name, "train")} if self.grouping.sees != "total" else set()
+        found |= {(m.name, "train") for m in self.mechanisms if m.overrides("filter")}
+        found |= {(m.name, "report") for m in self.mechanisms if "report" in m.asks and m.hears != "total"}
+        return found | {(m.name, "enrol") for m in self.mechanisms if "enrol" in m.asks}
 
     def check(self, fleet: Fleet) -> None:
-        for part, what in self.singles().items() if fleet.secure else ():
-            raise CoveyError(
-                f"{part!r} reads {what}, which secure aggregation hides; leave it out, or use a linear combine"
-            )
+        for part, step in sorted(self.singles()):
+            if step in fleet.hides:
+                raise CoveyError(f"{part!r} reads {SINGLE[step]}, which secure aggregation hides; {REMEDY[step]}")
 
 
 def enrol(server: Server, fleet: Fleet, method: Method) -> Server:

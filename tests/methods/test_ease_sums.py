@@ -22,7 +22,7 @@ from covey.objectives import NoObjective
 from covey.pooled.ease import Ease
 from covey.rng import Rng
 from covey.secure.fleet import SecureFleet
-from covey.secure.settings import FleetConfig
+from covey.secure.settings import SINGLES, FleetConfig
 from covey.server import Fleet, Method, Server, enrol, run_round, start
 from covey.testing import Conformance
 
@@ -37,7 +37,7 @@ def method(tiles: int = 3, weight: float = 2.0, n_items: int = ITEMS) -> Method:
 def fleet_of(ours: Method, lists: Ragged, before: Ragged | None = None) -> SimulatedFleet:
     program = Program(ours.model, ours.objective, ours.catalogue, None, ours.mechanisms)
     held = HeldOut(lists, lists)
-    return SimulatedFleet(program, LocalData(TrainingData(lists, before or distinct(lists)), held), secure=True)
+    return SimulatedFleet(program, LocalData(TrainingData(lists, before or distinct(lists)), held), hides=SINGLES)
 
 
 def summed(ours: Method, fleet: Fleet, ids: Tensor | None = None) -> Server:
@@ -112,7 +112,7 @@ class Losing:
     devices: SimulatedFleet
     lost: dict[int, list[int]]  # by round
     asked: list[tuple[int, list[int]]] = field(default_factory=list)
-    secure: bool = True
+    hides: frozenset[str] = SINGLES
 
     @property
     def meter(self) -> Meter:

@@ -17,6 +17,7 @@ from covey.methods.private_sums import PrivateCount, PrivateSubspace
 from covey.models.spectral import Spectral
 from covey.objectives import NoObjective
 from covey.rng import Rng
+from covey.secure.settings import SINGLES
 from covey.server import Method, Server, enrol, run_round, start
 from covey.testing import Conformance
 
@@ -30,7 +31,7 @@ def method(rank: int, part: PrivateSubspace, n_items: int = ITEMS) -> Method:
 
 def fleet_of(ours: Method, lists: Ragged = LISTS) -> SimulatedFleet:
     program = Program(ours.model, ours.objective, ours.catalogue, None, ours.mechanisms)
-    return SimulatedFleet(program, LocalData(TrainingData(lists, lists)), secure=True)
+    return SimulatedFleet(program, LocalData(TrainingData(lists, lists)), hides=SINGLES)
 
 
 def rounds(ours: Method, fleet: SimulatedFleet, many: int) -> Server:
@@ -160,7 +161,7 @@ def test_nobody_reports_once_the_budget_is_spent() -> None:
     two, five = rounds(ours, fleet, 2), rounds(ours, fleet_of(ours), 5)
     assert torch.equal(two.public["items"], five.public["items"])
     for summed in (True, False):  # a promise about sums is none about single parts
-        ledger = Ledger.of(replace(fleet.program, summed=summed).discloses())
+        ledger = Ledger.of(replace(fleet.program, hidden=SINGLES if summed else frozenset()).discloses())
         ledger.sends = fleet.meter.most_sends()
         assert ledger.table()[0]["messages_per_user"] == 2
         owed = ledger.summary(1e-5)
@@ -168,7 +169,7 @@ def test_nobody_reports_once_the_budget_is_spent() -> None:
             assert owed["accountant"]["epsilon"] == pytest.approx(8.0) and not owed["unprotected"]
         else:
             assert owed["unprotected"] and owed["accountant"] is None
-    seen = replace(fleet.program, summed=True, mechanisms=(PrivateSubspace(sums=2, noise="summed"),))
+    seen = replace(fleet.program, hidden=SINGLES, mechanisms=(PrivateSubspace(sums=2, noise="summed"),))
     assert math.isinf(seen.discloses()[-1].epsilon)  # whoever adds the noise has seen the sum
 
 

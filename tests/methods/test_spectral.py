@@ -20,6 +20,7 @@ from covey.models.base import History
 from covey.models.spectral import Spectral
 from covey.objectives import NoObjective
 from covey.rng import Rng
+from covey.secure.settings import SINGLES
 from covey.server import Method, Server, enrol, run_round, start
 from covey.testing import Conformance
 
@@ -36,7 +37,7 @@ def method(rank: int, n_items: int, **options: Any) -> Method:
 
 def fleet_of(method: Method, lists: Ragged, held: HeldOut | None = None) -> SimulatedFleet:
     program = Program(method.model, method.objective, method.catalogue, None, method.mechanisms)
-    return SimulatedFleet(program, LocalData(TrainingData(lists, lists), held), secure=True)
+    return SimulatedFleet(program, LocalData(TrainingData(lists, lists), held), hides=SINGLES)
 
 
 def double(server: Server) -> Server:

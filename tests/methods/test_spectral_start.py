@@ -13,6 +13,7 @@ from covey.models.mf import MF
 from covey.models.pfedrec import LinearScore
 from covey.models.spectral import Spectral
 from covey.objectives import Bce, NoObjective
+from covey.secure.settings import SINGLES
 from covey.server import Method, enrol, run_round, start
 from covey.solvers import Local
 from covey.testing import Conformance
@@ -28,7 +29,7 @@ def test_the_table_holds_the_leading_directions() -> None:
     lists = Ragged.of([[0, 1, 2], [0, 1, 2], [0, 1, 2], [3, 4], [3, 4]])
     ours = Method(MF(2), NoObjective(), Catalogue(5), None, (SpectralStart(sums=3, width=2.0),))
     program = Program(ours.model, ours.objective, ours.catalogue, None, ours.mechanisms)
-    fleet = SimulatedFleet(program, LocalData(TrainingData(lists, lists)), secure=True)
+    fleet = SimulatedFleet(program, LocalData(TrainingData(lists, lists)), hides=SINGLES)
     server = enrol(start(ours), fleet, ours)
     before = server.public["items"]
     for number in range(1, 6):

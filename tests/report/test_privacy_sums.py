@@ -113,7 +113,7 @@ def test_the_page_says_what_sums_hide(runs: Path, tmp_path: Path) -> None:
     data = runs / "tales.npz"
     summed = make(tmp_path / "summed", data, "spectral-private", fleet={"secure": True, "masks": False})
     clear = make(tmp_path / "clear", data, "spectral-private")
-    done = result(summed) | {"secure": {"clients_at_least": 13, "masks": True}}
+    done = result(summed) | {"secure": {"clients_at_least": 13, "clear": [], "masks": True}}
     (summed / "result.json").write_text(json.dumps(done))
     assert "the server reads only totals, each of 13 clients at least" in page(summed, tmp_path / "summed.html")
     assert "has a guarantee: set fleet.secure = true" in page(clear, tmp_path / "clear.html")

@@ -28,7 +28,7 @@ class SimulatedFleet:
     seed: int = 0
     n_present: int = 0  # honest clients that have joined; 0: all
     malicious: Malicious | None = None  # the program of the clients after the honest ones
-    secure: bool = False
+    hides: frozenset[str] = frozenset()
     store: Store = field(init=False)
     meter: Meter = field(init=False)
 

@@ -102,7 +102,7 @@ class WireFleet:
     malicious: Malicious | None = None
     limit: int = 1 << 28  # bytes of the largest message taken
     transport: Transport | None = None  # how requests reach nodes; tests put faults here
-    secure: bool = False
+    hides: frozenset[str] = frozenset()
     nodes: dict[int, Node] = field(init=False)
     meter: Meter = field(init=False)
 

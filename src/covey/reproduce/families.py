@@ -13,7 +13,7 @@ READS = "the server can read"
 SAID = (
     "Trials: settings that a search tried on validation. Rounds: the one that validation selected. Up and down: of one"
     " client in the whole run, in clear. Sums: the server needs no more, so with `fleet.secure = true` it can read no"
-    " more; without, it reads single ones."
+    " more; without, it reads single ones. Where a row has both, `fleet.clear` names the single ones."
 )
 
 
@@ -22,12 +22,12 @@ def reads_of(config: Config, result: Tree) -> str:
     if "pooled" in config.tree:
         return "everybody's lists"
     sent = [row for row in result.get("ledger", ()) if row["step"] != "evaluate"]
-    single = set(method_of(config, Catalogue(result["dataset"]["items"])).singles().values())
+    single = {step for _, step in method_of(config, Catalogue(result["dataset"]["items"])).singles()}
     said = []
-    for step, what in (("enrol", ""), ("report", "single reports"), ("train", "single uploads")):
+    for step in ("enrol", "report", "train"):
         names = list(dict.fromkeys(_name(row) for row in sent if row["step"] == step))
         if names:
-            said.append(f"{'single' if not what or what in single else 'sums of'} {', '.join(names)}")
+            said.append(f"{'single' if step in single or step == 'enrol' else 'sums of'} {', '.join(names)}")
     return "; ".join(said) or "nothing"
 
 

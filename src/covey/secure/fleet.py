@@ -18,10 +18,9 @@ from .groups import GroupSum, added, drawn, within
 from .keys import needed
 from .layout import Layout, nothing, part_of
 from .party import Party, Refused
-from .settings import FleetConfig, SumFailed
+from .settings import SUMMED, FleetConfig, SumFailed
 
 AT_ONCE = 256  # clients whose uploads exist together; their dense parts exist one by one
-SUMMED = ("report", "train")
 
 
 class Devices(Protocol):
@@ -86,7 +85,6 @@ class SecureFleet:
     devices: Devices
     config: FleetConfig
     run: int = 0
-    secure: bool = True
     summed: dict[str, int] = field(default_factory=dict)  # by step: the last round
 
     def __post_init__(self) -> None:
@@ -94,11 +92,15 @@ class SecureFleet:
             needed()
 
     @property
+    def hides(self) -> frozenset[str]:
+        return self.config.hides
+
+    @property
     def ids_N(self) -> Tensor:
         return self.devices.ids_N
 
     def ask(self, step: str, round: int, ids_C: Tensor, download: Download, fold: bool = False) -> Upload | Total:
-        if step not in SUMMED:
+        if step not in SUMMED or step not in self.hides:
             return self.devices.ask(step, round, ids_C, download, fold)
         if not fold:
             raise CoveyError(f"single {step}s were asked for, which secure aggregation hides; use a linear combine")

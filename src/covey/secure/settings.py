@@ -6,6 +6,8 @@ from typing import Literal
 
 from ..errors import CoveyError
 
+SUMMED = ("report", "train")  # steps whose answers are summed
+SINGLES = frozenset({"enrol", *SUMMED})  # in which a server that hears sums only can read no single answer
 FEWEST = 3  # in a sum of two, each learns the other's part
 MOST_HOLDERS = 30_000  # a holder's place in the list is a point of a share
 
@@ -26,6 +28,7 @@ class FleetConfig:
     range: float = 4096.0  # the largest number that a client may contribute
     group: int = 0  # clients of a group, each of which is summed by itself; 0: all are one
     longest: float = 0.0  # a group's sum, in terms of the median group's: what is longer is left out; 0: no check
+    clear: tuple[Literal["enrol", "report"], ...] = ()  # steps in which each answer may be read all the same
     masks: bool = True  # False: the same integers are summed without masks, which cancel; for large simulations
 
     def __post_init__(self) -> None:
@@ -43,6 +46,11 @@ class FleetConfig:
             raise CoveyError(f"fleet.longest = {self.longest:g} compares groups; it is over 1, and fleet.group is set")
         if not 0 < self.range < float("inf"):
             raise CoveyError(f"fleet.range = {self.range}; it must be over 0 and finite")
+
+    @property
+    def hides(self) -> frozenset[str]:
+        """Steps in which the server can read no single answer."""
+        return SINGLES.difference(self.clear) if self.secure else frozenset()
 
     def least(self, n: int) -> int:
         """Clients of n that must be left for a sum to be opened."""

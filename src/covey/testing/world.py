@@ -55,7 +55,7 @@ class Losing:
 
     fleet: SimulatedFleet | WireFleet
     lost: Lost
-    secure: bool = False
+    hides: frozenset[str] = frozenset()
     asked: dict[tuple[int, str], set[int]] = field(default_factory=dict)
     messages: int = 0
 
