@@ -33,7 +33,7 @@ def make(folder: Path, data: Path, method: str = "fedmf", seed: int = 0, **secti
     tree = merge(read("methods", method) | {"method": method}, {"data": {"name": str(data)}})
     tree = merge(tree, {"run": {"rounds": 3, "seed": seed}, "evaluate": {"metrics": ["recall@5", "ndcg@5"]}})
     if "pooled" not in tree:
-        tree = merge(tree, {"model": {"dim": 4}})
+        tree = merge(tree, {"model": {"rank" if "rank" in tree["model"] else "dim": 4}})
     run(Config.of(merge(tree, sections)), folder)
     return folder
 

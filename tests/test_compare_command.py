@@ -88,6 +88,17 @@ def test_one_seed_twice_is_no_spread(place: Path, tmp_path: Path) -> None:
         call("compare", place / "fedmf-0", again)
 
 
+def test_a_ceiling_is_no_bound(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make(tmp_path / "above", place / "tales.npz")
+    done = json.loads((folder / "result.json").read_text())
+    done["test"] |= {k: v + 0.1 for k, v in done["ceiling"]["ease"].items()}
+    (folder / "result.json").write_text(json.dumps(done))
+    assert call("compare", folder, place / "local") == 0
+    assert "ease on pooled data is a reference and no bound; above it: fedmf\n" in capsys.readouterr().out
+    assert call("compare", place / "local") == 0
+    assert "no bound" not in capsys.readouterr().out
+
+
 def test_the_page(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "compare.html"
     asked = [place / "popularity", place / "local", *seeds(place), place / "other"]

@@ -10,7 +10,7 @@ from . import checkpoint
 from .config import Config
 from .core import Fields
 from .evaluate.metrics import summarise
-from .pooled.common import Fitted, evaluate_pooled, fit_selected
+from .pooled.common import Fitted, Listening, evaluate_pooled, fit_selected
 from .pooled.ease import Ease
 from .pooled.mf import FittedMF
 from .pooled.ncf import FittedNCF
@@ -27,7 +27,8 @@ def run_pooled(config: Config, prepared: Prepared, out: Path) -> dict[str, Any]:
     ids_C, figures = _measured(config, prepared, fitted)
     users: Fields = {"clients": ids_C, **{f"test/{k}": v for k, v in figures["test"].items()}}
     checkpoint.save_model(users, out / checkpoint.USERS)
-    return {"rounds": epoch, "round": epoch, **_summaries(prepared, ids_C, figures)}
+    sees = isinstance(fitted, Listening) and bool(len(prepared.split.valid.values))
+    return {"rounds": epoch, "round": epoch, **_summaries(prepared, ids_C, figures), "sees_validation": sees}
 
 
 def fit_pooled(config: Config, prepared: Prepared) -> tuple[Fitted, int]:

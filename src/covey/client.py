@@ -10,7 +10,7 @@ from .blocks import Engine, Work
 from .core import Catalogue, CoveyError, Download, Drawer, Fields, Sent, Total, Upload
 from .evaluate.exposure import NAMES as EXPOSURE
 from .evaluate.metrics import EvaluateConfig
-from .ledger import Disclosure
+from .ledger import INFINITE, Disclosure
 from .measure import HeldOut, Ranker, measure
 from .mechanism import ClientView, Mechanism, TrainingData, client_views, unique_names
 from .models.base import Model
@@ -168,7 +168,11 @@ class Program:
         own = [Disclosure("train", f"update/{k}", f"update of {k}: {clear}") for k in self.model.shared if trains]
         own += [Disclosure("train", f"model/{k}", f"the client's {k}: {clear}") for k in self.model.uploaded if trains]
         for m in self.mechanisms:
-            own = [after for before in own for after in m.covers(before, self.model)]
+            own = [
+                after if after == before else _drawn(after, m)
+                for before in own
+                for after in m.covers(before, self.model)
+            ]
         if self.weighting == "examples":
             own.append(Disclosure("train", "weight", "how many items the client has"))
         figures = [f"{part}/{name}" for part in ("valid", "test") for name in self.evaluate.metrics]
@@ -176,7 +180,7 @@ class Program:
         own += [
             Disclosure("evaluate", f"evaluate/{k}", "how well the client is served; for the study") for k in figures
         ]
-        every = (*own, *(_as_sent(d, d.step in self.hidden) for m in self.mechanisms for d in m.discloses()))
+        every = (*own, *(_drawn(_as_sent(d, d.step in self.hidden), m) for m in self.mechanisms for d in m.discloses()))
         return tuple(replace(d, what=f"{d.what}; {IN_SUM}") if d.step in self.hidden else d for d in every)
 
 
@@ -185,7 +189,12 @@ def _as_sent(d: Disclosure, summed: bool) -> Disclosure:
     if not d.of_sum or summed:
         return d
     what = f"{d.what}; here it leaves in clear, without any protection: set fleet.secure"
-    return Disclosure(d.step, d.name, what)
+    return Disclosure(d.step, d.name, what, of_sum=True)
+
+
+def _drawn(d: Disclosure, by: Mechanism) -> Disclosure:
+    """Noise that a mechanism does not say to be the device's own comes from the run's seed."""
+    return replace(d, simulated=d.epsilon < INFINITE and not by.draws_entropy)
 
 
 def _repeated(kept: Drawer, fresh: Drawer, where: str, most: int) -> tuple[Drawer, Drawer]:

@@ -32,6 +32,9 @@ class Disclosure:
     of_sum: bool = False  # the epsilon is that of a sum over clients: it holds where nothing but sums can be read
     budget: str = ""  # fields of a message that were protected as one spend one budget, by this name
     given: bool = False  # no message of a run holds it: the server has it from the start
+    simulated: bool = (
+        False  # its noise is drawn from the run's seed, so who runs it can take it away; filled by Program
+    )
 
     def __post_init__(self) -> None:
         if not self.epsilon > 0:
@@ -152,8 +155,15 @@ class Ledger:
             "epsilon_user": total,
             "delta_user": slack,
             "accountant": {"epsilon": better[0], "delta": delta, "by": better[1]} if better else None,
+            "noise": self.noise(),
             "unprotected": [f"{step} {name}" for step, name in self.unprotected()],
+            "needs_secure": [f"{step} {name}" for step, name in self.unprotected() if self.declared[step, name].of_sum],
         }
+
+    def noise(self) -> str | None:
+        """Where the noise of all guarantees comes from; the weakest source counts, None where there is no guarantee."""
+        simulated = [self.declared[key].simulated for keys in self.budgets().values() for key in keys]
+        return ("simulated" if any(simulated) else "device") if simulated else None
 
 
 def counts_given(part: str) -> Disclosure:

@@ -15,10 +15,11 @@ from .central import run_pooled
 from .checkpoint import CHECKPOINT, MODEL, USERS
 from .config import Config
 from .core import CoveyError, Download, Fields, Sent, Upload
-from .detection import attack_of, caught
+from .detection import caught
 from .evaluate.exposure import of_users
 from .evaluate.exposure import summary as exposure
 from .evaluate.metrics import summarise
+from .facts import facts
 from .fleet.simulated import SimulatedFleet
 from .prepare import Prepared, device_of, door_of, fleet_of, method_of, prepare
 from .references import references, some_of
@@ -117,12 +118,11 @@ def _federated(
             _save(config, fleet, state, out)
     checkpoint.save_model(state.server.public, out / MODEL)
     checkpoint.save_model(state.users, out / USERS)
-    found = attack_of(fleet, out / ROUNDS)
     ledger = budget.of_sent(fleet, longest)
     return {
         "rounds": total,
         **state.best,
-        **found,
+        **facts(config, prepared, fleet, out),
         "traffic": _traffic(fleet, total),
         "ledger": ledger.table(),
         "privacy": ledger.summary(config.privacy.delta),

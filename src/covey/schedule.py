@@ -15,6 +15,12 @@ def batches_of(config: Config, n: int) -> int:
     return -(-n // config.run.cohort) if config.run.cohort else 1
 
 
+def smallest(config: Config, n: int) -> int:
+    """The fewest of n clients that a round asks: the last batch of a pass is what is left."""
+    size = min(config.run.cohort or n, n)
+    return n - (batches_of(config, n) - 1) * size if config.run.schedule == "pass" else size
+
+
 def joins_late(config: Config, number: int, total: int) -> bool:
     """Whether those who were not there at the start join before this round."""
     return bool(config.run.late) and number == total // 2 + 1

@@ -1,5 +1,6 @@
-"""A result in a terminal of 80 columns: figures with floor and ceiling, traffic, what left the device."""
+"""A result in a terminal of 80 columns: figures with floor and ceiling, attack, traffic, what left the device."""
 
+import math
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -7,15 +8,23 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from . import remarks
+from .evaluate.exposure import NAMES
+
 
 def table(result: dict[str, Any], out: Path) -> str:
     text = StringIO()
     console = Console(file=text, width=80, markup=False, emoji=False, highlight=False)  # names stand as they are
     console.print(_figures(result))
+    for line in _footnotes(result):
+        console.print(line)
+    if result.get("target"):
+        console.print(_exposure(result))
     if result.get("ledger"):
         console.print(_ledger(result["ledger"]))
-        for line in owed(result.get("privacy")):
-            console.print(line)
+        for line in (remarks.study(result["ledger"]), remarks.sums(result), *owed(result.get("privacy"))):
+            if line:
+                console.print(line)
         for part, said in result.get("told", {}).items():  # such as the sensitivity that noise was chosen by
             console.print(f"{part}: " + ", ".join(f"{name} {value:.4g}" for name, value in said.items()))
         traffic = result["traffic"]
@@ -26,20 +35,48 @@ def table(result: dict[str, Any], out: Path) -> str:
 
 
 def _figures(result: dict[str, Any]) -> Table:
-    metrics = [k for k, v in result["test"].items() if isinstance(v, float) and "/" not in k]
+    metrics = list(_shown(result["test"]))
     data = result["dataset"]
     title = f"{result['method'] or 'run'} on {data['name']} ({data['users']:,} users, {data['items']:,} items)"
     out = Table(title=title + (f", {result['preset']}" if result["preset"] else ""))
     out.add_column("test")
     for metric in metrics:
         out.add_column(metric, justify="right")
+    when = f", round {result.get('round', 0)} of {result['rounds']}" if result["rounds"] else ""  # else a closed form
     rows = [
         ("popularity (floor)", result["floor"]["popularity"]),
-        (f"{result['method'] or 'this run'}, round {result.get('round', 0)} of {result['rounds']}", result["test"]),
+        (f"{result['method'] or 'this run'}{when}", result["test"]),
         *((f"{name}, pooled (ceiling)", figures) for name, figures in result["ceiling"].items()),
     ]
     for name, figures in rows:
         out.add_row(name, *(f"{figures[m]:.4f}" for m in metrics))
+    return out
+
+
+def _shown(figures: dict[str, Any]) -> dict[str, float]:
+    """Means over everybody, without those of parts of the users."""
+    return {k: v for k, v in figures.items() if isinstance(v, float) and "/" not in k}
+
+
+def _footnotes(result: dict[str, Any]) -> list[str]:
+    me = (result["method"] or "this run", bool(result.get("sees_validation")))
+    above = {name: [me] for name, mine in result["ceiling"].items() if remarks.over(_shown(result["test"]), mine)}
+    attack = remarks.attackers(result)
+    return remarks.no_bound(above) + ([f"attack: {attack}"] if attack else [])
+
+
+def _exposure(result: dict[str, Any]) -> Table:
+    """How far targets were pushed at the round that the figures are of, and in the end."""
+    out = Table(title=f"exposure of {remarks.targets(result)}")
+    out.add_column("target")
+    for name in NAMES:
+        out.add_column(name, justify="right")
+    chosen, last = result["round"], result.get("target_last")  # not in results of older versions
+    rows = [(f"round {chosen}, selected" + (" and last" if last and last["round"] == chosen else ""), result["target"])]
+    if last and last["round"] != chosen:
+        rows.append((f"round {last['round']}, the last: what recommend serves", last))
+    for when, figures in rows:
+        out.add_row(when, *(remarks.exposure(name, figures.get(name, math.nan)) for name in NAMES))
     return out
 
 
@@ -69,6 +106,10 @@ def owed(privacy: dict[str, Any] | None) -> list[str]:
         lines.append(f"epsilon: {each}; a user in total {total:.6g}{slack} (basic composition)")
     if better:
         lines.append(f"  at delta {better['delta']:g} a user in total {better['epsilon']:.6g} ({better['by']})")
+    if privacy.get("noise") == "simulated":
+        lines.append(remarks.SIMULATED)
+    if needs := privacy.get("needs_secure"):
+        lines.append(f"in a secure sum {needs[0]} has a guarantee: set fleet.secure = true")
     if open_:
         more = f" and {len(open_) - 1} more" if len(open_) > 1 else ""
         lines.append(f"without any guarantee: {open_[0]}{more}; a user has none in total")

@@ -144,6 +144,23 @@ def test_a_pooled_run_has_a_page(place: Path) -> None:
     assert not {"Learning curves", "Item map", "Recommendations"} & set(Reader(page).headings)
 
 
+def test_a_ceiling_is_no_bound(place: Path, tmp_path: Path) -> None:
+    folder = make(tmp_path / "run", place / "tales.npz")
+    done = json.loads((folder / "result.json").read_text())
+    done["test"] |= {k: v + 0.1 for k, v in done["ceiling"]["ease"].items()}
+    done["sees_validation"] = True
+    (folder / "result.json").write_text(json.dumps(done))
+    assert call("report", folder) == 0
+    page = (folder / "report.html").read_text()
+    assert "; above " in page and "which sees everybody&#x27;s data: a reference and no bound)." in page
+    assert "ease on pooled data is a reference and no bound; above it: fedmf." in page
+    assert "fedmf: scored from lists with the validation items in the test, ease without." in page
+
+
+def test_below_the_ceiling_nothing_is_said(page: str) -> None:
+    assert "no bound" not in page and "validation items" not in page
+
+
 def test_a_moved_dataset_leaves_numbers(place: Path, tmp_path: Path) -> None:
     folder = make(tmp_path / "run", dataset(tmp_path / "gone.npz"))
     (tmp_path / "gone.npz").unlink()

@@ -1,11 +1,16 @@
 """What users spend is printed by every run and stands in every report, and older results are still read."""
 
+import html
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from covey.remarks import SIMULATED
+from covey.report.data import read_settings
+from covey.report.disclosure import guarantee
 from covey.show import owed, table
 from report_runs import call, dataset, make
 
@@ -88,6 +93,42 @@ def test_a_report_has_the_same_sums(runs: Path, tmp_path: Path) -> None:
     assert ", delta 1e-05 in total." in shown and "0.5 per message, delta 1e-07" in shown
     shown = page(runs / "fedcl", tmp_path / "fedcl.html")
     assert "a user in total 12 (basic composition)" in shown and "so a user has none in total" in shown
+
+
+def test_simulated_noise_is_no_protection(runs: Path, tmp_path: Path) -> None:
+    """Said beside the sum, once, and no badge is green; noise of the device's own protects."""
+    shown = page(runs / "pure", tmp_path / "pure.html")
+    assert f"epsilon 1.5 in total. But it has {said(SIMULATED)}." in shown
+    assert shown.count(said(SIMULATED)) == 1 and "badge good" not in shown
+    assert said(SIMULATED) in page(runs / "fedcl", tmp_path / "fedcl.html")
+    group = read_settings([runs / "pure"])[0].groups[0]
+    assert guarantee(group) == "epsilon 1.5, noise simulated"
+    folder = copied(runs / "pure", tmp_path / "device", noise="device")
+    shown = page(folder, tmp_path / "device.html")
+    assert said(SIMULATED) not in shown and "badge good" in shown
+    assert guarantee(read_settings([folder])[0].groups[0]) == "epsilon 1.5"
+
+
+def test_the_page_says_what_sums_hide(runs: Path, tmp_path: Path) -> None:
+    data = runs / "tales.npz"
+    summed = make(tmp_path / "summed", data, "spectral-private", fleet={"secure": True, "masks": False})
+    clear = make(tmp_path / "clear", data, "spectral-private")
+    done = result(summed) | {"secure": {"clients_at_least": 13, "clear": [], "masks": True}}
+    (summed / "result.json").write_text(json.dumps(done))
+    assert "the server reads only totals, each of 13 clients at least" in page(summed, tmp_path / "summed.html")
+    assert "has a guarantee: set fleet.secure = true" in page(clear, tmp_path / "clear.html")
+
+
+def said(words: str) -> str:
+    return html.escape(words, quote=True)
+
+
+def copied(folder: Path, to: Path, **privacy: str) -> Path:
+    """A run with other words about its privacy."""
+    shutil.copytree(folder, to)
+    done = result(folder)
+    (to / "result.json").write_text(json.dumps(done | {"privacy": done["privacy"] | privacy}))
+    return to
 
 
 def test_results_of_older_versions_are_read(runs: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from .. import remarks
 from ..show import owed, size
 from .data import Group, Setting
 from .markup import Child, Html, join, tag
@@ -20,7 +21,21 @@ def left_the_device(setting: Setting) -> Html:
 
 
 def guarantee(group: Group) -> str:
-    """The user-level promise, in a few words."""
+    """The user-level promise, in a few words; one that simulated noise only stands for is called so."""
+    simulated = _promised(group) and _simulated(group)
+    return _promise(group) + (", noise simulated" if simulated else "")
+
+
+def _promised(group: Group) -> bool:
+    """Whether everything that leaves has a guarantee."""
+    return bool(group.private) and all(row["epsilon_user_total"] != "none" for row in group.private)
+
+
+def _simulated(group: Group) -> bool:
+    return (group.first.result.get("privacy") or {}).get("noise") == "simulated"
+
+
+def _promise(group: Group) -> str:
     if group.pooled:
         return "all data is collected"
     if not group.private:
@@ -41,14 +56,21 @@ def _overview(setting: Setting) -> Html:
         fields = "–" if group.pooled else f"{len(group.private)}"
         bytes_ = "–" if group.pooled else size(sum(row["bytes"] for row in open_))
         rows.append(
-            [named(setting, group), fields, len(open_) if not group.pooled else "–", bytes_, _badge(guarantee(group))]
+            [
+                named(setting, group),
+                fields,
+                len(open_) if not group.pooled else "–",
+                bytes_,
+                _badge(guarantee(group), _simulated(group)),
+            ]
         )
     return table(["method", "fields sent", "without guarantee", "bytes without", "for a user in total"], rows)
 
 
-def _badge(promise: str) -> Html:
+def _badge(promise: str, simulated: bool = False) -> Html:
+    """Green is what protects somebody."""
     bad = promise in ("no guarantee", "all data is collected")
-    return tag("span", promise, class_="badge bad" if bad else "badge good")
+    return tag("span", promise, class_="badge bad" if bad else "badge" if simulated else "badge good")
 
 
 def _folded(group: Group) -> Html | None:
@@ -73,17 +95,20 @@ def _ledger(group: Group) -> Html:
             f"Without any guarantee: {len(open_)} of {len(group.private)} ({size(plain)}), so a user has none in total."
         )
     else:
-        line += f"Every field has a guarantee; a user spends {guarantee(group)} in total."
-    sums = [tag("p", text.strip()) for text in owed(group.first.result.get("privacy"))]
-    return join(tag("p", line), *sums, _fields(group.private), measured if study else None)
+        line += f"Every field has a guarantee; a user spends {_promise(group)} in total."
+        line += f" But it has {remarks.SIMULATED}." * _simulated(group)
+    result = group.first.result
+    said = [remarks.sums(result), *owed(result.get("privacy"))]
+    sums = [tag("p", text.strip()) for text in said if text and text not in line]
+    return join(tag("p", line), *sums, _fields(group.private, _simulated(group)), measured if study else None)
 
 
-def _fields(rows: list[dict[str, Any]]) -> Html:
+def _fields(rows: list[dict[str, Any]], simulated: bool = False) -> Html:
     most = max((row["bytes"] for row in rows), default=0) or 1
     out: list[list[Child]] = []
     for row in rows:
         once, total = row["epsilon"], row["epsilon_user_total"]
-        spent = _badge("no guarantee" if total == "none" else f"epsilon {total:.4g}")
+        spent = _badge("no guarantee" if total == "none" else f"epsilon {total:.4g}", simulated)
         slack = f", delta {row['delta']:.2g}" if row.get("delta") else ""
         each = "–" if once == "none" else f"{once:.4g} per {row['unit']}{slack}"
         sent = join(size(row["bytes"]), bar(row["bytes"] / most))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib import resources
 
 from .. import __version__, toml
+from .attacked import exposure, headline
 from .costs import cost
 from .data import Group, Setting
 from .disclosure import left_the_device
@@ -13,7 +14,7 @@ from .figures import item_map
 from .items import MOST_ITEMS, map_of
 from .markup import Child, Html, join, tag
 from .people import recommendations
-from .sections import activity, learning, results, section, summary, verdict
+from .sections import activity, cards, learning, results, section, verdict
 
 
 def report(setting: Setting) -> str:
@@ -21,7 +22,8 @@ def report(setting: Setting) -> str:
     group = setting.groups[0]
     heading = f"{group.name} on {setting.runs[0].result['dataset']['name']}"
     about = group.first.config.get("title", "")
-    return page(heading, tag("p", about, class_="lead") if about else None, summary(setting, group), *body(setting))
+    lead = tag("p", about, class_="lead") if about else None
+    return page(heading, lead, verdict(setting, group), headline(group), cards(setting, group), *body(setting))
 
 
 def comparison(settings: Sequence[Setting]) -> str:
@@ -32,7 +34,8 @@ def comparison(settings: Sequence[Setting]) -> str:
         parts.append(tag("p", note, class_="lead"))
     for setting in settings:
         parts.append(tag("h1", setting.title) if len(settings) > 1 else None)
-        parts.append(tag("div", *(verdict(setting, g) for g in setting.groups if not g.pooled), class_="verdicts"))
+        lines = (join(verdict(setting, g), headline(g)) for g in setting.groups if not g.pooled)
+        parts.append(tag("div", *lines, class_="verdicts"))
         parts += body(setting)
     many = sum(len(setting.groups) for setting in settings)
     names = dict.fromkeys(setting.runs[0].result["dataset"]["name"] for setting in settings)
@@ -43,6 +46,7 @@ def body(setting: Setting) -> list[Child]:
     return [
         results(setting),
         learning(setting),
+        exposure(setting),
         cost(setting),
         left_the_device(setting),
         activity(setting),

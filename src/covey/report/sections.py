@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from .. import remarks
 from ..show import size
 from .data import Group, Setting, Stat, known, said
 from .figures import Line, curves, dots
@@ -70,26 +71,28 @@ def verdict(setting: Setting, group: Group) -> Html:
     low = max(floor.values(), default=math.nan)
     for name, value in ceiling.items():
         what = f"{value:.4f} ({name}, which sees everybody's data)"
-        if stat.mean >= value:
+        if remarks.over({metric: stat.mean}, {metric: value}):
+            parts.append(f"; above {what.removesuffix(')')}: a reference and no bound)")
+        elif stat.mean >= value:
             parts.append(f"; not below {what}")
         elif stat.mean > low:
             parts.append(f"; {(stat.mean - low) / (value - low):.0%} of the way from there to {what}")
     return tag("p", *parts, ".", class_="verdict")
 
 
-def summary(setting: Setting, group: Group) -> Html:
+def cards(setting: Setting, group: Group) -> Html:
     """Figures at a glance."""
     result = group.first.result
-    cards = [(metric, str(group.test(metric))) for metric in setting.metrics]
+    shown = [(metric, str(group.test(metric))) for metric in setting.metrics]
     chosen = ", ".join(dict.fromkeys(str(run.result.get("round", 0)) for run in group.runs))
     if result["rounds"]:
-        cards.append(("selected round", f"{chosen} of {result['rounds']}"))
+        shown.append(("selected round", f"{chosen} of {result['rounds']}"))
     up, down = group.each("up"), group.each("down")
     if up is not None and down is not None:
-        cards.append(("a client uploads each round", size(up)))
-        cards.append(("and downloads", size(down)))
-    boxes = (tag("div", tag("dt", name), tag("dd", value)) for name, value in cards)
-    return join(verdict(setting, group), tag("dl", *boxes, class_="cards"))
+        shown.append(("a client uploads each round", size(up)))
+        shown.append(("and downloads", size(down)))
+    boxes = (tag("div", tag("dt", name), tag("dd", value)) for name, value in shown)
+    return tag("dl", *boxes, class_="cards")
 
 
 def results(setting: Setting) -> Html:
@@ -102,8 +105,19 @@ def results(setting: Setting) -> Html:
         tag("p", f"{setting.title}: {setting.protocol}."),
         tag("div", *figures, class_="figures-row"),
         _result_table(setting),
+        *(tag("p", f"{line}.", class_="aside") for line in remarks.no_bound(above(setting))),
         tag("p", note, "The round is selected on the validation part, never on the test.", class_="aside"),
     )
+
+
+def above(setting: Setting) -> remarks.Above:
+    """Who is above which ceiling, in any metric."""
+    found = {}
+    for reference, figures in setting.references("ceiling").items():
+        mine = lambda group: {m: group.test(m).mean for m in setting.metrics}
+        who = [g for g in setting.groups if remarks.over(mine(g), figures)]
+        found[reference] = [(g.name, bool(g.first.result.get("sees_validation"))) for g in who]
+    return {reference: who for reference, who in found.items() if who}
 
 
 def _result_table(setting: Setting) -> Html:

@@ -9,9 +9,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from .. import remarks
+from ..evaluate.exposure import NAMES
 from ..show import size
+from .attacked import WHEN, When, attackers, attacks, exposed, pushed, targets, watched
 from .data import Group, Setting, Stat, known, said
 from .disclosure import guarantee
+from .sections import above
 
 METRICS_A_TABLE = 2  # more do not fit
 
@@ -24,6 +28,14 @@ def tables(settings: Sequence[Setting]) -> str:
         metrics = setting.metrics
         for at in range(0, len(metrics), METRICS_A_TABLE):
             console.print(_table(setting, metrics[at : at + METRICS_A_TABLE], costs=at == 0))
+        for line in remarks.no_bound(above(setting)):
+            console.print(line)
+        if watched(setting):
+            for when in WHEN:
+                console.print(_exposure(setting, when))
+            console.print(f"target: {targets(setting)}")
+        for attack in attacks(setting):
+            console.print(f"attack: {attack}")
     if len(settings) > 1:
         console.print("Data, split or measure differ between the tables: do not compare across them.")
     return text.getvalue().rstrip()
@@ -50,6 +62,18 @@ def _table(setting: Setting, metrics: Sequence[str], costs: bool) -> Table:
     return out
 
 
+def _exposure(setting: Setting, when: When) -> Table:
+    """How far targets were pushed; clients that attack, and who sees a target among the best."""
+    what = {"selected": "target, selected round", "last": "target, last round (served)"}
+    out = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    out.add_column(what[when], overflow="fold")
+    for name in ("attackers", *NAMES):
+        out.add_column(name, justify="right", no_wrap=True)
+    for group in watched(setting):
+        out.add_row(group.name, f"{attackers(group):,}", *(pushed(group, when, n).replace(" ± ", "±") for n in NAMES))
+    return out
+
+
 def _short(stat: Stat) -> str:
     """0.1430±.0021"""
     return str(stat).replace(" ± 0.", "±.").replace(" ± ", "±")
@@ -73,18 +97,24 @@ def plain(setting: Setting) -> dict[str, Any]:
 
 
 def _row(setting: Setting, group: Group) -> dict[str, Any]:
-    stats = {metric: group.test(metric) for metric in setting.metrics}
-    number = lambda x: None if math.isnan(x) else x
+    seen = group in watched(setting)
     return {
         "method": group.name,
         "preset": group.first.result.get("preset", ""),
         "pooled": group.pooled,
         "runs": [str(run.folder) for run in group.runs],
         "seeds": [run.seed for run in group.runs],
-        "test": {k: {"mean": number(s.mean), "spread": s.spread, "values": list(s.values)} for k, s in stats.items()},
+        "test": {metric: _stat(group.test(metric)) for metric in setting.metrics},
         "up_bytes": group.traffic("up"),
         "down_bytes": group.traffic("down"),
         "seconds": group.seconds,
         "round_seconds": group.round_seconds,
         "guarantee": guarantee(group),
+        "attackers": attackers(group),
+        "target": {when: {n: _stat(exposed(group, when, n)) for n in NAMES} for when in WHEN} if seen else None,
     }
+
+
+def _stat(stat: Stat) -> dict[str, Any]:
+    mean = None if math.isnan(stat.mean) else stat.mean
+    return {"mean": mean, "spread": stat.spread, "values": list(stat.values)}
