@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from .config import Config
+from .data.items import ids_of
 from .detection import attack_of
 from .fleet.simulated import SimulatedFleet
 from .prepare import Prepared
@@ -26,9 +27,10 @@ def _pushed(prepared: Prepared, fleet: SimulatedFleet, metrics: Path) -> dict[st
     targets, titles = fleet.program.evaluate.targets, prepared.dataset.titles
     if not targets:
         return {}
+    ids = ids_of(prepared.dataset)
     last = json.loads(metrics.read_text(encoding="utf-8").splitlines()[-1])
     return {
-        "targets": [{"item": item, "title": titles[item] if titles else ""} for item in targets],
+        "targets": [{"item": t, "id": ids[t], "title": titles[t] if titles else ""} for t in targets],
         "target_last": {"round": last["round"], **last.get("target", {})},
     }
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .data.items import named
 from .evaluate.exposure import NAMES
 
 SIMULATED = "simulated noise, from the run's seed: it shows the cost and protects nobody"
@@ -27,11 +28,11 @@ def attackers(result: Mapping[str, Any]) -> str:
 
 
 def targets(result: Mapping[str, Any]) -> str:
-    """The items whose exposure is measured; results of older versions have no titles."""
+    """The items whose exposure is measured; results of older versions have no names."""
     config = result.get("config", {})
     numbers = config.get("evaluate", {}).get("targets") or config.get("attack", {}).get("targets") or ()
-    found = result.get("targets") or [{"item": item, "title": ""} for item in numbers]
-    return ", ".join(f"item {t['item']}" + (f" ({t['title']})" if t["title"] else "") for t in found)
+    found = result.get("targets") or [{"item": item} for item in numbers]
+    return " and ".join(named(t["item"], t.get("id"), t.get("title", "")) for t in found)
 
 
 def exposure(name: str, value: float) -> str:

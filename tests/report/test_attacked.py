@@ -58,7 +58,9 @@ def test_the_page_of_an_attacked_run(place: Path, tmp_path: Path) -> None:
     shown, measured = page(place / "attacked-0", tmp_path / "r.html"), rows(place / "attacked-0")
     assert "<b>Attack</b>: explicit boosting, by 2 of 26 clients." in shown
     seen = measured[-1]["target"]["er@10"]
-    assert f"<b>{seen:.1%}</b> of the honest users who do not have it see item 3 (Tale &amp; Song 3) among" in shown
+    assert (
+        f"<b>{seen:.1%}</b> of the honest users who do not have it see row 3, id 3 (Tale &amp; Song 3) among" in shown
+    )
     assert cells(shown) == [
         ["fedncf", "2", "2, selected", *figures(measured[1])],
         ["fedncf", "2", "3, last", *figures(measured[2])],
@@ -70,7 +72,7 @@ def test_the_page_of_an_attacked_run(place: Path, tmp_path: Path) -> None:
 
 def test_the_page_of_a_control_run(place: Path, tmp_path: Path) -> None:
     shown, measured = page(place / "control", tmp_path / "r.html"), rows(place / "control")
-    assert "<b>Attack</b>" not in shown and "Target: item 3 (Tale &amp; Song 3)." in shown
+    assert "<b>Attack</b>" not in shown and "Target: row 3, id 3 (Tale &amp; Song 3)." in shown
     assert cells(shown) == [["fedncf", "0", "3, selected and last", *figures(measured[-1])]]
 
 
@@ -91,7 +93,7 @@ def test_a_control_stands_beside_the_attack(place: Path, capsys: pytest.CaptureF
         assert found["fedncf (attacked-0)"][:5] == ["2", *figures(rows(place / "attacked-0")[at])]
         assert found["fedncf (control)"][:5] == ["0", *figures(rows(place / "control")[2])]
         assert "fedncf (plain)" not in found
-    assert "target: item 3 (Tale & Song 3)\n" in out
+    assert "target: row 3, id 3 (Tale & Song 3)\n" in out
     assert "attack: sign flip, by 2 of 26 clients, on fedncf (flipped)\n" in out
 
 
@@ -121,8 +123,8 @@ def test_seeds_have_a_spread(place: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_other_targets_are_named_by_method(place: Path, tmp_path: Path) -> None:
     other = make(tmp_path / "other", place / "tales.npz", "fedmf", attack=ATTACK | {"targets": [0, 4]})
     (setting,) = read_settings([place / "control", other])
-    assert targets(setting).count("item 3 (Tale & Song 3) in fedncf") == 1
-    assert f"item 0 ({EVIL}), item 4 (Tale & Song 4) in fedmf" in targets(setting)
+    assert targets(setting).count("row 3, id 3 (Tale & Song 3) in fedncf") == 1
+    assert f"row 0, id 0 ({EVIL}) and row 4, id 4 (Tale & Song 4) in fedmf" in targets(setting)
     assert attacks(setting) == ["explicit boosting, by 2 of 26 clients, on fedmf"]
     shown = page(other, tmp_path / "r.html")
     assert "<script>document.title" not in shown and "<img" not in shown
