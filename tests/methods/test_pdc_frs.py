@@ -137,8 +137,9 @@ def test_user_contrast_with_some() -> None:  # Eq. 9
     assert loss_C.tolist() == pytest.approx([math.log(1 + math.exp(2) + 1), math.log(1 + math.exp(2)), 0.0])
 
 
-def told_apart(against: str, **options: Any) -> tuple[Sent, Any]:
-    mine, view = replace(MINE, against=against, count=0, **options), server_view(10)
+def told_apart(against: str, number: int = 1, **options: Any) -> tuple[Sent, Any]:
+    mine = replace(MINE, against=against, count=0, **options)
+    view = server_view(10, round=Round(number, torch.arange(3)))
     memory = mine.init(view, enrolment([0, 2, 5, 6], [[3], [0], [1], [2]]))
     memory["aux/user"] = torch.eye(4, dtype=F64)[:, :3] * 2 + 0.1
     return mine.send(replace(view, memory=memory)), memory["aux/user"]
@@ -154,11 +155,8 @@ def test_some_others_rotate_and_do_not_name_everybody() -> None:
         at = int(sent.each["me"][client])
         same = (sent.shared["users"] - unit_MD[row]).norm(dim=1) < 1e-12
         assert same.tolist() == [k == at for k in range(2)]
-    view = server_view(10)
-    draws = {tuple(view.dice.fold("others").permutation(4)[0, :2].tolist())}
-    for number in range(2, 12):
-        draws.add(tuple(Rng.server(0, number, "x").fold("others").permutation(4)[0, :2].tolist()))
-    assert len(draws) > 3
+    shown = {tuple(told_apart("some", number, others=2)[0].shared["users"].flatten().tolist()) for number in range(12)}
+    assert len(shown) > 3
 
 
 def test_made_up_others_are_nobody_and_spread_alike() -> None:
