@@ -268,6 +268,12 @@ def test_a_tuned_setting_that_is_changed_by_hand_is_not_tuned(
     assert fedmf["tuned"] == trials and floor["tuned"] is None
 
 
+def test_a_row_may_say_what_its_settings_cost_to_find(tmp_path: Path, rounds: list[int]) -> None:
+    text = TABLE.replace('method = "fedmf"\n', 'method = "fedmf"\ntrials = 12\n', 1)
+    fedmf, floor = (row["cells"]["tiny"] for row in once(tmp_path, text)["rows"])
+    assert fedmf["tuned"] == 12 and floor["tuned"] is None
+
+
 def test_other_data_is_another_run(tmp_path: Path, rounds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     once(tmp_path)
     rounds.clear()

@@ -49,6 +49,7 @@ class Row:
     role: Role = ""
     seeds: int = 0
     set: tuple[str, ...] = ()
+    trials: int = 0  # of tuning that found what stands in `set`
     columns: tuple[str, ...] = ()  # none: all of them
     swept: bool = True  # false: the same in every column of a figure, as a floor is
     lowest: bool = False  # the lowest of its seeds stands below, where a paper gives no other

@@ -167,6 +167,8 @@ def tuned_of(column: Column, row: Row, config: Config) -> int | None:
     """Runs of tuning behind a cell's settings; 0 where one of them was changed by hand; None: nothing to tune."""
     if isinstance(config.part("pooled"), Popularity):
         return None
+    if row.trials:
+        return row.trials
     found = tuned(column.tuning, row.method)
     if not found or merge(config.tree, found) != config.tree:
         return 0
