@@ -18,7 +18,7 @@ from covey.models.spectral import Spectral
 from covey.objectives import NoObjective
 from covey.rng import Rng
 from covey.secure.settings import SINGLES
-from covey.server import Method, Server, enrol, run_round, start
+from covey.server import Method, Server, enrol, run_round, start, view
 from covey.testing import Conformance
 
 LISTS = Ragged.of([[0, 1, 2], [1, 3], [], [4, 0, 4], [2, 3, 1, 5]])
@@ -129,6 +129,7 @@ def test_nobody_adds_more_than_one(scale: float) -> None:
 def test_shares_add_up_to_the_noise() -> None:
     """Of the sum over clients: as wide as the budget asks, and wider by what drop-outs could take away."""
     lists = Ragged.of([[] for _ in range(50)])
+    nothing = Total(torch.arange(50), torch.tensor(50.0), {}, extra={"count": {"sum": torch.zeros(4000, 1)}})
     for lost, wide in ((0.0, 1.0), (0.75, 2.0)):
         part = PrivateCount(lost=lost)
         ours = method(1, part, 4000)
@@ -137,6 +138,8 @@ def test_shares_add_up_to_the_noise() -> None:
         sent = Download(Sent(dict(start(ours).public)), {"count": about})
         total = fleet.ask("report", 1, fleet.ids_N, sent, fold=True)
         assert float(total.extra["count"]["sum"].std()) == pytest.approx(wide * part.sigma, rel=0.05)
+        drawn_ID = replace(part, noise="summed")._sum(view(start(ours), ours, "count", Round(1, fleet.ids_N)), nothing)
+        assert float(drawn_ID.std()) == pytest.approx(wide * part.sigma, rel=0.05)  # drawn once it is as wide
 
 
 def test_without_much_noise_it_is_the_power_method() -> None:

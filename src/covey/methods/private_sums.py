@@ -40,7 +40,7 @@ class PrivateSubspace(Mechanism):
     shrink: float = 0.25  # by how much of the largest value that noise alone gives
     strength: float = 0.0  # and by how much of the mean value, where the lists themselves are noisy
     lost: float = 0.5  # share of the clients that may drop out without harm to the guarantee
-    noise: Noise = "shares"  # or drawn once where the sum is: the same numbers in law, for studies
+    noise: Noise = "shares"  # or drawn once where the sum is: the same in law where nobody is lost, for studies
 
     def __post_init__(self) -> None:
         among_choices(self.name, self)
@@ -53,8 +53,13 @@ class PrivateSubspace(Mechanism):
 
     @property
     def sigma(self) -> float:
-        """Standard deviation of the noise of each sum, to which a client adds 1 at most."""
+        """Standard deviation that the noise of each sum needs, to which a client adds 1 at most."""
         return math.sqrt(self.sums) * gaussian_multiplier(self.epsilon, self.delta)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation that it has where nobody is lost: the reserve for those who are comes on top."""
+        return self.sigma / math.sqrt(1 - self.lost)
 
     def init(self, view: ServerView, enrolment: Upload | None) -> Drawer:
         if not isinstance(view.model, Spectral):
@@ -95,7 +100,7 @@ class PrivateSubspace(Mechanism):
         z_ID = self._sum(view, reports).double()
         I, D = z_ID.shape
         basis_ID, value_D, _ = torch.linalg.svd(z_ID, full_matrices=False)
-        noise = self.sigma * (math.sqrt(I) + math.sqrt(D))  # about the largest value of noise alone
+        noise = self.spread * (math.sqrt(I) + math.sqrt(D))  # about the largest value of noise alone
         damp = self.shrink * noise + self.strength * value_D.mean()
         filter_D = value_D / (value_D + damp).clamp(min=torch.finfo(value_D.dtype).tiny)
         fields = {"items": basis_ID, "weight": torch.ones(I), "filter": filter_D}
@@ -105,7 +110,7 @@ class PrivateSubspace(Mechanism):
         sum_ID: Tensor = reports.extra[self.name]["sum"]
         if self.noise == "shares":
             return sum_ID
-        return sum_ID + view.dice.to(sum_ID.device).normal(*sum_ID.shape, dtype=sum_ID.dtype)[0] * self.sigma
+        return sum_ID + view.dice.to(sum_ID.device).normal(*sum_ID.shape, dtype=sum_ID.dtype)[0] * self.spread
 
     def discloses(self) -> tuple[Disclosure, ...]:
         rows = "the user's vector in the rows of the user's items"
