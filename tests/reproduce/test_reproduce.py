@@ -38,6 +38,7 @@ def test_every_seed_of_every_cell_is_run(tmp_path: Path, rounds: list[int]) -> N
     assert fedmf["spread"]["ndcg@10"] == pytest.approx(abs(one - two) / 2**0.5)
     assert floor["spread"] == {"hit@10": 0.0, "ndcg@10": 0.0}
     assert fedmf["up_bytes"] > 0 and fedmf["work"] == 15 and floor["work"] is None
+    assert fedmf["dropped"] == {} and len(fedmf["made"]) == 1 and "torch" in fedmf["made"][0]
     assert fedmf["config"]["model"]["dim"] == 4 and fedmf["config"]["preset"] == "loo-full"
     assert fedmf["impossible"] and "ndcg@10" in fedmf["impossible"][0]  # the planted 0.3 > 0.2
     assert not list((tmp_path / "work").rglob("checkpoint.safetensors"))  # large, and done with

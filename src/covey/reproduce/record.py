@@ -153,8 +153,16 @@ def _measured(table: Table, row: Row, column: Column, outcomes: list[Outcome], c
         "users": first.get("dataset", {}).get("users", 0),
         "work": work_of(config, first["dataset"]["users"]) if first else None,
         "reads": reads_of(config, first) if first else "",
+        "dropped": _dropped(results),
+        "made": sorted({f"{o.made['commit']}, {o.made['machine']}" for o in good}),
         "errors": [{"seed": n, "error": o.error} for n, o in enumerate(outcomes) if o.error],
     }
+
+
+def _dropped(results: list[Tree]) -> dict[str, int]:
+    """Messages that did not count, by reason, over all seeds."""
+    every = [r.get("traffic", {}).get("dropped", {}) for r in results]
+    return {why: sum(one.get(why, 0) for one in every) for why in sorted({why for one in every for why in one})}
 
 
 def figure(result: Tree, metric: str) -> float | None:
