@@ -6,6 +6,7 @@ T = flat rows of all clients together. Every tensor on the client side has a lea
 single device is a cohort of one.
 """
 
+import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -26,10 +27,13 @@ def positive(section: str, **options: float) -> None:
 
 
 def among_choices(section: str, part: object) -> None:
-    """Says which option of a part is none of its choices. Files are checked anyway; noise must be in Python too."""
+    """Says which option of a part is none of its choices. Files are checked anyway; this is for Python."""
     for name, hint in get_type_hints(type(part)).items():
-        if get_origin(hint) is Literal and getattr(part, name) not in get_args(hint):
-            raise CoveyError(f"{section}: {name} = {getattr(part, name)!r}; valid are {', '.join(get_args(hint))}")
+        value, valid = getattr(part, name), [str(choice) for choice in get_args(hint)]
+        if get_origin(hint) is Literal and value not in get_args(hint):
+            near = difflib.get_close_matches(str(value), valid, n=1)
+            meant = f"did you mean '{near[0]}'? " if near else ""
+            raise CoveyError(f"{section}: {name} = {value!r}; {meant}valid are {', '.join(valid)}")
 
 
 @dataclass(frozen=True)

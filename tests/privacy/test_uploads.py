@@ -222,7 +222,7 @@ def test_pseudo_items_look_like_the_others() -> None:
         ({"epsilon": 0.0}, "epsilon = 0.0; it must be over 0"),
         ({"epsilon": -1.0}, "epsilon = -1.0"),
         ({"clip": 0.0}, "clip = 0.0"),
-        ({"noise": "devise"}, "noise = 'devise'; valid are simulated, device, opendp"),
+        ({"noise": "devise"}, "noise = 'devise'; did you mean 'device'. valid are simulated, device, opendp"),
         ({"clip": CLEAR}, "noise needs a bound"),
         ({"delta": 1e-5}, "Laplace noise has none"),
         ({"kind": "gaussian"}, "delta = 0.0; it is over 0 and below 1"),

@@ -3,7 +3,6 @@
 Shape suffixes: E = interactions, S = the same, sorted by user, N = users, I = items, K = candidates.
 """
 
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import CoveyError, Ragged, offsets_of
+from ..core import CoveyError, Ragged, among_choices, offsets_of
 from ..rng import Rng
 from ..sampling import distinct_ranks, outside
 from .dataset import TEST, TRAIN, VALID, Array, Dataset, check
@@ -40,9 +39,7 @@ class SplitConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _one_of("kind", self.kind, get_args(Kind))
-        _one_of("order", self.order, get_args(Order))
-        _one_of("rows", self.rows, get_args(RowsKept))
+        among_choices("split", self)
         if not 0 < self.test < 1 or not 0 <= self.valid < 1:
             raise CoveyError(f"split.test = {self.test}, split.valid = {self.valid}: shares, test > 0 and both < 1")
         if abs(self.seed) >= 2**62:
@@ -60,13 +57,6 @@ class Split:
     train: Ragged
     valid: Ragged
     test: Ragged
-
-
-def _one_of(key: str, value: str, names: tuple[str, ...]) -> None:
-    if value not in names:
-        near = difflib.get_close_matches(str(value), names, n=1)
-        hint = f"did you mean '{near[0]}'? " if near else ""
-        raise CoveyError(f"split.{key} = '{value}': {hint}valid are {', '.join(names)}")
 
 
 def split(dataset: Dataset, config: SplitConfig) -> Split:
