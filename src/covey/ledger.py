@@ -32,9 +32,8 @@ class Disclosure:
     of_sum: bool = False  # the epsilon is that of a sum over clients: it holds where nothing but sums can be read
     budget: str = ""  # fields of a message that were protected as one spend one budget, by this name
     given: bool = False  # no message of a run holds it: the server has it from the start
-    simulated: bool = (
-        False  # its noise is drawn from the run's seed, so who runs it can take it away; filled by Program
-    )
+    # Its noise is drawn from the run's seed, so who runs it can take it away; filled by Program.
+    simulated: bool = False
 
     def __post_init__(self) -> None:
         if not self.epsilon > 0:
