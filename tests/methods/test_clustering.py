@@ -53,7 +53,7 @@ def test_ward_without_distances_is_scipys(rows: int, clusters: int, seed: int) -
 def test_blocks_of_distances_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     x_ND = torch.randn(300, 8, generator=torch.Generator().manual_seed(1))
     whole = ward_of_many(x_ND, 12)
-    monkeypatch.setattr(clustering, "BLOCK", 1000)
+    monkeypatch.setattr(clustering, "TILE", (7, 50))
     assert torch.equal(ward_of_many(x_ND, 12), whole)
 
 

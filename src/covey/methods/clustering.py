@@ -2,8 +2,9 @@
 
 Ward is scipy's up to `LARGEST` rows; its distances take 8 N^2 / 2 bytes. Beyond, and on CUDA, the same
 tree is grown without them: in each turn every two clusters that are each other's nearest are joined. Ward
-is reducible (a union is never nearer to a third cluster than the nearer of its parts), so the
-order of such joins does not matter (Murtagh, 1983). Memory is one block of distances, `BLOCK`.
+is reducible (a union is never nearer to a third cluster than the nearer of its parts), so the order of such
+joins does not matter (Murtagh, 1983), and a cluster whose nearest is gone can wait: its cost is a bound from
+below. Memory is one block of distances, `BLOCK` or `TILE`.
 """
 
 import numpy as np
@@ -16,7 +17,9 @@ from torch import Tensor
 
 LARGEST = 10_000  # rows whose distances fit in memory: 400 MB
 FEW = 1000  # rows that scipy is quick enough for, wherever they lie
-BLOCK = 1 << 23  # distances at a time: 64 MB
+BLOCK = 1 << 23  # distances at a time on CUDA: 64 MB
+TILE = (256, 512)  # and on a CPU, in whose cache they stay: 1 MB
+NEXT = 0.3  # of all clusters, by cost, those whose nearest is kept up to date; the others wait until joins come near
 
 
 def ward(x_ND: Tensor, clusters: int, largest: int = LARGEST) -> Tensor:
@@ -35,37 +38,50 @@ def ward_of_many(x_ND: Tensor, clusters: int) -> Tensor:
     size = torch.ones(len(centre), dtype=torch.float64, device=centre.device)
     name = torch.arange(len(centre), device=centre.device)  # a row of the data that is in the cluster
     near, cost = _nearest(centre, size, name)
+    stale = torch.zeros_like(name, dtype=torch.bool)  # its nearest has moved: its cost can only be higher
     joins = []
     while len(centre) > 1:
         here = torch.arange(len(centre), device=centre.device)
-        a = ((near[near] == here) & (here < near)).nonzero()[:, 0]
-        if not len(a):  # equal distances, rounded apart
+        a = ((near[near] == here) & (here < near) & ~stale & ~stale[near]).nonzero()[:, 0]
+        if not len(a) and not stale.any():  # equal distances, rounded apart
             a = cost.argmin()[None]
-        b = near[a]
-        joins.append(torch.stack([cost[a], name[a].double(), name[b].double()]))
-        both = size[a] + size[b]
-        centre[a] = (centre[a] * size[a, None] + centre[b] * size[b, None]) / both[:, None]
-        size[a] = both
-        gone, moved = torch.zeros_like(here, dtype=torch.bool), torch.zeros_like(here, dtype=torch.bool)
-        gone[b] = moved[a] = moved[b] = True
-        stale = (moved | moved[near])[~gone]  # all others keep their nearest
-        place = (~gone).long().cumsum(0) - 1
-        centre, size, name, near, cost = centre[~gone], size[~gone], name[~gone], place[near[~gone]], cost[~gone]
+        if len(a):
+            b = near[a]
+            joins.append(torch.stack([cost[a], name[a].double(), name[b].double()]))
+            both = size[a] + size[b]
+            centre[a] = (centre[a] * size[a, None] + centre[b] * size[b, None]) / both[:, None]
+            size[a] = both
+            left, moved = torch.ones_like(stale), torch.zeros_like(stale)
+            left[b], moved[a], moved[b] = False, True, True
+            stale = (stale | moved | moved[near])[left]  # all others keep their nearest
+            near = (left.long().cumsum(0) - 1).clamp_(min=0)[near[left]]
+            centre, size, name, cost = centre[left], size[left], name[left], cost[left]
         if len(centre) > 1:
-            again = stale.nonzero()[:, 0]
+            limit = cost.quantile(NEXT) if len(a) else torch.inf
+            again = (stale & (cost <= limit)).nonzero()[:, 0]
             near[again], cost[again] = _nearest(centre, size, again)
+            stale[again] = False
     return _cut(torch.cat(joins, 1).cpu().numpy(), len(x_ND), clusters).to(x_ND.device)
 
 
 def _nearest(centre: Tensor, size: Tensor, some: Tensor) -> tuple[Tensor, Tensor]:
     """For some clusters the one whose union adds least to the squared distances, and how much."""
-    square, share, found = centre.square().sum(1), 1 / size, []
-    for part in some.split(max(BLOCK // len(centre), 1)):
-        cost = torch.addmm(square[part, None] + square, centre[part], centre.mT, alpha=-2).clamp_(min=0)
-        cost /= share[part, None] + share
-        cost[torch.arange(len(part), device=part.device), part] = torch.inf
-        found.append(cost.min(1))
-    return torch.cat([m.indices for m in found]), torch.cat([m.values for m in found])
+    high, wide = (max(BLOCK // len(centre), 1), len(centre)) if centre.is_cuda else TILE
+    square, share, one = centre.square().sum(1, keepdim=True), 1 / size, torch.ones_like(size)[:, None]
+    row, column = torch.cat([-2 * centre, square, one], 1), torch.cat([centre, one, square], 1).mT.contiguous()
+    near, cost = torch.zeros_like(some), torch.full_like(size[some], torch.inf)
+    for start in range(0, len(some), high):
+        part = some[start : start + high]
+        left, best, at = row[part], cost[start : start + high], near[start : start + high]
+        for first in range(0, len(centre), wide):
+            found = left @ column[:, first : first + wide]  # |a|^2 + |b|^2 - 2 ab
+            found /= share[part, None] + share[first : first + wide]
+            own = ((first <= part) & (part < first + wide)).nonzero()[:, 0]
+            found[own, part[own] - first] = torch.inf
+            least = found.min(1)
+            less = least.values < best
+            best[less], at[less] = least.values[less], least.indices[less] + first
+    return near, cost.clamp_(min=0)
 
 
 def _cut(joins: np.ndarray, n: int, clusters: int) -> Tensor:
