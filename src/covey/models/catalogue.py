@@ -1,4 +1,4 @@
-"""Cross-entropy over all items in bounded memory: logits of a few positions at a time, computed again in the backward.
+"""Cross-entropy over all items in bounded memory: a tile of logits at a time, computed again in the backward.
 
 Shape suffixes: G = item tables (one of all clients, or one of each), P = positions, I = items.
 """
@@ -10,36 +10,54 @@ from torch import Tensor
 
 from .base import rows
 
-CPU_LOGITS = 1 << 22  # of one table at a time
-CUDA_LOGITS = 1 << 27
+CPU_TILE = (256, 2048)  # positions and items at a time, while their logits are in the cache
+CUDA_LOGITS = 1 << 27  # of one table at a time
 
 
-def catalogue_nll(u_CPD: Tensor, v_GID: Tensor, target_CP: Tensor, at_once: int = 0) -> Tensor:
+def catalogue_nll(u_CPD: Tensor, v_GID: Tensor, target_CP: Tensor, tile: tuple[int, int] | None = None) -> Tensor:
     """-log softmax of the target among all items by inner product, [C, P]; tables of each client, or one for all."""
-    at_once = at_once or (CPU_LOGITS if u_CPD.device.type == "cpu" else CUDA_LOGITS)
+    many = v_GID.shape[1]
+    tile = tile or (CPU_TILE if u_CPD.device.type == "cpu" else (max(1, CUDA_LOGITS // many), many))
     if len(v_GID) == len(u_CPD):
-        return torch.as_tensor(_Nll.apply(u_CPD, v_GID, target_CP, at_once))
-    flat_1P = torch.as_tensor(_Nll.apply(u_CPD.flatten(0, 1)[None], v_GID, target_CP.reshape(1, -1), at_once))
+        return torch.as_tensor(_Nll.apply(u_CPD, v_GID, target_CP, tile))
+    flat_1P = torch.as_tensor(_Nll.apply(u_CPD.flatten(0, 1)[None], v_GID, target_CP.reshape(1, -1), tile))
     return flat_1P.view_as(target_CP)
 
 
 class _Nll(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, u_GPD: Tensor, v_GID: Tensor, target_GP: Tensor, at_once: int) -> Tensor:
-        ctx.step = max(1, at_once // v_GID.shape[1])
-        lse_GP = torch.cat([(part @ v_GID.mT).logsumexp(2) for part in u_GPD.split(ctx.step, 1)], 1)
+    def forward(ctx: Any, u_GPD: Tensor, v_GID: Tensor, target_GP: Tensor, tile: tuple[int, int]) -> Tensor:
+        ctx.tile = high, wide = tile
+        lse_GP = torch.cat([_log_sum(part, v_GID, wide) for part in u_GPD.split(high, 1)], 1)
         ctx.save_for_backward(u_GPD, v_GID, target_GP, lse_GP)
         return lse_GP - (u_GPD * rows(v_GID, target_GP)).sum(2)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """d nll / d logit = softmax - 1 at the target."""
-        step, (u_GPD, v_GID, target_GP, lse_GP) = ctx.step, ctx.saved_tensors
-        du_parts, dv_GID = [], torch.zeros_like(v_GID)
-        for u, at, lse, grad in zip(*(x.split(step, 1) for x in (u_GPD, target_GP, lse_GP, grads[0])), strict=True):
-            p_GPI = torch.baddbmm(-lse[..., None], u, v_GID.mT).exp_()
-            p_GPI.scatter_add_(2, at[..., None], -torch.ones_like(lse)[..., None])
-            p_GPI *= grad[..., None]
-            du_parts.append(p_GPI @ v_GID)
-            dv_GID.baddbmm_(p_GPI.mT, u)
-        return torch.cat(du_parts, 1), dv_GID, None, None
+        (high, wide), (u_GPD, v_GID, target_GP, lse_GP) = ctx.tile, ctx.saved_tensors
+        du_GPD, dv_GID = torch.zeros_like(u_GPD), torch.zeros_like(v_GID)
+        parts = (x.split(high, 1) for x in (u_GPD, du_GPD, target_GP, lse_GP, grads[0]))
+        for u, du, target, lse, grad in zip(*parts, strict=True):
+            scaled = u * grad[..., None]
+            for first in range(0, v_GID.shape[1], wide):
+                v = v_GID[:, first : first + wide]
+                p = torch.bmm(u, v.mT).sub_(lse[..., None]).exp_()
+                at, last = target - first, v.shape[1] - 1
+                p.scatter_add_(2, at.clamp(0, last)[..., None], -((at >= 0) & (at <= last)).to(p)[..., None])
+                du.baddbmm_(p, v)
+                dv_GID[:, first : first + wide].baddbmm_(p.mT, scaled)
+            du *= grad[..., None]
+        return du_GPD, dv_GID, None, None
+
+
+def _log_sum(u_GPD: Tensor, v_GID: Tensor, wide: int) -> Tensor:
+    """log sum exp of the logits, [G, P], one tile after the other."""
+    most_GP = u_GPD.new_full(u_GPD.shape[:2], -torch.inf)
+    sum_GP = torch.zeros_like(most_GP)
+    for v in v_GID.split(wide, 1):
+        s = torch.bmm(u_GPD, v.mT)
+        now_GP = torch.maximum(most_GP, s.amax(2))
+        sum_GP = sum_GP * (most_GP - now_GP).exp() + s.sub_(now_GP[..., None]).exp_().sum(2)
+        most_GP = now_GP
+    return sum_GP.log() + most_GP
