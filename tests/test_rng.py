@@ -159,3 +159,23 @@ def test_a_number_is_mixed_as_a_tensor_is(word: int) -> None:
 def test_the_server_is_the_client_before_the_first(seed: int, number: int, purpose: str | int) -> None:
     server, same = Rng.server(seed, number, purpose), Rng.of(seed, number, torch.tensor([-1])).fold(purpose)
     assert torch.equal(server.key_C, same.key_C) and torch.equal(server.home_C, same.home_C)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 2000), st.integers(0, 10_000))
+def test_places_of_an_order_hold_each_number_once(n: int, seed: int) -> None:
+    order_CN = Rng.of(seed, 1, torch.arange(3)).order_at(n, torch.arange(n).expand(3, n))
+    assert torch.equal(order_CN.sort(dim=1).values, torch.arange(n).expand(3, n))
+    assert n < 10 or not torch.equal(order_CN[0], order_CN[1])
+
+
+@pytest.mark.parametrize("n", [5, 257, 1024, 20_033])
+def test_at_each_place_every_number_is_as_likely_and_so_is_every_pair(n: int) -> None:
+    place_CK = torch.tensor([0, n - 1]).expand(MANY, 2)
+    one_C, two_C = Rng.of(7, 1, torch.arange(MANY)).order_at(n, place_CK).T
+    eighth = np.arange(n) * 8 // n
+    share_8 = np.bincount(eighth, minlength=8) / n
+    pairs = np.bincount(eighth[one_C] * 8 + eighth[two_C], minlength=64)
+    both = (np.outer(share_8, share_8) * n - np.diag(share_8)).ravel() / (n - 1)  # two different numbers
+    assert not (one_C == two_C).any() and not pairs[both == 0].any()
+    assert stats.chisquare(pairs[both > 0], both[both > 0] * MANY).pvalue > LEAST

@@ -18,6 +18,8 @@ from .core import Ragged, offsets_of
 
 GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed integer
 WORD = (1 << 64) - 1
+TURNS = 6  # of a Feistel network
+SHORT = 256  # numbers that are ordered by sorting
 KERNEL = """
 template <typename T> T mix(T word) {
     unsigned long long x = static_cast<unsigned long long>(word);
@@ -121,6 +123,29 @@ class Rng:
     def permutation(self, n: int) -> Tensor:
         """[C, n]: an order of 0..n-1 for each stream."""
         return self.bits(n).argsort(dim=1, stable=True)
+
+    def order_at(self, n: int, place_CK: Tensor) -> Tensor:
+        """[C, K]: what stands at some places of an order of 0..n-1 that is each stream's own, without the rest of it.
+
+        A Feistel network (Luby and Rackoff, 1988) orders the next power of 4; what lies beyond n is passed
+        through again, until it does not. Of few numbers it would not make every order.
+        """
+        if n <= SHORT:
+            return self.permutation(n).gather(1, place_CK)
+        half = ((n - 1).bit_length() + 1) // 2
+        low = (1 << half) - 1
+        keys_TC1 = torch.stack([each.key_C for each in self.folds(TURNS)])[..., None]
+
+        def shuffled(x: Tensor) -> Tensor:
+            left, right = x >> half, x & low
+            for key_C1 in keys_TC1:
+                left, right = right, left ^ (mix(key_C1 + GOLDEN * (right + 1)) & low)
+            return left << half | right
+
+        found_CK = shuffled(place_CK)
+        while (found_CK >= n).any():
+            found_CK = torch.where(found_CK < n, found_CK, shuffled(found_CK))
+        return found_CK
 
     def ragged_bits(self, lengths_C: Tensor) -> Ragged:
         """As many words as each client asks for; the first k are the same whatever it asks for."""

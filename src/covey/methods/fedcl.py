@@ -146,11 +146,17 @@ class HardNegatives(Mechanism):
         """Lines 11 to 14: T items of the best R %, drawn for each client on its own."""
         if view.step != "train" or not self.count or (self.retrieves and "report" not in view.memory):
             return Sent()
+        if self.pool == "random":  # always the same for a client, as a cluster's nearly is
+            n_items = view.catalogue.n_items
+            rank_CT = self._ranks(view, math.ceil(self.difficulty * n_items))
+            return Sent(each={"items": view.rng.home(f"{self.name} pool").order_at(n_items, rank_CT)})
         pool_KH, row_C = self._pools(view)
-        size = pool_KH.shape[1]
+        return Sent(each={"items": pool_KH[row_C[:, None], self._ranks(view, pool_KH.shape[1])]})
+
+    def _ranks(self, view: ServerView, size: int) -> Tensor:
+        """Places in a pool of that size, T for each client."""
         unit_CT = view.rng.fold("hard").uniform(min(self.count, size))
-        rank_CT = distinct_ranks(unit_CT, torch.full_like(row_C, size))
-        return Sent(each={"items": pool_KH[row_C[:, None], rank_CT]})
+        return distinct_ranks(unit_CT, torch.full_like(view.round.ids_C, size))
 
     def _pools(self, view: ServerView) -> tuple[Tensor, Tensor]:
         """Pools of items, and which of them is each client's."""
@@ -158,9 +164,6 @@ class HardNegatives(Mechanism):
         size = math.ceil(self.difficulty * n_items)
         if self.pool == "uniform":
             return torch.arange(n_items, device=ids_C.device)[None], torch.zeros_like(ids_C)
-        if self.pool == "random":  # always the same for a client, as a cluster's nearly is
-            order_CI = view.rng.home(f"{self.name} pool").permutation(n_items)
-            return order_CI[:, :size], torch.arange(len(ids_C), device=ids_C.device)
         if self.pool == "popular":
             if view.catalogue.popularity_I is None:
                 raise CoveyError(f"{self.name}: pool = 'popular' needs counts of the items, which are not known here")
