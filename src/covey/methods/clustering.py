@@ -15,8 +15,8 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-LARGEST = 10_000  # rows whose distances fit in memory: 400 MB
-FEW = 1000  # rows that scipy is quick enough for, wherever they lie
+LARGEST = 3000  # rows that scipy is quicker for on a CPU; its distances are 36 MB
+FEW = 1000  # and for rows that lie on CUDA
 BLOCK = 1 << 23  # distances at a time on CUDA: 64 MB
 TILE = (256, 512)  # and on a CPU, in whose cache they stay: 1 MB
 NEXT = 0.3  # of all clusters, by cost, those whose nearest is kept up to date; the others wait until joins come near
