@@ -70,6 +70,15 @@ def test_where_it_is_computed_is_not_part_of_what_is_computed(tmp_path: Path) ->
     assert key(device("cpu")) == key(device("cuda")) != key(configs(one, one.rows[0], one.columns[0])[1])
 
 
+def test_what_a_column_trains_with_goes_before_a_row_and_spares_floors(tmp_path: Path) -> None:
+    text = TABLE.replace('presets = ["loo-full"]', 'presets = ["loo-full"]\ntrained = ["model.dim=5"]')
+    dim = lambda of: configs(of, of.rows[0], of.columns[0])[0].tree["model"]["dim"]
+    assert (dim(made(tmp_path)), dim(made(tmp_path, text))) == (4, 5)
+    assert dim(made(tmp_path, text.replace("[row.paper]", '[row.at."tiny"]\nset = ["model.dim=6"]\n[row.paper]'))) == 6
+    one = made(tmp_path, text)
+    assert "model" not in configs(one, one.rows[1], one.columns[0])[0].tree
+
+
 def test_a_run_that_broke_off_goes_on(tmp_path: Path, rounds: list[int]) -> None:
     whole = once(tmp_path)["rows"][0]["cells"]["tiny"]["figures"]
 

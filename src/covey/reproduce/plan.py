@@ -30,6 +30,7 @@ class Column:
     tuning: str = ""  # a folder of configs/tuned: what `covey tune` found for each method
     seeds: int = 0
     set: tuple[str, ...] = ()
+    trained: tuple[str, ...] = ()  # set over what a row says, but for floors and ceilings, which lack such options
     panel: str = ""
     x: float | None = None
 
@@ -211,7 +212,8 @@ def configs(table: Table, row: Row, column: Column, cut: Cut = WHOLE) -> list[Co
     if column.presets:
         tree["preset"] = " + ".join(column.presets)
     tree = merge(tree, tuned(column.tuning, row.method))
-    options = [*table.plan.set, *column.set, *row.set, *_cell(row, column).set]
+    trained = () if row.role in ("floor", "ceiling") else column.trained
+    options = [*table.plan.set, *column.set, *row.set, *trained, *_cell(row, column).set]
     if table.sweep and row.swept:
         value = next(v for v in table.sweep.values if column.label.endswith(f", {table.sweep.label}={v}"))
         options += [text.replace("{}", _toml(value)) for text in table.sweep.set]
