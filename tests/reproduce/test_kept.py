@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from covey.reproduce.plan import WHOLE
+from covey.reproduce.plan import WHOLE, Cut
 from covey.reproduce.record import reproduce, store
 from reproduce_tables import HEAD, made
 
@@ -16,12 +16,12 @@ CLAIM = '[[claim]]\ntext = "{0} beats {1}"\nbetter = "{0}"\nworse = "{1}"\ncolum
 TWO = HEAD + ROW.format("A", 1) + ROW.format("B", 2) + CLAIM.format("B", "A")
 
 
-def kept(tmp_path: Path, text: str, begin: bool = True, gone: bool = True) -> dict[str, Any]:
+def kept(tmp_path: Path, text: str, begin: bool = True, gone: bool = True, cut: Cut = WHOLE) -> dict[str, Any]:
     """The table with what the last record has; the runs themselves are `gone`, as on another machine."""
     if gone:
         shutil.rmtree(tmp_path / "work", ignore_errors=True)
     table, results = made(tmp_path, text), tmp_path / "results"
-    record = reproduce([table], tmp_path / "work", WHOLE, 1, lambda line: None, begin, results)[0]
+    record = reproduce([table], tmp_path / "work", cut, 1, lambda line: None, begin, results)[0]
     store(record, results)
     return json.loads(json.dumps(record))
 
@@ -31,6 +31,14 @@ def test_a_complete_record_is_kept_as_it_is(tmp_path: Path, rounds: list[int]) -
     assert rounds == [1, 1, 1, 2, 1, 2] and first["claims"][0]["tests"][0]["p"] is not None
     rounds.clear()
     assert kept(tmp_path, TWO) == first and rounds == []
+
+
+def test_a_part_takes_what_the_whole_table_has(tmp_path: Path, rounds: list[int]) -> None:
+    first = kept(tmp_path, TWO)
+    rounds.clear()
+    part = kept(tmp_path, TWO + ROW.format("C", 3), cut=Cut(datasets=("synthetic",)))
+    assert rounds == [1, 2, 3] * 2 and part["rows"][:2] == first["rows"]
+    assert sorted(len(json.loads(p.read_text())["rows"]) for p in (tmp_path / "results").iterdir()) == [2, 3]
 
 
 def test_a_row_that_nothing_is_compared_with_is_run_alone(tmp_path: Path, rounds: list[int]) -> None:

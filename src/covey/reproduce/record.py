@@ -2,7 +2,7 @@
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,7 @@ def reproduce(
     """
     tables = [table for table in (chosen(table, cut) for table in tables) if table.columns]
     at_hand = None if begin else lambda config: done_before(config, work) is not None
-    of = lambda t: kept(t, cut, file_of(t.paper, t.name, cut.name(), stored), at_hand) if stored else NOTHING_KEPT
-    old = {table.name: of(table) for table in tables}
+    old = {table.name: _kept_of(table, cut, stored, at_hand) if stored else NOTHING_KEPT for table in tables}
     wanted = {
         (table.name, row.label, column.label): configs(table, row, column, cut)
         for table in tables
@@ -53,6 +52,12 @@ def reproduce(
         }
         records.append(record(table, runs, cut, old[table.name]))
     return records
+
+
+def _kept_of(table: Table, cut: Cut, stored: Path, at_hand: Callable[[Config], bool] | None) -> Kept:
+    """Of the record of this part, or where there is none, of the whole table."""
+    files = [file_of(table.paper, table.name, part, stored) for part in (cut.name(), "")]
+    return kept(table, cut, next(filter(Path.exists, files), files[0]), at_hand)
 
 
 def record(table: Table, runs: Cells, cut: Cut, old: Kept = NOTHING_KEPT) -> Tree:
