@@ -1,4 +1,7 @@
-"""Kernels for a GPU in Triton, which comes with torch for CUDA; whoever uses one does without where it is missing."""
+"""Kernels for some machines: for a GPU in Triton, which comes with torch for CUDA, and for CPUs with AVX-512.
+
+Whoever uses one does without where it is missing.
+"""
 
 import math
 

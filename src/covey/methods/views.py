@@ -17,7 +17,8 @@ from torch import Tensor
 
 from ..core import Fields, Ragged, offsets_of
 from ..examples import Batch, pad_lengths
-from ..kernels import LOG2E
+from ..kernels import LOG2E, onednn
+from ..kernels.onednn import REGISTERS
 from ..rng import Rng
 
 Which = Literal["all", "positives"]
@@ -27,7 +28,6 @@ TILE = 65_536  # similarities of a client that are held at once on a CPU
 AT_ONCE = 1 << 28  # those of a block on CUDA: 1 GiB
 SHORTEST = 1e-12  # a length to divide by
 KERNEL_WIDTH = 128  # of vectors that fit on the chip
-REGISTERS = 32  # numbers that exp2 takes at once; those left over are rounded otherwise
 
 
 def noise(x: Tensor, eta: float, rng: Rng, relative: bool = False) -> Tensor:
@@ -156,7 +156,7 @@ def _log_sums(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """log sum_j exp(a_k . b_j / tau + bar_j), [C, R], and the gradients of its weighted sum."""
     small = a_CRD.dtype == torch.float32 and a_CRD.shape[2] <= KERNEL_WIDTH
-    if a_CRD.is_cuda and small and (kernels := _kernels()):
+    if small and (kernels := _kernels(a_CRD.is_cuda, a_CRD.shape[1])):
         return kernels.log_sums(a_CRD, b_CRD, weight_CR1[..., 0], bar_CR, tau)
     log_CR, to_a, to_b = torch.empty_like(bar_CR), torch.empty_like(a_CRD), torch.zeros_like(b_CRD.mT)
     steep_CRD, bar_C1R, many = a_CRD * (LOG2E / tau), bar_CR[:, None] * LOG2E, _rows_at_once(a_CRD)
@@ -171,9 +171,16 @@ def _log_sums(
     return log_CR, to_a, to_b.mT.contiguous()
 
 
+def _kernels(cuda: bool, n_rows: int) -> ModuleType | None:
+    """What this machine has for lists of that length; depends on the client alone, as all that rounds."""
+    if cuda:
+        return _triton()
+    return onednn if n_rows >= onednn.FEWEST and onednn.there() else None
+
+
 @cache
-def _kernels() -> ModuleType | None:
-    """Those that hold no matrix, where Triton is installed and finds the C compiler that it needs."""
+def _triton() -> ModuleType | None:
+    """Kernels that hold no matrix, where Triton is installed and finds the C compiler that it needs."""
     if not find_spec("triton") or not (os.environ.get("CC") or which("gcc") or which("clang")):
         return None
     from ..kernels import contrast
