@@ -60,6 +60,15 @@ def test_a_row_that_a_new_one_is_compared_with_is_run_again(tmp_path: Path, roun
     assert number(one) == pytest.approx(number(first["claims"][0])) and number(two) is not None
 
 
+def test_one_seed_decides_nothing_so_nothing_is_run_again_for_it(tmp_path: Path, rounds: list[int]) -> None:
+    single = TWO.replace("seeds = 2", "seeds = 1", 1)
+    first = kept(tmp_path, single)
+    rounds.clear()
+    more = kept(tmp_path, single + ROW.format("C", 2).replace("dim=4", "dim=6") + CLAIM.format("C", "B"))
+    assert rounds == [1, 2] and more["rows"][:2] == first["rows"] and more["claims"][0] == first["claims"][0]
+    assert more["claims"][1]["reason"] == "hit@10 in tiny: one seed says nothing about spread"
+
+
 def test_holm_counts_kept_tests(tmp_path: Path, rounds: list[int]) -> None:
     both = TWO + ROW.format("C", 3) + ROW.format("D", 4)
     first = kept(tmp_path, both)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .comparison import LEVEL, Array, Comparison, compare, compare_runs, holm
+from .comparison import LEVEL, ONE_SEED, Array, Comparison, compare, compare_runs, holm
 
 Cell = Mapping[str, Any]
 
@@ -121,7 +121,8 @@ def _measured(
     a_SU, b_SU = (users(*side, test.metric) for side in sides)
     if a_SU is None or b_SU is None:
         name = names[0 if a_SU is None else 1]
-        return test, None, forbidden or f"runs are missing: {name} has no {test.metric} of single users", ""
+        missing = f"runs are missing: {name} has no {test.metric} of single users"
+        return test, None, forbidden or (ONE_SEED if _single(one) or _single(two) else missing), ""
     if np.shape(a_SU) != np.shape(b_SU):
         shapes = " and ".join(f"{len(x)} seeds of {np.shape(x)[1]} users" for x in (a_SU, b_SU))
         return test, None, forbidden or f"runs are missing: {shapes} cannot be paired", ""

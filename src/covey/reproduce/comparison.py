@@ -31,6 +31,7 @@ from scipy.special import stdtrit
 Array = NDArray[np.float64]
 
 LEVEL = 0.05
+ONE_SEED = "one seed says nothing about spread"
 SMALLEST_P = 1e-12  # below it a normal approximation says nothing
 DIGITS = 12  # differences smaller than that are rounding, not ranking
 
@@ -98,7 +99,7 @@ def compare_runs(better_S: Array, worse_S: Array) -> Comparison:
 def too_few(seeds: int, users: int) -> str:
     if users < 2:
         return "fewer than two users were measured in both"
-    return "one seed says nothing about spread" if seeds < 2 else ""
+    return ONE_SEED if seeds < 2 else ""
 
 
 def _half_width(p: float, parts: Sequence[tuple[float, int]]) -> float:

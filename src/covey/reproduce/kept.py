@@ -2,8 +2,8 @@
 
 A cell is kept if the record has all its seeds, with the settings that it would be run with now, and all tests that
 it takes part in. Tests need the figures of single users, which no record holds: a cell that is compared with one that
-is missing is run again. Where nothing is to be run, its runs are taken if they are at hand; if not, the cell is kept
-and the test left open.
+is missing is run again, unless one seed is planned, which decides nothing. Where nothing is to be run, its runs are
+taken if they are at hand; if not, the cell is kept and the test left open.
 """
 
 import json
@@ -51,7 +51,8 @@ def kept(table: Table, cut: Cut, file: Path, at_hand: Callable[[Config], bool] |
     }
     stored = {key: found for claim in old["claims"] for t in claim["tests"] for key, found in _stored(t)}
     asked = [test for claim in table.claims for test in tests_of(claim)]
-    cells = _closed(had, asked, stored)
+    decidable = [test for test in asked if all(len(runs.get(side, ())) > 1 for side in _sides(test))]
+    cells = _closed(had, decidable, stored)
     if at_hand:
         cells |= {place: cell for place, cell in had.items() if not all(map(at_hand, runs[place]))}
     both = [test for test in asked if test in stored and all(s in had for s in _sides(test))]
