@@ -11,9 +11,11 @@ import json
 import os
 import statistics
 import time
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -21,6 +23,7 @@ import torch
 
 from common import Engine, commit, config_of, interleaved, machine, say, source_of, write
 from covey.core import Round
+from covey.kernels import onednn
 from covey.provenance import machine as device
 from covey.schedule import batches_of, cohort
 from covey.server import run_round
@@ -31,6 +34,7 @@ SIDES: dict[str, tuple[str, ...]] = {
     "positives contrasted": ('mechanism.0.items="positives"',),
     "all items contrasted": (),
 }
+BATCHED = "all items contrasted, products in batches"  # what machines without AVX-512 do
 AT_MOST = {"positives contrasted": 3.0}  # times FedNCF
 LAST = ", closing the pass"
 SECONDS = {"all items contrasted": 3.0}  # a pass on an H200
@@ -42,11 +46,13 @@ def engine(sets: tuple[str, ...], name: str = "cpu") -> Engine:
 
 def on_cpu(clients: int, repeats: int, full: bool) -> dict[str, Any]:
     """A round in the middle of a pass, and one that closes it, of which a pass over everybody has one."""
-    sides = {name: engine(sets) for name, sets in SIDES.items() if full or name in (BASE, *AT_MOST)}
-    works = {name: partial(one_round, one, clients, False) for name, one in sides.items()}
+    plans = {**SIDES, BATCHED: ()} if onednn.there() else SIDES
+    sides = {name: engine(sets) for name, sets in plans.items() if full or name in (BASE, *AT_MOST)}
+    rounds_of = lambda last: {n: partial(one_round, one, clients, last, n == BATCHED) for n, one in sides.items()}
+    works = rounds_of(False)
     for work in works.values():
         work()  # first calls are slower
-    works |= {name + LAST: partial(one_round, one, clients, True) for name, one in sides.items()}
+    works |= {name + LAST: work for name, work in rounds_of(True).items()}
     found = interleaved(works, repeats)
     rounds = batches_of(sides[BASE].config, len(sides[BASE].fleet.ids_N))
     passes = {
@@ -58,10 +64,11 @@ def on_cpu(clients: int, repeats: int, full: bool) -> dict[str, Any]:
     return about | {"cpu_seconds": seconds, "ratios": ratios}
 
 
-def one_round(one: Engine, clients: int, last: bool) -> None:
+def one_round(one: Engine, clients: int, last: bool, batched: bool) -> None:
     one.number += 1
     who = Round(one.number, one.stratified(clients), opens_epoch=False, closes_epoch=last)
-    one.server, _ = run_round(one.server, one.fleet, one.method, who)
+    with patch.object(onednn, "there", lambda: False) if batched else nullcontext():
+        one.server, _ = run_round(one.server, one.fleet, one.method, who)
 
 
 def on_cuda(name: str, passes: int) -> dict[str, Any]:
