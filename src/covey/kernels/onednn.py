@@ -1,8 +1,9 @@
 """The contrast of `methods/views.py` on a CPU with AVX-512: a client at a time, products by oneDNN.
 
-torch multiplies single precision by MKL, which on AMD's processors does without AVX-512 and takes twice as long as
-oneDNN. torch gives oneDNN's product as an operation for compiled layers, which knows no batches: hence a loop over
-clients, for long lists, where a call is little beside its arithmetic. Alone, a client also needs no padding.
+torch multiplies single precision by MKL, which on AMD's processors does without AVX-512; oneDNN does not
+(`bench/bench_contrast.py` has both). torch gives oneDNN's product as an operation for compiled layers, which knows no
+batches: hence a loop over clients, for long lists, where a call is little beside its arithmetic. Alone, a client also
+needs no padding.
 
 K = rows of a tile.
 """
@@ -10,11 +11,10 @@ K = rows of a tile.
 import torch
 from torch import Tensor
 
-from . import LOG2E
+from . import LOG2E, REGISTERS
 
 TILE = 262_144  # similarities that are held at once: as many as the second cache takes, for each call costs as well
 FEWEST = 512  # rows of a client for which it is quicker
-REGISTERS = 32  # numbers that exp2 takes at once; those left over are rounded otherwise
 
 
 def there() -> bool:

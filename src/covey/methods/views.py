@@ -17,8 +17,7 @@ from torch import Tensor
 
 from ..core import Fields, Ragged, offsets_of
 from ..examples import Batch, pad_lengths
-from ..kernels import LOG2E, onednn
-from ..kernels.onednn import REGISTERS
+from ..kernels import LOG2E, REGISTERS, onednn
 from ..rng import Rng
 
 Which = Literal["all", "positives"]
