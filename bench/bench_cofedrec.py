@@ -24,10 +24,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from common import Engine, Times, commit, config_of, interleaved, machine, say, source_of, write
-from covey import provenance
-from covey.core import Fields
+from covey.core import provenance
+from covey.core.ragged import Fields
 from covey.evaluate.metrics import with_held
-from covey.objectives import Bce
+from covey.objectives.pairs import Bce
 from plain import Lists, Loop, SampledRanking, ScoreNet
 
 PRESET = "pfedrec-as-published"

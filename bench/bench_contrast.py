@@ -22,11 +22,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 
 from common import Engine, commit, config_of, interleaved, machine, say, source_of, write
-from covey.core import Round
+from covey.core.messages import Round
+from covey.core.provenance import machine as device
+from covey.engine.rounds import run_round
 from covey.kernels import onednn
-from covey.provenance import machine as device
-from covey.schedule import batches_of, cohort
-from covey.server import run_round
+from covey.run.schedule import batches_of, cohort
 
 BASE = "FedNCF"
 SIDES: dict[str, tuple[str, ...]] = {

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from common import Engine, config_of, say, source_of, write
-from covey import provenance
-from covey.core import Round
-from covey.schedule import batches_of, cohort
-from covey.server import run_round, view
+from covey.core import provenance
+from covey.core.messages import Round
+from covey.engine.rounds import run_round, view
+from covey.run.schedule import batches_of, cohort
 
 CUDA = 'engine.device="cuda"'
 SASREC = ('model.use="covey.models.sasrec:SASRec"', "model.dim=64")

@@ -19,7 +19,10 @@ import torch
 from numpy.typing import NDArray
 
 from common import Engine, commit, config_of, cpu_seconds, machine, say, write
-from covey.core import Download, Round, Rows, Sent, Upload
+from covey.contract.aggregation import Combine
+from covey.contract.mechanism import Mechanism
+from covey.core.messages import Download, Round, Sent, Upload
+from covey.core.ragged import Rows
 from covey.defenses.bulyan import Bulyan
 from covey.defenses.clip import ClipRows
 from covey.defenses.clip_clients import ClipClients
@@ -31,8 +34,7 @@ from covey.defenses.multi_krum import MultiKrum
 from covey.defenses.support import MinimumSupport
 from covey.defenses.trimmed import TrimmedMean
 from covey.defenses.union import Union
-from covey.mechanism import Combine, Mechanism
-from covey.server import view
+from covey.engine.rounds import view
 
 Array = NDArray[np.float32]
 Rule = Callable[[Sequence[Array]], Array]

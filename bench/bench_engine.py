@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from common import Engine, Times, ceilings, commit, config_of, interleaved, machine, say, source_of, write
-from covey.core import Fields
+from covey.contract.examples import Batch
+from covey.contract.model import Model
+from covey.core.ragged import Fields
+from covey.core.rng import Rng
 from covey.evaluate.metrics import with_held
-from covey.examples import Batch
-from covey.models.base import Model
-from covey.objectives import Bce
-from covey.rng import Rng
+from covey.objectives.pairs import Bce
 from plain import Lists, Loop, NcfNet, SampledRanking, ScoreNet, TouchedLoop, rank_everything
 
 KFLOP_PER_ROW = 9.7  # FedNCF, per distinct row and epoch: forward 3.1, backward 6.2, Adam 0.4

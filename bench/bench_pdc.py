@@ -22,12 +22,13 @@ import torch
 from torch import Tensor
 
 from common import Engine, commit, config_of, interleaved, machine, source_of, write
-from covey.core import Download, Ragged, Round, Sent
-from covey.mechanism import Mechanism
+from covey.contract.mechanism import Mechanism
+from covey.core.messages import Download, Round, Sent
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
+from covey.engine.rounds import view
 from covey.methods.pdc_frs_draws import perturbed
 from covey.methods.titles import Likeness, likeness
-from covey.rng import Rng
-from covey.server import view
 
 CONTRIBUTION, AUXILIARY = 100, 1.0  # at least so many times as fast; at most so many times the seconds
 NAME = "contribution"

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from common import commit, cpu_seconds, machine, say, write
+from covey.core.rng import Rng
 from covey.privacy import exponential, gaussian, laplace, library
-from covey.rng import Rng
 
 CLIENTS, WIDTH, ITEMS = 6040, 64, 3706
 AT_LEAST = 100  # times the library

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from common import Engine, commit, config_of, cpu_seconds, interleaved, machine, say, source_of
-from covey.core import Fields
+from covey.core.ragged import Fields
 from plain import Lists, rank_everything
 
 DATASET, D, DEPTH = "amazon-beauty-bert4rec", 64, 10

@@ -18,21 +18,22 @@ import torch
 from numpy.typing import NDArray
 
 from common import commit, machine, say, write
-from covey.client import LocalData, Program
-from covey.core import Catalogue, Download, Ragged, Rows, Sent, Upload
+from covey.contract.views import TrainingData
+from covey.core.messages import Catalogue, Download, Sent, Upload
+from covey.core.ragged import Ragged, Rows
+from covey.core.rng import Rng
 from covey.data.split import SplitConfig, pool, split
 from covey.data.synthetic import Synthetic, generate
-from covey.fleet.simulated import SimulatedFleet
-from covey.mechanism import TrainingData
+from covey.engine.client.program import LocalData, Program
+from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.secure import keys, messages
+from covey.engine.secure.coordinator import Coordinator
+from covey.engine.secure.fixed_point import Fixed, Floats
+from covey.engine.secure.layout import Layout, part_of
+from covey.engine.secure.party import Party
+from covey.engine.secure.settings import FleetConfig
 from covey.models.mf import MF
-from covey.objectives import Bce
-from covey.rng import Rng
-from covey.secure import keys, messages
-from covey.secure.coordinator import Coordinator
-from covey.secure.fixed import Fixed, Floats
-from covey.secure.layout import Layout, part_of
-from covey.secure.party import Party
-from covey.secure.settings import FleetConfig
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 
 ITEMS, DIM, GUESSES = 60, 8, 20

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from common import commit, machine, say, write
-from covey.secure import messages
-from covey.secure.coordinator import Coordinator
-from covey.secure.fixed import Fixed
-from covey.secure.party import Party
-from covey.secure.settings import FleetConfig
+from covey.engine.secure import messages
+from covey.engine.secure.coordinator import Coordinator
+from covey.engine.secure.fixed_point import Fixed
+from covey.engine.secure.party import Party
+from covey.engine.secure.settings import FleetConfig
 
 CLIENT_MS, SERVER_S = 30, 2  # at most
 PHASES = ("keys", "shares", "vector", "reveal")

@@ -23,8 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common import ROOT, Engine, ceilings, commit, config_of, interleaved, machine, say, source_of
-from covey.core import Fields
-from covey.rng import Rng
+from covey.core.ragged import Fields
+from covey.core.rng import Rng
 
 D = 64
 NAMES = {"gru": "covey.models.gru:GRU", "sasrec": "covey.models.sasrec:SASRec"}

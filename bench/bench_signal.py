@@ -22,11 +22,11 @@ from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
 from common import Engine, commit, config_of, machine, say, source_of, write
+from covey.core.rng import Rng
+from covey.engine.rounds import run_round
 from covey.methods.clustering import centres, ward
 from covey.methods.fedcl import HardNegatives
-from covey.rng import Rng
-from covey.schedule import cohort
-from covey.server import run_round
+from covey.run.schedule import cohort
 
 Row = dict[str, Any]
 BUDGETS = (1.0, 4.0, 16.0, 64.0, 200.0, 400.0, 1000.0, 4000.0)

@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 
 from common import Engine, commit, config_of, machine, write
-from covey.fleet.simulated import SimulatedFleet
+from covey.engine.fleet.simulated import SimulatedFleet
 
 LASTFM = ("solver.lr=0.05", "solver.rates.items=4.0", "grouping.categories=500")
 DATA: dict[str, tuple[str, ...]] = {"ml-100k": (), "lastfm-2k": LASTFM}

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from common import commit, cpu_seconds, machine, say, write
+from covey.core.rng import Rng
 from covey.methods.clustering import ward, ward_of_many
-from covey.rng import Rng
 
 WIDTH, CLUSTERS = 64, 25
 CASES = [(6040, True), (6040, False), (40_226, False)]  # MovieLens-1M twice, Beauty

@@ -15,11 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covey.config import Config, assign, merge, read
-from covey.core import Download, Fields, Round, Sent, Upload
-from covey.fleet.simulated import SimulatedFleet
-from covey.prepare import fleet_of, method_of, prepare
-from covey.server import Method, Server, enrol, run_round, start
+from covey.core.messages import Download, Round, Sent, Upload
+from covey.core.ragged import Fields
+from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.method import Method
+from covey.engine.rounds import Server, enrol, run_round, start
+from covey.run.assemble import fleet_of, method_of, prepare
+from covey.run.config.schema import Config
+from covey.run.config.shipped import read
+from covey.run.config.tree import assign, merge
 
 ROOT = Path(__file__).parents[1]
 SIZES = {  # of the built-in generator where the dataset itself is not at hand

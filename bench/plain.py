@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from covey.core import Fields, Ragged
+from covey.core.ragged import Fields, Ragged
 from covey.solvers import Local
 
 

@@ -7,17 +7,20 @@ import torch
 from torch import Tensor
 
 from covey.aggregate.combine import ItemMean
-from covey.attacks.base import Attack, AttackView
-from covey.client import LocalData, Program
-from covey.core import Catalogue, Download, Drawer, Ragged, Sent, Upload
-from covey.malice import Crew, Malicious
-from covey.mechanism import Combine, Mechanism, TrainingData
-from covey.models.base import Model
+from covey.contract.aggregation import Combine
+from covey.contract.attack import Attack, AttackView
+from covey.contract.mechanism import Mechanism
+from covey.contract.model import Model
+from covey.contract.views import TrainingData
+from covey.core.messages import Catalogue, Download, Sent, Upload
+from covey.core.ragged import Drawer, Ragged
+from covey.core.rng import Rng
+from covey.engine.client.malicious import Crew, Malicious
+from covey.engine.client.program import LocalData, Program
+from covey.engine.method import Method
 from covey.models.mf import MF
 from covey.models.ncf import NCF
-from covey.objectives import Bce
-from covey.rng import Rng
-from covey.server import Method
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing.world import Play, Setting, World
 

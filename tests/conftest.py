@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from command import Covey, Said
-from covey import run as engine
-from covey.cli import main
-from covey.reproduce import execute as execution
+from covey.cli.main import main
+from covey.run import loop as engine
+from covey.study import batch as execution
 from inline import Inline
 
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from covey.commands import compare, report
-from covey.config import Config, merge, read
+from covey.cli import compare, report
 from covey.data.dataset import Dataset
-from covey.run import run
+from covey.run.config.schema import Config
+from covey.run.config.shipped import read
+from covey.run.config.tree import merge
+from covey.run.loop import run
 
 EVIL = '</script><script>document.title="x"</script><img src=x onerror="document.title=1">'
 USERS, ITEMS = 24, 30

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from covey.config import parse
-from covey.reproduce.plan import Table, table
+from covey.run.config.tree import parse
+from covey.study.papers.plan import Table, table
 
 HEAD = """
 title = "Two rows"

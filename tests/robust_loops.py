@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from covey.core import Ragged, Rows, Upload, offsets_of
+from covey.core.messages import Upload
+from covey.core.ragged import Ragged, Rows, offsets_of
 
 Array = NDArray[np.float64]
 Rule = Callable[[Array, float], Array | None]  # uploads [n, P], share -> what they become; None: too few

@@ -1,8 +1,9 @@
 """Small searches, for the tests of `covey tune`."""
 
-from covey.config import assign, read
-from covey.tuning.search import Search
-from covey.tuning.space import space_of
+from covey.run.config.shipped import read
+from covey.run.config.tree import assign
+from covey.study.tuning.search import Search
+from covey.study.tuning.space import space_of
 
 SMALL = ("data.users=30", "data.items=60", "data.mean_items=8", "run.rounds=2", "model.dim=4")
 EASE = ("data.users=30", "data.items=60", "data.mean_items=8")

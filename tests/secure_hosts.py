@@ -16,11 +16,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from covey.secure import messages
-from covey.secure.coordinator import Coordinator
-from covey.secure.fixed import Fixed
-from covey.secure.party import Party
-from covey.secure.settings import FleetConfig, SumFailed
+from covey.engine.secure import messages
+from covey.engine.secure.coordinator import Coordinator
+from covey.engine.secure.fixed_point import Fixed
+from covey.engine.secure.party import Party
+from covey.engine.secure.settings import FleetConfig, SumFailed
 
 SENT, RECEIVED = b">", b"<"
 DONE = b""  # a host's last message of a phase: whoever has not answered by now has dropped out

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from covey.secure import messages
-from covey.secure.coordinator import Coordinator, Outcome
-from covey.secure.fixed import Fixed, OutOfRange
-from covey.secure.party import Party, Refused
-from covey.secure.settings import FleetConfig
+from covey.engine.secure import messages
+from covey.engine.secure.coordinator import Coordinator, Outcome
+from covey.engine.secure.fixed_point import Fixed, OutOfRange
+from covey.engine.secure.party import Party, Refused
+from covey.engine.secure.settings import FleetConfig
 
 Fault = Callable[[int, int, bytes], Iterable[bytes]]  # phase, client, reply -> what arrives instead
 CONTEXT = messages.context_of(7, 1, "train")

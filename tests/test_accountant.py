@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from covey import accountant
-from covey.accountant import EXACT, LIBRARY, Release, basic, gaussian_epsilon, gaussian_multiplier, tighter
+from covey.contract import accountant
+from covey.contract.accountant import EXACT, LIBRARY, Release, basic, gaussian_epsilon, gaussian_multiplier, tighter
 
 
 def test_the_plain_sum_by_hand() -> None:

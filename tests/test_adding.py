@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import covey
-from covey.core import CoveyError
+from covey.core.errors import CoveyError
 from covey.data import Dataset
 from test_api import METHODS, OWN, checkerboard, small
 

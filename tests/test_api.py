@@ -12,11 +12,13 @@ import pytest
 import torch
 
 import covey
-from covey.config import read, shipped
-from covey.core import CoveyError, Download, Rows, Sent
+from covey.core.errors import CoveyError
+from covey.core.messages import Download, Sent
+from covey.core.ragged import Rows
+from covey.core.rng import Rng
 from covey.data import Dataset
-from covey.rng import Rng
-from covey.serve import private_part
+from covey.inference.scorers import private_part
+from covey.run.config.shipped import read, shipped
 
 SMALL: dict[str, Any] = {"data": {"users": 40, "items": 60, "mean_items": 8}}
 OWN: dict[str, dict[str, Any]] = {

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from covey import atomic
-from covey.core import CoveyError
+from covey.core import atomic
+from covey.core.errors import CoveyError
 
 
 def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> None:

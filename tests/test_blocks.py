@@ -5,10 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.blocks import Block, Work, plan, rows_only, step_of, whole_batch
-from covey.core import Ragged
-from covey.examples import Examples
-from covey.rng import Rng
+from covey.contract.examples import Examples
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
+from covey.engine.client.blocks import Block, Work, plan, rows_only, step_of, whole_batch
 
 ITEMS = 50
 LENGTHS = st.lists(st.one_of(st.integers(0, 12), st.integers(0, 200)), min_size=1, max_size=15)

@@ -5,13 +5,15 @@ from typing import Any
 
 import pytest
 
-from covey.budget import of_planned, of_sent
-from covey.config import Config, assign, read
-from covey.core import CoveyError
-from covey.ledger import Ledger
-from covey.prepare import fleet_of, method_of, prepare
-from covey.run import run
-from covey.schedule import rounds_of
+from covey.contract.ledger import Ledger
+from covey.core.errors import CoveyError
+from covey.run.assemble import fleet_of, method_of, prepare
+from covey.run.config.schema import Config
+from covey.run.config.shipped import read
+from covey.run.config.tree import assign
+from covey.run.loop import run
+from covey.run.privacy_budget import of_planned, of_sent
+from covey.run.schedule import rounds_of
 
 SMALL = ["data.users=30", "data.items=60", "data.mean_items=8", "run.cohort=10", "run.rounds=3", "run.ceilings=[]"]
 SMALL += ['run.unit="pass"']

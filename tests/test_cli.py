@@ -12,18 +12,21 @@ import torch
 from command import SMALL, Covey, command, expect_line, expect_nothing, sets
 from covey import __version__
 from covey.aggregate.combine import Mean
-from covey.client import LocalData, Program
-from covey.config import read, shipped
-from covey.core import Catalogue, CoveyError, Ragged
+from covey.contract.views import TrainingData
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue
+from covey.core.ragged import Ragged
 from covey.data import Dataset
 from covey.defenses.krum import Krum
-from covey.fleet.simulated import SimulatedFleet
-from covey.mechanism import TrainingData
+from covey.engine.client.program import LocalData, Program
+from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.method import Method
+from covey.engine.rounds import enrol, start
+from covey.engine.secure.settings import SINGLES
 from covey.methods.cofedrec import CoClusters
 from covey.models.pfedrec import LinearScore
-from covey.objectives import Bce
-from covey.secure.settings import SINGLES
-from covey.server import Method, enrol, start
+from covey.objectives.pairs import Bce
+from covey.run.config.shipped import read, shipped
 from covey.solvers import Local
 
 FEDERATED = [name for name in shipped("methods") if "pooled" not in read("methods", name)]

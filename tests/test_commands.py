@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from command import Covey
-from covey import cli
-from covey.config import shipped
+from covey.cli import main
+from covey.run.config.shipped import shipped
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -43,7 +43,7 @@ def _read(words: list[str]) -> list[str]:
     return [word for before, word in zip(["", *words], words) if before != "--out"]
 
 
-PARSERS = {parser.prog: parser for parser in parsers(cli._parser())}
+PARSERS = {parser.prog: parser for parser in parsers(main._parser())}
 
 
 @pytest.mark.parametrize("name", PARSERS)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from command import Covey, expect_line
-from covey.core import CoveyError
+from covey.core.errors import CoveyError
 from report_runs import EVIL, call, dataset, make
 
 

@@ -12,14 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from command import Covey, sets
-from covey import toml
-from covey.config import CREW, AttackConfig, Config, RunConfig, Tree, assign, fill, merge, part_of, read, shipped
-from covey.core import CoveyError
+from covey.core import toml_writer
+from covey.core.errors import CoveyError
 from covey.models.mf import MF
-from covey.prepare import fleet_of, method_of, prepare
-from covey.run import run
-from covey.show import size, table
+from covey.run.assemble import fleet_of, method_of, prepare
+from covey.run.config.build import fill, part_of
+from covey.run.config.schema import CREW, AttackConfig, Config, RunConfig
+from covey.run.config.shipped import read, shipped
+from covey.run.config.tree import Tree, assign, merge
+from covey.run.loop import run
 from covey.solvers import Local
+from covey.study.report.run_table import size, table
 
 METHODS, PRESETS = list(shipped("methods")), list(shipped("presets"))
 TINY = ["data.users=40", "data.items=60", "data.mean_items=8", "run.rounds=2", "run.cohort=15", 'run.unit="round"']
@@ -49,7 +52,7 @@ def test_every_shipped_configuration_comes_back(name: str, preset: str) -> None:
     tree = read("methods", name) | {"method": name}
     tree = merge(tree, read("presets", preset)) | {"preset": preset} if preset else tree
     config = Config.of(tree)
-    again = Config.of(tomllib.loads(toml.dumps(config.tree)))
+    again = Config.of(tomllib.loads(toml_writer.dumps(config.tree)))
     assert again == config
     assert again.digest() == config.digest()
     assert config.tree["title"]
@@ -63,14 +66,14 @@ TREES = st.dictionaries(TEXT, VALUES, max_size=4)
 
 @given(TREES)
 def test_any_plain_data_comes_back(tree: Tree) -> None:
-    again = tomllib.loads(toml.dumps(tree))
+    again = tomllib.loads(toml_writer.dumps(tree))
     assert again == tree
     assert json.dumps(again, sort_keys=True) == json.dumps(tree, sort_keys=True)  # true is not 1
 
 
 def test_text_is_readable() -> None:
     tree = {"a": 1, "b": {"c": [1.0, "é"], "d": {}}, "e": [{"f": True}, {"g": {"h": 2}}], "odd key": math.inf}
-    assert toml.dumps(tree).splitlines() == [
+    assert toml_writer.dumps(tree).splitlines() == [
         "a = 1",
         '"odd key" = inf',
         "",

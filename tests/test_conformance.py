@@ -9,13 +9,14 @@ import pytest
 from covey.aggregate.combine import ItemMean, Mean
 from covey.aggregate.grouping import Nobody
 from covey.aggregate.step import Adam
-from covey.core import Catalogue
-from covey.mechanism import Combine, Grouping, Mechanism
+from covey.contract.aggregation import Combine, Grouping
+from covey.contract.mechanism import Mechanism
+from covey.core.messages import Catalogue
+from covey.engine.method import Method
 from covey.models.mf import MF
 from covey.models.ncf import NCF
 from covey.models.pfedrec import LinearScore
-from covey.objectives import Bce
-from covey.server import Method
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 

@@ -10,19 +10,24 @@ from torch import Tensor
 
 from covey.aggregate.combine import Mean
 from covey.aggregate.grouping import Nobody
-from covey.attacks.base import AttackView
-from covey.client import Program
-from covey.core import CoveyError, Download, Drawer, Fields, Ragged, Round, Rows, Sent, Total, Upload, stack
+from covey.contract.aggregation import Group, Grouping
+from covey.contract.attack import AttackView
+from covey.contract.ledger import Disclosure
+from covey.contract.mechanism import Mechanism
+from covey.contract.views import ClientView, Sees, ServerView
+from covey.core.errors import CoveyError
+from covey.core.messages import Download, Round, Sent, Total, Upload, stack
+from covey.core.ragged import Drawer, Fields, Ragged, Rows
+from covey.core.rng import Rng
+from covey.engine.client.program import Program
+from covey.engine.client.ranking import HeldOut, Ranker, measure
+from covey.engine.method import Method
+from covey.engine.rounds import Server, enrol, run_round, start
+from covey.engine.secure.settings import SINGLES
 from covey.evaluate.metrics import EvaluateConfig
-from covey.ledger import Disclosure
-from covey.measure import HeldOut, Ranker, measure
-from covey.mechanism import ClientView, Group, Grouping, Mechanism, Sees, ServerView
 from covey.models.mf import MF
 from covey.models.pfedrec import LinearScore
-from covey.objectives import Bce, Bpr
-from covey.rng import Rng
-from covey.secure.settings import SINGLES
-from covey.server import Method, Server, enrol, run_round, start
+from covey.objectives.pairs import Bce, Bpr
 from covey.solvers import Local
 from covey.testing import Conformance
 from covey.testing.compare import clone, expect_same, infinite

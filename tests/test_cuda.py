@@ -6,9 +6,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from covey.config import Config, assign, merge, read, shipped
-from covey.rng import mix
-from covey.run import run
+from covey.core.rng import mix
+from covey.run.config.schema import Config
+from covey.run.config.shipped import read, shipped
+from covey.run.config.tree import assign, merge
+from covey.run.loop import run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 SMALL = ["data.users=60", "data.items=80", "data.mean_items=9", "run.rounds=3", 'run.unit="round"', "run.cohort=40"]

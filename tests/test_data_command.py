@@ -15,13 +15,15 @@ from pathlib import Path
 import pytest
 
 from command import SMALL, Covey, Said, expect_line, leftovers, sets
-from covey import checkpoint
-from covey.commands import data as command
-from covey.config import Config, assign, read
-from covey.core import CoveyError
+from covey.cli import data as command
+from covey.core.errors import CoveyError
 from covey.data import cache, load
-from covey.data.sources import SOURCES
-from covey.prepare import prepare
+from covey.data.public.registry import SOURCES
+from covey.run import checkpoint
+from covey.run.assemble import prepare
+from covey.run.config.schema import Config
+from covey.run.config.shipped import read
+from covey.run.config.tree import assign
 
 ROWS = "user,item,timestamp,title\n" + "".join(f"{u:03},{i},{u * i},Item {i}\n" for u in range(6) for i in range(5))
 REAL = {  # users, items, rows of each copy; and as the papers filter it

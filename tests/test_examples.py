@@ -8,10 +8,12 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.core import CoveyError, Ragged, Rows, cat
-from covey.examples import Batch, Examples, local_rows, merge, pad_lengths
-from covey.objectives import Bce
-from covey.rng import Rng
+from covey.contract.examples import Batch, Examples, local_rows, merge
+from covey.core.errors import CoveyError
+from covey.core.ragged import Ragged, Rows, cat
+from covey.core.rng import Rng
+from covey.engine.client.padding import pad_lengths
+from covey.objectives.pairs import Bce
 
 LISTS = st.lists(st.lists(st.integers(0, 9), max_size=6), min_size=1, max_size=6)
 

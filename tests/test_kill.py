@@ -11,8 +11,10 @@ import scipy.cluster.hierarchy  # noqa: F401  # loaded here, so that forked runs
 import sklearn.cluster  # noqa: F401
 import torch
 
-from covey.config import Config, assign, merge, read, shipped
-from covey.run import run
+from covey.run.config.schema import Config
+from covey.run.config.shipped import read, shipped
+from covey.run.config.tree import assign, merge
+from covey.run.loop import run
 from rounds import untimed
 
 FILES = ("model.safetensors", "checkpoint.safetensors", "metrics.jsonl", "users.safetensors")

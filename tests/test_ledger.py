@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from covey.config import Config, assign, read
-from covey.core import CoveyError
-from covey.ledger import INFINITE, Disclosure, Ledger, counts_given
-from covey.prepare import prepare
-from covey.run import run
+from covey.contract.ledger import INFINITE, Disclosure, Ledger, counts_given
+from covey.core.errors import CoveyError
+from covey.run.assemble import prepare
+from covey.run.config.schema import Config
+from covey.run.config.shipped import read
+from covey.run.config.tree import assign
+from covey.run.loop import run
 
 LIST = Disclosure("enrol", "contribution/list", "a perturbed list", 5.0, "item")
 VECTOR = Disclosure("report", "fedcl/user", "a noisy vector", 4.0)

@@ -7,13 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from covey.blocks import Work, plan, whole_batch
-from covey.core import CoveyError, Fields, Ragged
-from covey.examples import Batch, Examples
-from covey.models.base import History
+from covey.contract.examples import Batch, Examples
+from covey.contract.model import History
+from covey.contract.objective import Objective
+from covey.core.errors import CoveyError
+from covey.core.ragged import Fields, Ragged
+from covey.core.rng import Rng
+from covey.engine.client.blocks import Work, plan, whole_batch
 from covey.models.mf import MF
-from covey.objectives import Bce, Bpr, NextItemSoftmax, NoObjective, Objective
-from covey.rng import Rng
+from covey.objectives.next_item import NextItemSoftmax
+from covey.objectives.pairs import Bce, Bpr, NoObjective
 
 RNG = Rng.of(0, 1, torch.arange(2))
 ITEMS = 30

@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from covey.config import Config, Tree, assign, merge, read, shipped
-from covey.core import Ragged
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
 from covey.data import Dataset
-from covey.fleet.simulated import SimulatedFleet
-from covey.objectives import Bce
-from covey.prepare import Prepared, fleet_of, local_data, method_of, prepare
-from covey.rng import Rng
-from covey.run import cohort
-from covey.server import Server, enrol, run_round, start
+from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.rounds import Server, enrol, run_round, start
+from covey.objectives.pairs import Bce
+from covey.run.assemble import Prepared, fleet_of, local_data, method_of, prepare
+from covey.run.config.schema import Config
+from covey.run.config.shipped import read, shipped
+from covey.run.config.tree import Tree, assign, merge
+from covey.run.loop import cohort
 
 FEDERATED = [name for name in shipped("methods") if "pooled" not in read("methods", name)]
 TINY = ["data.users=40", "data.items=60", "data.mean_items=8", "run.rounds=2"]

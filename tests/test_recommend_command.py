@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from command import SMALL, Covey, sets
-from covey.commands import recommend
-from covey.core import CoveyError
+from covey.cli import recommend
+from covey.core.errors import CoveyError
 
 
 def call(*words: object) -> int:

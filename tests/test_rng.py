@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from covey.rng import GOLDEN, Rng, mix, mixed
+from covey.core.rng import GOLDEN, Rng, mix, mixed
 
 MANY = 20_000
 LEAST = 1e-4  # p-values of fixed seeds, so a failure is a bug and not bad luck

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from command import SMALL, Covey, command, expect_line, leftovers, sets
-from covey import checkpoint
-from covey.cli import main
-from covey.config import Config, assign, read
-from covey.core import CoveyError
-from covey.progress import Bar
-from covey.run import run
+from covey.cli.main import main
+from covey.core.errors import CoveyError
+from covey.core.progress import Bar
+from covey.run import checkpoint
+from covey.run.config.schema import Config
+from covey.run.config.shipped import read
+from covey.run.config.tree import assign
+from covey.run.loop import run
 from rounds import untimed
 
 

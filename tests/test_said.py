@@ -8,11 +8,11 @@ import pytest
 
 import covey as library
 from command import SMALL, Covey, expect_line, expect_nothing, sets
-from covey.config import read
-from covey.core import CoveyError
-from covey.reproduce.plan import Cut, configs
-from covey.robustness.plan import Wish, planned
-from covey.said import changed
+from covey.core.errors import CoveyError
+from covey.run.config.overrides import changed
+from covey.run.config.shipped import read
+from covey.study.matrix.plan import Wish, planned
+from covey.study.papers.plan import Cut, configs
 from reproduce_tables import TABLE, made
 
 CLIP = {"use": "covey.defenses.clip:ClipRows", "bound": 0.5}

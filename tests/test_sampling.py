@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from covey.core import Ragged
-from covey.rng import Rng
-from covey.sampling import distinct_ranks, negatives, outside
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
+from covey.core.sampling import distinct_ranks, negatives, outside
 
 ITEMS = 12
 LISTS = st.lists(st.frozensets(st.integers(0, ITEMS - 1)), min_size=1, max_size=5)

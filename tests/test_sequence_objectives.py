@@ -6,16 +6,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from covey.blocks import Work, plan, whole_batch
-from covey.core import CoveyError, Fields, Ragged
-from covey.models.base import History
+from covey.contract.model import History
+from covey.contract.objective import Objective
+from covey.core.errors import CoveyError
+from covey.core.ragged import Fields, Ragged
+from covey.core.rng import Rng
+from covey.engine.client.blocks import Work, plan, whole_batch
 from covey.models.bert4rec import BERT4Rec, cloze
 from covey.models.gru import GRU
 from covey.models.mf import MF
 from covey.models.sasrec import SASRec
-from covey.objectives import NextItemSoftmax, Objective
-from covey.rng import Rng
-from covey.sequence_objectives import CrossEntropy, MaskedItem, SampledSoftmax
+from covey.objectives.next_item import NextItemSoftmax
+from covey.objectives.sequence import CrossEntropy, MaskedItem, SampledSoftmax
 
 ITEMS, D = 30, 8
 LISTS = Ragged.of([[3, 1, 4, 1, 5], [9, 2], [6], []])

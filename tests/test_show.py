@@ -6,19 +6,21 @@ from typing import Any
 
 import pytest
 
-from covey.client import Program
-from covey.config import Config, assign, read
-from covey.core import Catalogue
+from covey.contract.ledger import Disclosure
+from covey.core.messages import Catalogue
+from covey.engine.client.program import Program
 from covey.evaluate.metrics import EvaluateConfig
-from covey.ledger import Disclosure
 from covey.models.mf import MF
-from covey.objectives import Bce
+from covey.objectives.pairs import Bce
 from covey.privacy.pseudo_items import PseudoItems
 from covey.privacy.uploads import NoisyUploads
-from covey.remarks import SIMULATED, no_bound, over
-from covey.schedule import smallest
-from covey.show import owed, table
+from covey.run.config.schema import Config
+from covey.run.config.shipped import read
+from covey.run.config.tree import assign
+from covey.run.schedule import smallest
 from covey.solvers import Local
+from covey.study.render.wording import SIMULATED, no_bound, over
+from covey.study.report.run_table import owed, table
 from report_runs import USERS, dataset, make
 
 ATTACK = {"use": "covey.attacks.explicit:ExplicitBoost", "targets": [3], "share": 0.1}

@@ -9,15 +9,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from covey.core import Catalogue, Drawer, Fields, Sent, Total, Upload
-from covey.examples import Examples
-from covey.fleet import meter
-from covey.fleet.store import Store
-from covey.ledger import Disclosure
-from covey.mechanism import ClientView, Mechanism, ServerView
+from covey.contract.examples import Examples
+from covey.contract.ledger import Disclosure
+from covey.contract.mechanism import Mechanism
+from covey.contract.views import ClientView, ServerView
+from covey.core.messages import Catalogue, Sent, Total, Upload
+from covey.core.ragged import Drawer, Fields
+from covey.engine.fleet import meter
+from covey.engine.fleet.store import Store
+from covey.engine.method import Method
 from covey.models.mf import MF
-from covey.objectives import Bce
-from covey.server import Method
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 from covey.testing.compare import differences, infinite

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from command import SMALL, Covey, sets
-from covey import checkpoint, trace
-from covey.config import Config, assign, read
-from covey.progress import Bar
-from covey.run import run
+from covey.core.progress import Bar
+from covey.run import checkpoint, rounds_log
+from covey.run.config.schema import Config
+from covey.run.config.shipped import read
+from covey.run.config.tree import assign
+from covey.run.loop import run
 from rounds import rows, untimed
 
 
@@ -66,7 +68,7 @@ class Clock:
 def test_a_resumed_run_counts_the_time_before(covey: Covey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All processes together, but for what came after the last checkpoint of each."""
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    monkeypatch.setattr(trace, "time", SimpleNamespace(perf_counter=Clock(), process_time=Clock()))
+    monkeypatch.setattr(rounds_log, "time", SimpleNamespace(perf_counter=Clock(), process_time=Clock()))
     options = ["run", "--method", "fedmf", *sets(*SMALL, "run.rounds=6", "run.checkpoint=2")]
     assert covey(*options, "--out", whole).code == 0
 

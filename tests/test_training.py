@@ -8,16 +8,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.blocks import Engine
-from covey.client import LocalData, Program
-from covey.core import Catalogue, Download, Drawer, Fields, Ragged, Rows, Sent, Upload
-from covey.mechanism import ClientView, Mechanism, TrainingData
-from covey.models.base import Model
+from covey.contract.mechanism import Mechanism
+from covey.contract.model import Model
+from covey.contract.views import ClientView, TrainingData
+from covey.core.messages import Catalogue, Download, Sent, Upload
+from covey.core.ragged import Drawer, Fields, Ragged, Rows
+from covey.core.rng import Rng
+from covey.engine.client.blocks import Engine
+from covey.engine.client.program import LocalData, Program
 from covey.models.mf import MF
 from covey.models.ncf import NCF
 from covey.models.pfedrec import LinearScore
-from covey.objectives import Bce
-from covey.rng import Rng
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing.compare import cast, clone, expect_same
 

@@ -13,13 +13,16 @@ from typing import Any
 import pytest
 
 from command import Covey, expect_line, expect_nothing, sets
-from covey import prepare
-from covey.config import Config, assign, merge, read
-from covey.core import CoveyError, Ragged
-from covey.tuning import trial as trials_of
-from covey.tuning.journal import Journal
-from covey.tuning.search import Search, best_of, preset_of, search, summary
-from covey.tuning.trial import Run, Trial
+from covey.core.errors import CoveyError
+from covey.core.ragged import Ragged
+from covey.run import assemble
+from covey.run.config.schema import Config
+from covey.run.config.shipped import read
+from covey.run.config.tree import assign, merge
+from covey.study.tuning import trial as trials_of
+from covey.study.tuning.journal import Journal
+from covey.study.tuning.search import Search, best_of, preset_of, search, summary
+from covey.study.tuning.trial import Run, Trial
 from searches import SMALL, plan_of
 
 pytest.importorskip("optuna")
@@ -82,18 +85,18 @@ def test_the_objective_is_the_selected_round_of_validation(tmp_path: Path) -> No
 def test_the_test_part_changes_nothing(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(method)
     first = told(plan, tmp_path / "first")
-    real = prepare.split_rows
+    real = assemble.split_rows
 
     def other(dataset: Any, config: Any) -> Any:
         split = real(dataset, config)
         return replace(split, test=Ragged((split.test.values + 7) % split.n_items, split.test.offsets))
 
-    prepare._rows.cache_clear()
-    monkeypatch.setattr(prepare, "split_rows", other)
+    assemble._rows.cache_clear()
+    monkeypatch.setattr(assemble, "split_rows", other)
     config = plan.configs(0, {})[0]
     changed = trials_of.run(config, tmp_path / "run")
     assert told(plan, tmp_path / "other") == first
-    prepare._rows.cache_clear()
+    assemble._rows.cache_clear()
     monkeypatch.undo()
     assert trials_of.run(config, tmp_path / "same")["test"] != changed["test"]  # there was something to see
 

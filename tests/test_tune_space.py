@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from covey.config import Config, read, shipped
-from covey.core import CoveyError
-from covey.tuning.space import Choices, Range, check, declared, space_of
-from covey.tuning.suggest import STARTUP, suggest
-from covey.tuning.trial import Run, Trial
+from covey.core.errors import CoveyError
+from covey.run.config.schema import Config
+from covey.run.config.shipped import read, shipped
+from covey.study.tuning.space import Choices, Range, check, declared, space_of
+from covey.study.tuning.suggest import STARTUP, suggest
+from covey.study.tuning.trial import Run, Trial
 from searches import plan_of
 
 pytest.importorskip("optuna")

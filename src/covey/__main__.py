@@ -2,7 +2,7 @@
 
 import sys
 
-from covey.cli import main
+from covey.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

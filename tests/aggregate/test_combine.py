@@ -5,8 +5,9 @@ import torch
 
 from covey.aggregate.combine import ItemMean, Mean, Sum
 from covey.aggregate.fold import Fold, total_of
-from covey.core import Ragged, Rows, Total, Upload
-from covey.mechanism import Combine
+from covey.contract.aggregation import Combine
+from covey.core.messages import Total, Upload
+from covey.core.ragged import Ragged, Rows
 from covey.testing.compare import expect_same
 
 NAMES = ("items", "bias")

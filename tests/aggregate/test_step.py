@@ -4,10 +4,11 @@ import torch
 
 from covey.aggregate.grouping import Everyone, Nobody
 from covey.aggregate.step import Adam, Add
-from covey.core import Catalogue, Drawer, Fields, Round, Total
-from covey.mechanism import ServerView
+from covey.contract.views import ServerView
+from covey.core.messages import Catalogue, Round, Total
+from covey.core.ragged import Drawer, Fields
 from covey.models.mf import MF
-from covey.objectives import Bce
+from covey.objectives.pairs import Bce
 from covey.testing.compare import clone, expect_same
 
 

@@ -7,18 +7,20 @@ from torch import Tensor
 from attacked import TARGET, after, exposure
 from covey.aggregate.combine import ItemMean
 from covey.attacks.a_ra import ARa
-from covey.attacks.base import Attack, AttackView
-from covey.core import Catalogue, CoveyError, Download, Ragged, Sent, Upload
+from covey.contract.attack import Attack, AttackView
+from covey.contract.model import Model
+from covey.contract.views import TrainingData
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Download, Sent, Upload
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
 from covey.defenses.clip import ClipRows
 from covey.defenses.krum import Krum
-from covey.mechanism import TrainingData
-from covey.models.base import Model
+from covey.engine.method import Method
 from covey.models.mf import MF
 from covey.models.ncf import NCF
 from covey.models.pfedrec import LinearScore
-from covey.objectives import Bce
-from covey.rng import Rng
-from covey.server import Method
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 

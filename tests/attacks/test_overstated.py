@@ -5,12 +5,13 @@ import torch
 
 import covey
 from attacked import trained, view_of
-from covey.attacks.base import Attack
 from covey.attacks.overstated import Overstated
-from covey.core import Catalogue, Ragged, Rows, Upload
+from covey.contract.attack import Attack
+from covey.core.messages import Catalogue, Upload
+from covey.core.ragged import Ragged, Rows
+from covey.engine.method import Method
 from covey.models.mf import MF
-from covey.objectives import Bce
-from covey.server import Method
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 

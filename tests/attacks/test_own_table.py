@@ -6,21 +6,23 @@ import torch
 from attacked import TARGET
 from covey.aggregate.combine import Mean
 from covey.attacks.a_ra import ARa
-from covey.attacks.base import Attack
 from covey.attacks.explicit import ExplicitBoost
 from covey.attacks.sign_flip import SignFlip
-from covey.client import LocalData, Program
-from covey.core import Catalogue, CoveyError, Download, Ragged
-from covey.malice import Crew, Malicious
-from covey.mechanism import TrainingData
+from covey.contract.attack import Attack
+from covey.contract.model import Model
+from covey.contract.views import TrainingData
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Download
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
+from covey.engine.client.malicious import Crew, Malicious
+from covey.engine.client.program import LocalData, Program
+from covey.engine.method import Method
 from covey.methods.cofedrec import CoClusters, ItemContrast
-from covey.models.base import Model
 from covey.models.mf import MF
 from covey.models.ncf import NCF
 from covey.models.pfedrec import LinearScore
-from covey.objectives import Bce
-from covey.rng import Rng
-from covey.server import Method
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from attacked import IDS, TARGET, after, exposure, trained, view_of
 from covey.attacks.bandwagon import Bandwagon
-from covey.attacks.base import Attack
 from covey.attacks.cluster import ClusterAttack, kmeans
 from covey.attacks.explicit import ExplicitBoost
 from covey.attacks.fedattack import FedAttack
@@ -16,13 +15,16 @@ from covey.attacks.gaussian import GaussianNoise
 from covey.attacks.popular import PopularProfile
 from covey.attacks.random_profile import RandomProfile
 from covey.attacks.sign_flip import SignFlip
-from covey.core import Catalogue, CoveyError, Ragged, Rows, Upload
+from covey.contract.attack import Attack
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Upload
+from covey.core.ragged import Ragged, Rows
+from covey.core.rng import Rng
 from covey.defenses.clip import ClipRows
+from covey.engine.method import Method
 from covey.models.mf import MF
 from covey.models.pfedrec import LinearScore
-from covey.objectives import Bce
-from covey.rng import Rng
-from covey.server import Method
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 from covey.testing.world import Play, Setting, World

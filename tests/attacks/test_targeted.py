@@ -10,20 +10,22 @@ from attacked import IDS, TARGET, after, exposure, poisoned, view_of
 from covey.attacks.a_hum import AHum
 from covey.attacks.a_ra import ARa
 from covey.attacks.adaptive import Adaptive
-from covey.attacks.base import Attack
 from covey.attacks.fedrecattack import FedRecAttack
 from covey.attacks.pipattack import PipAttack, classes
 from covey.attacks.profiles import some_items
 from covey.attacks.psmu import PSMU
-from covey.core import Catalogue, CoveyError, Ragged, Rows, Upload
+from covey.contract.attack import Attack
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Upload
+from covey.core.ragged import Ragged, Rows
 from covey.defenses.clip import ClipRows
 from covey.defenses.krum import Krum
 from covey.defenses.median import Median
-from covey.malice import leaked
+from covey.engine.client.malicious import leaked
+from covey.engine.method import Method
 from covey.models.ncf import NCF
 from covey.models.pfedrec import LinearScore
-from covey.objectives import Bce
-from covey.server import Method
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 

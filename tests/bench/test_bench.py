@@ -10,9 +10,9 @@ sys.path.append(str(Path(__file__).parents[2] / "bench"))
 
 from bench_engine import PLAIN, TOUCHED, loops
 from common import Engine, config_of
-from covey.core import Ragged
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
 from covey.evaluate.metrics import with_held
-from covey.rng import Rng
 from plain import Lists, Loop, NcfNet, SampledRanking, ScoreNet, rank_everything
 
 TINY = ("data.users=30", "data.items=300", "data.mean_items=12")

@@ -9,8 +9,8 @@ sys.path.append(str(Path(__file__).parents[2] / "bench"))
 
 from bench_cofedrec import loop_of, on_cpu, steps_of
 from common import Engine, config_of
-from covey.core import Ragged
-from covey.rng import Rng
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
 
 TINY = ("data.users=30", "data.items=300", "data.mean_items=12", "grouping.categories=4")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covey.core import CoveyError
+from covey.core.errors import CoveyError
 from covey.data import Dataset, Synthetic, check, generate
 from covey.data.dataset import renumber
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from covey.core import CoveyError
-from covey.data import cache, getting, load
-from covey.data.download import fetch
-from covey.data.sources import Source, find
+from covey.core.errors import CoveyError
+from covey.data import cache, load
+from covey.data.public import getting
+from covey.data.public.download import fetch
+from covey.data.public.registry import Source, find
 
 CONTENT = bytes(range(256)) * 2000
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covey.core import CoveyError
+from covey.core.errors import CoveyError
 from covey.data import DEFAULT_FILTERS, Dataset, Filter, SplitConfig, Synthetic, apply_filter, folder, generate, load
 from covey.data.split import split
 

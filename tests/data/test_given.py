@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.core import CoveyError
+from covey.core.errors import CoveyError
 from covey.data import Dataset, Filter, SplitConfig, apply_filter, folder
 from covey.data.checks import facts, warnings
-from covey.data.given import part_of, together
-from covey.data.importing import Columns, from_file
 from covey.data.split import Split, split
+from covey.data.supplied_split import part_of, together
+from covey.data.tables.importing import Columns, from_file
 
 ROWS = "user,item,time,set\na,x,3,train\na,y,1,Training\na,z,2,test\nb,x,9,TEST\nb,y,8,dev\nb,z,7,train\n"
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey.core import CoveyError
+from covey.core.errors import CoveyError
 from covey.data import SplitConfig
 from covey.data.checks import facts, warnings
 from covey.data.dataset import Dataset
-from covey.data.importing import Columns, from_file, from_frame
 from covey.data.split import split
-from covey.data.times import looks_like_times
+from covey.data.tables.importing import Columns, from_file, from_frame
+from covey.data.tables.times import looks_like_times
 
 SEMICOLONS = (
     'Kunde;Artikel;Datum;Titel\r\n007;A1;2024-01-31;"Tee; grün"\r\n7;A1;2024-02-01;\r\n007;B"2;2024-03-01;x\r\n'

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from covey.core import CoveyError
+from covey.core.errors import CoveyError
 from covey.data.dataset import Dataset
-from covey.data.raw import parse
-from covey.data.sources import find
+from covey.data.public.formats import parse
+from covey.data.public.registry import find
 
 
 def tabs(*lines: str) -> bytes:

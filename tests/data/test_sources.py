@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from covey import data
-from covey.core import CoveyError
+from covey.core.errors import CoveyError
 from covey.data import DEFAULT_FILTERS, Dataset, Synthetic, cache, generate
-from covey.data.raw import FORMS
-from covey.data.sources import NAMES, SOURCES, Source, find
+from covey.data.public.formats import FORMS
+from covey.data.public.registry import NAMES, SOURCES, Source, find
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)

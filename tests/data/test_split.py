@@ -10,7 +10,8 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from covey.core import CoveyError, Ragged
+from covey.core.errors import CoveyError
+from covey.core.ragged import Ragged
 from covey.data import Dataset, Split, SplitConfig, Synthetic, candidates, generate, pool
 from covey.data.split import assigned, split
 

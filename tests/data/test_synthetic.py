@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.core import CoveyError
+from covey.core.errors import CoveyError
 from covey.data import Dataset, Synthetic, check, generate, synthetic
 
 

@@ -3,14 +3,17 @@
 import pytest
 import torch
 
-from covey.core import Catalogue, CoveyError, Ragged, Round, Rows, Upload
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Round, Upload
+from covey.core.ragged import Ragged, Rows
 from covey.defenses.clip import ClipRows
 from covey.defenses.krum import Krum
+from covey.engine.method import Method
+from covey.engine.rounds import start, view
 from covey.methods.cofedrec import CoClusters
 from covey.models.mf import MF
 from covey.models.pfedrec import LinearScore
-from covey.objectives import Bce
-from covey.server import Method, start, view
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 

@@ -8,18 +8,23 @@ from torch import Tensor
 
 from covey.aggregate.combine import ItemMean, Sum
 from covey.aggregate.step import Add
-from covey.core import Catalogue, CoveyError, Drawer, Ragged, Round, Rows, Upload, offsets_of
+from covey.contract.aggregation import Combine
+from covey.contract.mechanism import Mechanism
+from covey.contract.views import ServerView
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Round, Upload
+from covey.core.ragged import Drawer, Ragged, Rows, offsets_of
 from covey.defenses.clip import ClipRows
 from covey.defenses.clip_clients import ClipClients
 from covey.defenses.hics import Bank, HiCS
 from covey.defenses.median import Median
 from covey.defenses.support import MinimumSupport
 from covey.defenses.union import Union, spreads, uniformity
-from covey.mechanism import Combine, Mechanism, ServerView
+from covey.engine.method import Method
+from covey.engine.rounds import Server, start, view
 from covey.models.mf import MF
 from covey.models.ncf import NCF
-from covey.objectives import Bce
-from covey.server import Method, Server, start, view
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 from covey.testing.world import Play, Setting, World

@@ -7,16 +7,18 @@ import torch
 from torch import Tensor
 
 from covey.aggregate.combine import Mean
-from covey.attacks.base import AttackView
-from covey.core import Catalogue, CoveyError, Drawer, Ragged, Rows, Upload, offsets_of
+from covey.contract.attack import AttackView
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Upload
+from covey.core.ragged import Drawer, Ragged, Rows, offsets_of
 from covey.defenses import krum
 from covey.defenses import rows as row_rules
 from covey.defenses.krum import Krum, distances
+from covey.engine.method import Method
 from covey.methods.cofedrec import CoClusters, ItemContrast
 from covey.models.ncf import NCF
 from covey.models.pfedrec import LinearScore
-from covey.objectives import Bce
-from covey.server import Method
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 from covey.testing.world import Play, Setting, World

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 import robust_loops as loops
 from covey.aggregate.combine import ItemMean
-from covey.core import Catalogue, CoveyError, Ragged, Rows, Upload
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Upload
+from covey.core.ragged import Ragged, Rows
 from covey.defenses import rows as row_rules
 from covey.defenses.bulyan import Bulyan
 from covey.defenses.krum import Krum
@@ -17,9 +19,9 @@ from covey.defenses.median import Median
 from covey.defenses.multi_krum import MultiKrum
 from covey.defenses.rows import RowRule
 from covey.defenses.trimmed import TrimmedMean
+from covey.engine.method import Method
 from covey.models.ncf import NCF
-from covey.objectives import Bce
-from covey.server import Method
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 from covey.testing.world import Play, Setting, World

@@ -6,15 +6,18 @@ import pytest
 import torch
 
 from covey.aggregate.step import Adam
-from covey.core import Catalogue, CoveyError, Ragged, Round, Rows, Upload
+from covey.contract.mechanism import Mechanism
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Round, Upload
+from covey.core.ragged import Ragged, Rows
 from covey.defenses.clip import ClipRows
 from covey.defenses.clip_clients import ClipClients
 from covey.defenses.hics import Bank
 from covey.defenses.union import Union, uniformity
-from covey.mechanism import Mechanism
+from covey.engine.method import Method
+from covey.engine.rounds import start, view
 from covey.models.mf import MF
-from covey.objectives import Bce
-from covey.server import Method, start, view
+from covey.objectives.pairs import Bce
 from robust_loops import random_rows, upload_of
 
 

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from covey import cli
+from covey.cli import main
 
 PAGE = (Path(__file__).parents[2] / "docs/add-a-method.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^`([\w.]+)`:\n\n```\w+\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE))
@@ -36,7 +36,7 @@ def test_the_command_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (command,) = re.findall(r"^PYTHONPATH=\. \.venv/bin/covey (.*)$", PAGE, flags=re.MULTILINE)
     (tmp_path / "fedprox.toml").write_text(FILES["fedprox.toml"])
     monkeypatch.chdir(tmp_path)
-    assert cli.main(shlex.split(command)) == 0
+    assert main.main(shlex.split(command)) == 0
     assert (tmp_path / "runs/fedprox/result.json").exists()
 
 

@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from covey import cli
-from covey.config import shipped
-from covey.mechanism import Combine, Grouping, Mechanism
-from covey.models.base import Model
-from covey.objectives import Objective
-from covey.reproduce.docs import render
+from covey.cli import main
+from covey.contract.aggregation import Combine, Grouping
+from covey.contract.mechanism import Mechanism
+from covey.contract.model import Model
+from covey.contract.objective import Objective
+from covey.run.config.shipped import shipped
+from covey.study.papers.docs import render
 
 ROOT = Path(__file__).parents[2]
 PAGES = {p.relative_to(ROOT).as_posix(): p.read_text(encoding="utf-8") for p in (ROOT / "docs").rglob("*.md")}
@@ -128,12 +129,12 @@ def test_commands_are_understood(
 ) -> None:
     """Up to the point where the run would begin."""
     begun: list[Path] = []
-    monkeypatch.setattr(cli, "_go", lambda config, out, options, resume: begun.append(out) or 0)
+    monkeypatch.setattr(main, "_go", lambda config, out, options, resume: begun.append(out) or 0)
     monkeypatch.chdir(tmp_path)
     if arguments[0] == "run" and not arguments[1].endswith(".toml"):
-        assert cli.main(arguments) == 0 and begun
+        assert main.main(arguments) == 0 and begun
     else:
-        cli._parser().parse_args(arguments)  # of a file or a folder that is the reader's
+        main._parser().parse_args(arguments)  # of a file or a folder that is the reader's
 
 
 def test_the_example_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -153,7 +154,7 @@ def test_the_first_run_is_above_popularity(tmp_path: Path, monkeypatch: pytest.M
         for name in ("README.md", "docs/quick-start.md")
     }
     monkeypatch.chdir(tmp_path)
-    assert cli.main([*command, "--json"]) == 0
+    assert main.main([*command, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     figure, floor = result["test"]["ndcg@20"], result["floor"]["popularity"]["ndcg@20"]
     assert figure > 1.5 * floor

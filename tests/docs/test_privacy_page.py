@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from covey.blocks import Engine
-from covey.budget import of_planned, sums
-from covey.config import Config, assign, merge, read, shipped
-from covey.core import Catalogue
+from covey.contract.ledger import INFINITE, Ledger
+from covey.core.messages import Catalogue
+from covey.engine.client.blocks import Engine
 from covey.evaluate.metrics import EvaluateConfig
-from covey.ledger import INFINITE, Ledger
-from covey.prepare import fleet_of, method_of, prepare, program_of
+from covey.run.assemble import fleet_of, method_of, prepare, program_of
+from covey.run.config.schema import Config
+from covey.run.config.shipped import read, shipped
+from covey.run.config.tree import assign, merge
+from covey.run.privacy_budget import of_planned, sums
 
 PAGE = Path(__file__).parents[2] / "docs" / "privacy.md"
 PAPERS = ("cl4fedrec", "fedcl", "pdc-frs", "cofedrec")

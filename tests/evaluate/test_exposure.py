@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from command import Covey
-from covey.core import Ragged
+from covey.core.ragged import Ragged
 from covey.evaluate.exposure import exposures, summary, target_ranks
 
 NAN = float("nan")

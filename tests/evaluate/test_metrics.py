@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.core import CoveyError, Ragged
+from covey.core.errors import CoveyError
+from covey.core.ragged import Ragged
 from covey.evaluate import EvaluateConfig, evaluate_scores, nothing, per_client, summarise, with_held
 from covey.evaluate.metrics import METRICS
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey.core import Ragged
+from covey.core.ragged import Ragged
 from covey.evaluate.ranking import Top, distinct, merged, nothing, ranks_full, ranks_of, ranks_sampled, span, top_of
 
 INF, NAN = math.inf, math.nan

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey import measure as measuring
-from covey.core import Ragged
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
+from covey.engine.client import ranking as measuring
+from covey.engine.client.ranking import HeldOut, Ranker, measure
 from covey.evaluate.metrics import EvaluateConfig
 from covey.evaluate.ranking import Scores, Top, merged, on_shelf, ranks_full, ranks_of
-from covey.measure import HeldOut, Ranker, measure
 from covey.models.mf import MF
-from covey.rng import Rng
 
 CLIENTS, DEPTH = 3, 10
 

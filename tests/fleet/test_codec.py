@@ -8,9 +8,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from covey.core import Download, Field, Ragged, Rows, Sent, Upload
-from covey.fleet import codec
-from covey.fleet.codec import (
+from covey.core.messages import Download, Sent, Upload
+from covey.core.ragged import Field, Ragged, Rows
+from covey.engine.fleet import codec
+from covey.engine.fleet.codec import (
     FIELD,
     HEADER,
     Envelope,
@@ -26,7 +27,7 @@ from covey.fleet.codec import (
     rows_bytes,
     upload_fields,
 )
-from covey.fleet.meter import Meter
+from covey.engine.fleet.meter import Meter
 from covey.testing.compare import differences
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
-from covey.fleet.deltas import Deltas
-from covey.fleet.simulated import SimulatedFleet
-from covey.fleet.store import Store
+from covey.engine.fleet.deltas import Deltas
+from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.fleet.store import Store
+from covey.engine.method import Method
 from covey.methods.cofedrec import CoClusters, ItemContrast
 from covey.models.pfedrec import LinearScore
-from covey.objectives import Bce
-from covey.server import Method
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing.compare import expect_same
 from covey.testing.world import Play, Setting, World

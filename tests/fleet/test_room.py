@@ -6,17 +6,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from covey import prepare
-from covey.blocks import Engine
-from covey.config import Config, assign, read
-from covey.core import Catalogue, CoveyError
-from covey.fleet.room import check_room, limit_of, memory_of, room
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue
+from covey.engine.client.blocks import Engine
+from covey.engine.fleet.memory import check_room, limit_of, memory_of, room
+from covey.engine.method import Method
 from covey.methods.gpfedrec import GraphPull, UserGraph
 from covey.models.mf import MF
 from covey.models.pfedrec import LinearScore
-from covey.objectives import Bce
-from covey.run import run
-from covey.server import Method
+from covey.objectives.pairs import Bce
+from covey.run import assemble
+from covey.run.config.schema import Config
+from covey.run.config.shipped import read
+from covey.run.config.tree import assign
+from covey.run.loop import run
 from covey.solvers import Local
 
 SMALL = ["data.users=40", "data.items=60", "data.mean_items=8", "run.rounds=2", "run.ceilings=[]", "model.dim=8"]
@@ -65,7 +68,7 @@ def test_what_cannot_fit_is_refused() -> None:
 
 
 def test_a_run_that_cannot_fit_says_so_before_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "memory_of", lambda device: 70_000)
+    monkeypatch.setattr(assemble, "memory_of", lambda device: 70_000)
     with pytest.raises(CoveyError, match=r"lower model\.dim"):
         run(Config.of(assign(read("methods", "cofedrec"), SMALL)), tmp_path / "out")
     assert not (tmp_path / "out").exists()

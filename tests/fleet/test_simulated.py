@@ -3,13 +3,15 @@
 import torch
 
 from covey.aggregate.combine import Sum
-from covey.client import LocalData, Program
-from covey.core import Catalogue, Ragged, Round
-from covey.fleet.simulated import SimulatedFleet
-from covey.mechanism import TrainingData
+from covey.contract.views import TrainingData
+from covey.core.messages import Catalogue, Round
+from covey.core.ragged import Ragged
+from covey.engine.client.program import LocalData, Program
+from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.method import Method
+from covey.engine.rounds import enrol, run_round, start
 from covey.models.mf import MF
-from covey.objectives import Bce
-from covey.server import Method, enrol, run_round, start
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 
 LISTS = [[0, 1, 2], [3, 4], [5, 6, 7], [1, 8]]

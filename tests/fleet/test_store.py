@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
-from covey.core import Drawer, Ragged, Rows
-from covey.fleet.meter import Meter
-from covey.fleet.store import Store
+from covey.core.ragged import Drawer, Ragged, Rows
+from covey.engine.fleet.meter import Meter
+from covey.engine.fleet.store import Store
 from covey.testing.compare import expect_same
 
 N, ITEMS = 6, 9

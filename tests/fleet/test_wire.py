@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from covey.core import Download, Ragged, Rows, Sent, Upload
-from covey.fleet.codec import Envelope, Malformed, decode_upload, encode_download, encode_upload
-from covey.fleet.wire import Node, WireFleet
+from covey.core.messages import Download, Sent, Upload
+from covey.core.ragged import Ragged, Rows
+from covey.engine.fleet.codec import Envelope, Malformed, decode_upload, encode_download, encode_upload
+from covey.engine.fleet.wire import Node, WireFleet
+from covey.engine.method import Method
 from covey.models.mf import MF
-from covey.objectives import Bce
-from covey.server import Method
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing.compare import clone, expect_same
 from covey.testing.world import Play, Setting, World

@@ -8,16 +8,18 @@ from typing import Literal
 import pytest
 import torch
 
-from covey.core import Download, Drawer, Sent
-from covey.fleet.codec import Envelope, Malformed, decode_upload, encode_download
-from covey.fleet.wire import Node, WireFleet
-from covey.ledger import Disclosure
-from covey.mechanism import ClientView, Mechanism
+from covey.contract.ledger import Disclosure
+from covey.contract.mechanism import Mechanism
+from covey.contract.views import ClientView
+from covey.core.messages import Download, Sent
+from covey.core.ragged import Drawer
+from covey.engine.fleet.codec import Envelope, Malformed, decode_upload, encode_download
+from covey.engine.fleet.wire import Node, WireFleet
+from covey.engine.method import Method
 from covey.methods.fedcl import HardNegatives
 from covey.models.mf import MF
-from covey.objectives import Bce
+from covey.objectives.pairs import Bce
 from covey.privacy.uploads import NoisyUploads
-from covey.server import Method
 from covey.solvers import Local
 from covey.testing.compare import clone, expect_same
 from covey.testing.world import Play, Setting, World

@@ -9,19 +9,23 @@ from torch import Tensor
 
 from covey.aggregate.combine import Mean
 from covey.aggregate.step import Adam
-from covey.client import LocalData, Program
-from covey.core import Catalogue, CoveyError, Ragged, Round
-from covey.examples import Batch
-from covey.fleet.simulated import SimulatedFleet
-from covey.mechanism import ServerView, TrainingData
+from covey.contract.examples import Batch
+from covey.contract.model import Model
+from covey.contract.views import ServerView, TrainingData
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Round
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
+from covey.engine.client.program import LocalData, Program
+from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.method import Method
+from covey.engine.rounds import enrol, run_round, start
 from covey.methods.bil import PositiveHinge, Spreadout, spread
-from covey.models.base import Model, cosine
+from covey.models.base import cosine
 from covey.models.bert4rec import BERT4Rec
 from covey.models.gru import GRU
 from covey.models.mf import MF
 from covey.models.sasrec import SASRec
-from covey.rng import Rng
-from covey.server import Method, enrol, run_round, start
 from covey.solvers import Local
 from covey.testing import Conformance
 

@@ -9,17 +9,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.core import Catalogue, CoveyError, Ragged, Round, Sent
-from covey.examples import Batch
-from covey.mechanism import ClientView, ServerView, TrainingData
+from covey.contract.examples import Batch
+from covey.contract.views import ClientView, ServerView, TrainingData
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Round, Sent
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
+from covey.engine.method import Method
 from covey.methods import cl4fedrec
 from covey.methods.cl4fedrec import Contrast, PopularityRegulariser, repulsion, user_loss
 from covey.methods.views import fews, item_loss, noise
 from covey.models.mf import MF
 from covey.models.ncf import NCF
-from covey.objectives import Bce
-from covey.rng import Rng
-from covey.server import Method
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from sklearn.cluster import AgglomerativeClustering
 from torch import Tensor
 
+from covey.core.rng import Rng
 from covey.methods import clustering
 from covey.methods.clustering import centres, kmeans, nearest, ward, ward_of_many
 from covey.methods.fedcl import clipped
-from covey.rng import Rng
 
 
 def same_partition(a: Tensor, b: Tensor) -> bool:

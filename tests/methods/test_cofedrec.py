@@ -5,8 +5,13 @@ import torch
 from torch import Tensor
 
 from covey.aggregate.combine import Mean
-from covey.core import Catalogue, CoveyError, Round, Upload
-from covey.examples import pad_steps
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Round, Upload
+from covey.core.rng import Rng
+from covey.engine.client.padding import pad_steps
+from covey.engine.client.training import Trainer
+from covey.engine.method import Method
+from covey.engine.rounds import view
 from covey.methods import cofedrec
 from covey.methods.cofedrec import (
     CoClusters,
@@ -27,13 +32,10 @@ from covey.methods.cofedrec import (
 from covey.models.mf import MF
 from covey.models.ncf import NCF
 from covey.models.pfedrec import LinearScore
-from covey.objectives import Bce
-from covey.rng import Rng
-from covey.server import Method, view
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 from covey.testing.world import Play, Setting, World
-from covey.training import Trainer
 
 CONTRAST = ItemContrast(weight=0.05)
 SOLVER = Local("sgd", 0.1, 2, 16, (("score", "bias"), ("items",)), rates={"items": 0.2}, per_item=("items",))

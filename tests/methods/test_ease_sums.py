@@ -7,23 +7,27 @@ import torch
 from torch import Tensor
 
 import covey
-from covey.client import LocalData, Program
-from covey.comings import join, leave, members, update
-from covey.core import Catalogue, CoveyError, Download, Ragged, Round, Total, Upload
+from covey.contract.fleet import Fleet
+from covey.contract.model import History
+from covey.contract.views import TrainingData
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Download, Round, Total, Upload
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
+from covey.engine.client.program import LocalData, Program
+from covey.engine.client.ranking import HeldOut
+from covey.engine.fleet.meter import Meter
+from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.method import Method
+from covey.engine.rounds import Server, enrol, run_round, start
+from covey.engine.secure.fleet import SecureFleet
+from covey.engine.secure.settings import SINGLES, FleetConfig
 from covey.evaluate.ranking import distinct
-from covey.fleet.meter import Meter
-from covey.fleet.simulated import SimulatedFleet
-from covey.measure import HeldOut
-from covey.mechanism import TrainingData
+from covey.inference.membership import join, leave, members, update
 from covey.methods.ease_sums import GramTiles, difference, span_of
-from covey.models.base import History
 from covey.models.ease import ItemWeights
-from covey.objectives import NoObjective
+from covey.objectives.pairs import NoObjective
 from covey.pooled.ease import Ease
-from covey.rng import Rng
-from covey.secure.fleet import SecureFleet
-from covey.secure.settings import SINGLES, FleetConfig
-from covey.server import Fleet, Method, Server, enrol, run_round, start
 from covey.testing import Conformance
 
 LISTS = Ragged.of([[0, 1, 2], [1, 3], [], [4, 0, 4], [2, 3, 1, 5], [0, 1]])  # client 3 has an item twice

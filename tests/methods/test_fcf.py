@@ -6,12 +6,13 @@ import torch
 from torch import Tensor
 
 from covey.aggregate.combine import Sum
-from covey.core import Catalogue, Ragged
-from covey.examples import Batch
+from covey.contract.examples import Batch
+from covey.contract.model import History
+from covey.core.messages import Catalogue
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
+from covey.engine.method import Method
 from covey.methods.fcf import DecayedAdam, ImplicitMF, ImplicitSquares, first_places
-from covey.models.base import History
-from covey.rng import Rng
-from covey.server import Method
 from covey.solvers import Local
 from covey.testing import Conformance
 from covey.testing.world import Play, Setting, World

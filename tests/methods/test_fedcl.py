@@ -9,19 +9,23 @@ from torch import Tensor
 from covey.aggregate.combine import Sum
 from covey.aggregate.fold import total_of
 from covey.aggregate.step import Adam
-from covey.client import LocalData, Program
-from covey.config import Config, read, shipped
-from covey.core import Catalogue, Download, Fields, Ragged, Round, Sent, Total, Upload
-from covey.examples import Examples
-from covey.fleet.simulated import SimulatedFleet
-from covey.ledger import Ledger
-from covey.mechanism import ClientView, ServerView, TrainingData, no_clients
+from covey.contract.examples import Examples
+from covey.contract.ledger import Ledger
+from covey.contract.mechanism import no_clients
+from covey.contract.views import ClientView, ServerView, TrainingData
+from covey.core.messages import Catalogue, Download, Round, Sent, Total, Upload
+from covey.core.ragged import Fields, Ragged
+from covey.core.rng import Rng
+from covey.engine.client.program import LocalData, Program
+from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.method import Method
+from covey.engine.rounds import enrol, run_round, start, view
 from covey.methods.fedcl import HardNegatives, clipped
 from covey.models.gru import GRU
 from covey.models.mf import MF
-from covey.objectives import NextItemSoftmax
-from covey.rng import Rng
-from covey.server import Method, enrol, run_round, start, view
+from covey.objectives.next_item import NextItemSoftmax
+from covey.run.config.schema import Config
+from covey.run.config.shipped import read, shipped
 from covey.solvers import Local
 from covey.testing import Conformance
 

@@ -4,13 +4,13 @@ import pytest
 
 from covey.aggregate.combine import Mean, Sum
 from covey.aggregate.step import Adam
-from covey.core import Catalogue
+from covey.core.messages import Catalogue
+from covey.engine.method import Method
 from covey.methods.bil import PositiveHinge, Spreadout
 from covey.methods.fedcl import HardNegatives
 from covey.models.bert4rec import BERT4Rec
 from covey.models.sasrec import SASRec
-from covey.objectives import NextItemSoftmax
-from covey.server import Method
+from covey.objectives.next_item import NextItemSoftmax
 from covey.solvers import Local
 from covey.testing import Conformance
 

@@ -10,17 +10,21 @@ from torch import Tensor
 
 from covey.aggregate.combine import Sum
 from covey.aggregate.step import Adam
-from covey.client import LocalData, Program
-from covey.core import Catalogue, CoveyError, Ragged, Round, Upload
-from covey.fleet.simulated import SimulatedFleet
-from covey.ledger import Ledger
-from covey.mechanism import ServerView, TrainingData
+from covey.contract.ledger import Ledger
+from covey.contract.views import ServerView, TrainingData
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Round, Upload
+from covey.core.ragged import Ragged
+from covey.engine.client.program import LocalData, Program
+from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.method import Method
+from covey.engine.rounds import Server, enrol, run_round, start
 from covey.methods.fedcl import HardNegatives, clipped
 from covey.models.gru import GRU
 from covey.models.mf import MF
 from covey.models.ncf import NCF
-from covey.objectives import Bce, NextItemSoftmax
-from covey.server import Method, Server, enrol, run_round, start
+from covey.objectives.next_item import NextItemSoftmax
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 

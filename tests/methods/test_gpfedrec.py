@@ -5,12 +5,14 @@ import torch
 from torch import Tensor
 
 from covey.aggregate.combine import Mean
-from covey.core import Catalogue, CoveyError, Ragged, Round, Rows, Upload
-from covey.mechanism import ServerView
+from covey.contract.views import ServerView
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Round, Upload
+from covey.core.ragged import Ragged, Rows
+from covey.engine.method import Method
 from covey.methods.gpfedrec import GraphPull, UserGraph, _updated
 from covey.models.ncf import NCF
-from covey.objectives import Bce
-from covey.server import Method
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 from covey.testing.world import Play, Setting, World

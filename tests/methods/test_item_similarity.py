@@ -5,13 +5,14 @@ import torch
 import torch.nn.functional as F
 
 from covey.aggregate.combine import Mean
-from covey.core import Catalogue, CoveyError
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue
+from covey.engine.method import Method
 from covey.methods.cofedrec import CoClusters, ItemCategories
 from covey.methods.item_similarity import ItemSimilarity, similar
 from covey.methods.supcon import members
 from covey.models.pfedrec import LinearScore
-from covey.objectives import Bce
-from covey.server import Method
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 

@@ -9,16 +9,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.core import Catalogue, CoveyError, Ragged, Round, Sent, Upload
-from covey.examples import Examples
-from covey.mechanism import ClientView, ServerView, TrainingData
+from covey.contract.examples import Examples
+from covey.contract.views import ClientView, ServerView, TrainingData
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Round, Sent, Upload
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
+from covey.engine.method import Method
 from covey.methods.pdc_frs import DataContribution, item_gradient, user_loss
 from covey.methods.pdc_frs_auxiliary import made_up
 from covey.models.mf import MF
 from covey.models.ncf import NCF
-from covey.objectives import Bce, NextItemSoftmax
-from covey.rng import Rng
-from covey.server import Method
+from covey.objectives.next_item import NextItemSoftmax
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 from covey.testing.world import World

@@ -5,12 +5,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.core import Catalogue, Fields, Ragged, Round
-from covey.mechanism import ServerView
+from covey.contract.views import ServerView
+from covey.core.messages import Catalogue, Round
+from covey.core.ragged import Fields, Ragged
+from covey.core.rng import Rng
 from covey.methods.pdc_frs_auxiliary import UNRECORDED, Again, Auxiliary
 from covey.models.ncf import NCF
-from covey.objectives import Bce
-from covey.rng import Rng
+from covey.objectives.pairs import Bce
 
 LISTS = Ragged.of([[0, 1, 2, 3], [5, 1, 2], [8, 9, 10, 11, 3, 4, 5, 6, 7], [9, 10, 11]])
 MODEL, ITEMS = NCF(4, (6, 3), scale=0.3), 40

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from covey.core import CoveyError, Ragged
+from covey.core.errors import CoveyError
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
 from covey.methods import titles_encoder
 from covey.methods.pdc_frs_draws import chances, contribution, perturbed
 from covey.methods.titles import Likeness, likeness, table_likeness
-from covey.rng import Rng
 
 F64 = torch.float64
 

@@ -4,14 +4,15 @@ import pytest
 
 from covey.aggregate.combine import Sum
 from covey.aggregate.step import Adam
-from covey.core import Catalogue
+from covey.core.messages import Catalogue
+from covey.engine.method import Method
 from covey.methods.cl4fedrec import Contrast, PopularityRegulariser
 from covey.methods.fedcl import HardNegatives
 from covey.methods.pdc_frs import DataContribution
 from covey.models.mf import MF
 from covey.models.ncf import NCF
-from covey.objectives import Bce, NextItemSoftmax
-from covey.server import Method
+from covey.objectives.next_item import NextItemSoftmax
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 

@@ -7,18 +7,21 @@ from typing import Any
 import pytest
 import torch
 
-from covey.accountant import gaussian_epsilon
-from covey.client import LocalData, Program
-from covey.core import Catalogue, CoveyError, Download, Ragged, Round, Sent, Total
-from covey.fleet.simulated import SimulatedFleet
-from covey.ledger import Ledger
-from covey.mechanism import ServerView, TrainingData
+from covey.contract.accountant import gaussian_epsilon
+from covey.contract.ledger import Ledger
+from covey.contract.views import ServerView, TrainingData
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Download, Round, Sent, Total
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
+from covey.engine.client.program import LocalData, Program
+from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.method import Method
+from covey.engine.rounds import Server, enrol, run_round, start, view
+from covey.engine.secure.settings import SINGLES
 from covey.methods.private_sums import PrivateCount, PrivateSubspace
 from covey.models.spectral import Spectral
-from covey.objectives import NoObjective
-from covey.rng import Rng
-from covey.secure.settings import SINGLES
-from covey.server import Method, Server, enrol, run_round, start, view
+from covey.objectives.pairs import NoObjective
 from covey.testing import Conformance
 
 LISTS = Ragged.of([[0, 1, 2], [1, 3], [], [4, 0, 4], [2, 3, 1, 5]])

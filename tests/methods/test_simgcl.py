@@ -5,15 +5,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from covey.core import Catalogue, CoveyError, Ragged, Sent
-from covey.examples import Batch
-from covey.mechanism import ClientView, TrainingData
+from covey.contract.examples import Batch
+from covey.contract.views import ClientView, TrainingData
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Sent
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
+from covey.engine.method import Method
 from covey.methods.simgcl import NoiseContrast
 from covey.methods.views import item_loss, noise
 from covey.models.ncf import NCF
-from covey.objectives import Bce
-from covey.rng import Rng
-from covey.server import Method
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 

@@ -7,21 +7,24 @@ import torch
 from torch import Tensor
 
 import covey
-from covey.client import LocalData, Program
-from covey.core import Catalogue, CoveyError, Download, Ragged, Round, Sent, Total
+from covey.contract.model import History
+from covey.contract.views import TrainingData
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Download, Round, Sent, Total
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
 from covey.data.split import SplitConfig, pool, split
 from covey.data.synthetic import Synthetic, generate
-from covey.fleet.simulated import SimulatedFleet
-from covey.measure import HeldOut
-from covey.mechanism import TrainingData
+from covey.engine.client.program import LocalData, Program
+from covey.engine.client.ranking import HeldOut
+from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.method import Method
+from covey.engine.rounds import Server, enrol, run_round, start
+from covey.engine.secure.settings import SINGLES
 from covey.methods.filters import leading, low_rank_ease, response
 from covey.methods.spectral import SubspaceIteration, distinct
-from covey.models.base import History
 from covey.models.spectral import Spectral
-from covey.objectives import NoObjective
-from covey.rng import Rng
-from covey.secure.settings import SINGLES
-from covey.server import Method, Server, enrol, run_round, start
+from covey.objectives.pairs import NoObjective
 from covey.testing import Conformance
 
 LISTS = Ragged.of([[0, 1, 2], [1, 3], [], [4, 0, 4], [2, 3, 1, 5]])  # client 3 has an item twice

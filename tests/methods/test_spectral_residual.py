@@ -7,24 +7,29 @@ import torch
 
 import covey
 from covey.aggregate.combine import Mean
-from covey.client import LocalData, Program
-from covey.core import Catalogue, CoveyError, Fields, Ragged, Sent
-from covey.examples import Batch
-from covey.fleet.simulated import SimulatedFleet
-from covey.mechanism import ClientView, Mechanism, TrainingData
+from covey.contract.examples import Batch
+from covey.contract.mechanism import Mechanism
+from covey.contract.model import History
+from covey.contract.views import ClientView, TrainingData
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Sent
+from covey.core.ragged import Fields, Ragged
+from covey.core.rng import Rng
+from covey.engine.client.program import LocalData, Program
+from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.method import Method
+from covey.engine.rounds import enrol, start
+from covey.inference.scorers import private_part
 from covey.methods.cl4fedrec import Contrast, part_of
 from covey.methods.spectral import SubspaceIteration
 from covey.methods.spectral_residual import PUBLIC, SpectralResidual, left_out, log_odds, moments
 from covey.methods.views import Few
-from covey.models.base import History
 from covey.models.mf import MF
 from covey.models.ncf import NCF
 from covey.models.pfedrec import LinearScore
 from covey.models.spectral import Spectral
-from covey.objectives import Bce, NextItemSoftmax, NoObjective
-from covey.rng import Rng
-from covey.serve import private_part
-from covey.server import Method, enrol, start
+from covey.objectives.next_item import NextItemSoftmax
+from covey.objectives.pairs import Bce, NoObjective
 from covey.solvers import Local
 from covey.testing import Conformance
 from covey.testing.world import Play, Setting, World

@@ -3,18 +3,21 @@
 import pytest
 import torch
 
-from covey.client import LocalData, Program
-from covey.core import Catalogue, CoveyError, Ragged, Round
-from covey.fleet.simulated import SimulatedFleet
-from covey.mechanism import TrainingData
+from covey.contract.views import TrainingData
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Round
+from covey.core.ragged import Ragged
+from covey.engine.client.program import LocalData, Program
+from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.method import Method
+from covey.engine.rounds import enrol, run_round, start
+from covey.engine.secure.settings import SINGLES
 from covey.methods.cofedrec import CoClusters
 from covey.methods.spectral_start import SpectralStart
 from covey.models.mf import MF
 from covey.models.pfedrec import LinearScore
 from covey.models.spectral import Spectral
-from covey.objectives import Bce, NoObjective
-from covey.secure.settings import SINGLES
-from covey.server import Method, enrol, run_round, start
+from covey.objectives.pairs import Bce, NoObjective
 from covey.solvers import Local
 from covey.testing import Conformance
 

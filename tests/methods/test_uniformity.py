@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from covey.core import Catalogue, CoveyError
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue
+from covey.core.rng import Rng
+from covey.engine.method import Method
 from covey.methods.uniformity import Uniformity, uniformity
 from covey.models.ncf import NCF
-from covey.objectives import Bce
-from covey.rng import Rng
-from covey.server import Method
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 

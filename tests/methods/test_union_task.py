@@ -6,18 +6,20 @@ from dataclasses import replace
 import pytest
 import torch
 
-from covey.blocks import Engine
-from covey.core import Catalogue, CoveyError, Ragged, Sent
-from covey.examples import Batch
-from covey.mechanism import ClientView, TrainingData
+from covey.contract.examples import Batch
+from covey.contract.views import ClientView, TrainingData
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Sent
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
+from covey.engine.client.blocks import Engine
+from covey.engine.client.training import Trainer
+from covey.engine.method import Method
 from covey.methods.union_task import UnionTask, task
 from covey.models.ncf import NCF
-from covey.objectives import Bce
-from covey.rng import Rng
-from covey.server import Method
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
-from covey.training import Trainer
 
 F64 = torch.float64
 

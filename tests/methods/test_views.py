@@ -6,10 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from covey.examples import Batch
+from covey.contract.examples import Batch
+from covey.core.rng import Rng
 from covey.methods import views
 from covey.methods.views import contrasted_rows, few_items_loss, few_rows, fews, item_loss, noise
-from covey.rng import Rng
 
 F64 = torch.float64
 

@@ -4,14 +4,16 @@ import pytest
 import torch
 
 from covey.aggregate.combine import Mean
-from covey.core import Catalogue, CoveyError, Ragged, Sent
-from covey.examples import Examples
-from covey.mechanism import ClientView, TrainingData
+from covey.contract.examples import Examples
+from covey.contract.views import ClientView, TrainingData
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Sent
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
+from covey.engine.method import Method
 from covey.methods.virtual import VirtualRatings
 from covey.models.pfedrec import LinearScore
-from covey.objectives import Bce
-from covey.rng import Rng
-from covey.server import Method
+from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 

@@ -5,12 +5,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.core import Fields, Ragged
+from covey.contract.model import History
+from covey.core.ragged import Fields, Ragged
+from covey.core.rng import Rng
 from covey.models import lists
-from covey.models.base import History
 from covey.models.gru import GRU
 from covey.models.recurrence import recur
-from covey.rng import Rng
 
 MODEL = GRU(dim=6, last=5)
 ITEMS = 11

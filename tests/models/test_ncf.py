@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from covey.core.rng import Rng
 from covey.models.base import DEEP_CLIENTS, DEEP_ITEMS, catalogue
 from covey.models.ncf import NCF
-from covey.rng import Rng
 
 
 def test_layers_that_start_as_for_relu() -> None:

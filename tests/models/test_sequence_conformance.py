@@ -2,13 +2,13 @@
 
 from covey.aggregate.combine import Mean, Sum
 from covey.aggregate.step import Adam
-from covey.core import Catalogue
+from covey.core.messages import Catalogue
+from covey.engine.method import Method
 from covey.models.bert4rec import BERT4Rec
 from covey.models.gru import GRU
 from covey.models.sasrec import SASRec
-from covey.objectives import NextItemSoftmax
-from covey.sequence_objectives import CrossEntropy, MaskedItem, SampledSoftmax
-from covey.server import Method
+from covey.objectives.next_item import NextItemSoftmax
+from covey.objectives.sequence import CrossEntropy, MaskedItem, SampledSoftmax
 from covey.solvers import Local
 from covey.testing import Conformance
 

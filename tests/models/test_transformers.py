@@ -7,13 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.core import CoveyError, Fields, Ragged
+from covey.contract.model import History
+from covey.core.errors import CoveyError
+from covey.core.ragged import Fields, Ragged
+from covey.core.rng import Rng
 from covey.models.attention import Dropout
-from covey.models.base import History, kept
+from covey.models.base import kept
 from covey.models.bert4rec import BERT4Rec, cloze
 from covey.models.gru import GRU
 from covey.models.sasrec import SASRec
-from covey.rng import Rng
 
 ITEMS, D = 11, 8
 SAS = SASRec(dim=D, heads=2, last=6, dropout=0.0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from covey.core import Ragged
+from covey.core.ragged import Ragged
 from covey.evaluate import nothing
 from covey.pooled import Ease, Popularity
 

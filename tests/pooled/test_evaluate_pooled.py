@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from covey.core import CoveyError, Ragged
+from covey.core.errors import CoveyError
+from covey.core.ragged import Ragged
 from covey.evaluate import EvaluateConfig, evaluate_scores, merged, nothing
 from covey.pooled import PooledMF, Popularity, evaluate_pooled, fit_selected
 from covey.pooled.common import Fitted, OnEpoch, SplitLike

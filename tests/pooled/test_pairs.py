@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from covey.core import Ragged
+from covey.core.ragged import Ragged
 from covey.pooled import PooledMF, PooledNCF
 from covey.pooled.common import Fitted, shuffled
 from covey.pooled.pairs import pairs

@@ -7,12 +7,13 @@ import pytest
 import torch
 
 import covey
-from covey.core import CoveyError, Ragged
+from covey.contract.model import History
+from covey.core.errors import CoveyError
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
 from covey.evaluate import EvaluateConfig, summarise
-from covey.models.base import History
 from covey.pooled import PooledBERT4Rec, PooledGRU, PooledSASRec, evaluate_pooled, fit_selected, sequence
 from covey.pooled.sequence import FittedSequence, batch_loss
-from covey.rng import Rng
 
 ITEMS = 12
 Options = PooledGRU | PooledSASRec | PooledBERT4Rec

@@ -14,11 +14,11 @@ import pytest
 import torch
 from scipy import special, stats
 
-from covey.accountant import gaussian_delta, gaussian_epsilon, gaussian_multiplier
-from covey.core import CoveyError
+from covey.contract.accountant import gaussian_delta, gaussian_epsilon, gaussian_multiplier
+from covey.core.errors import CoveyError
+from covey.core.rng import Rng
 from covey.privacy import exponential, gaussian, laplace, library
 from covey.privacy.discrete import discrete_laplace
-from covey.rng import Rng
 
 MANY = 1_000_000
 FIT, RISK = 1e-3, 1e-4

@@ -9,22 +9,24 @@ import torch
 from torch import Tensor
 
 from covey.aggregate.combine import Mean
-from covey.blocks import Engine
-from covey.core import Catalogue, CoveyError, Ragged, Rows, Sent, Upload
+from covey.contract.ledger import Disclosure
+from covey.contract.views import ClientView, TrainingData
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Sent, Upload
+from covey.core.ragged import Ragged, Rows
+from covey.core.rng import Rng
+from covey.engine.client.blocks import Engine
+from covey.engine.method import Method
 from covey.evaluate.metrics import EvaluateConfig
-from covey.ledger import Disclosure
-from covey.mechanism import ClientView, TrainingData
 from covey.methods.cl4fedrec import Contrast
 from covey.methods.cofedrec import CoClusters, ItemContrast
 from covey.models.mf import MF
 from covey.models.ncf import NCF
 from covey.models.pfedrec import LinearScore
-from covey.objectives import Bce
-from covey.prepare import program_of
+from covey.objectives.pairs import Bce
 from covey.privacy.pseudo_items import PseudoItems
 from covey.privacy.uploads import NoisyUploads
-from covey.rng import Rng
-from covey.server import Method
+from covey.run.assemble import program_of
 from covey.solvers import Local
 from covey.testing import Conformance
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from covey.core import CoveyError
-from covey.report.costs import per_round, seconds
-from covey.report.data import Point, read_settings
-from covey.report.figures import Line, spent
-from covey.show import size
+from covey.core.errors import CoveyError
+from covey.study.report.costs import per_round, seconds
+from covey.study.report.data import Point, read_settings
+from covey.study.report.figures import Line, spent
+from covey.study.report.run_table import size
 from report_runs import call, dataset, make
 from rounds import rows
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from covey.core import CoveyError
-from covey.report.data import Point, Stat, read_settings
-from covey.report.figures import MOST_POINTS, dots, thinned, ticks
-from covey.report.items import map_of, principal
-from covey.report.markup import Html, tag
+from covey.core.errors import CoveyError
+from covey.study.render.markup import Html, tag
+from covey.study.report.data import Point, Stat, read_settings
+from covey.study.report.figures import MOST_POINTS, dots, thinned, ticks
+from covey.study.report.items import map_of, principal
 from report_runs import EVIL, ITEMS, call, dataset, lengthen, make
 
 HEADINGS = [

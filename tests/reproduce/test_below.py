@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from covey.config import parse
-from covey.core import CoveyError
-from covey.reproduce.below import some
-from covey.reproduce.claims import Claim, judge
-from covey.reproduce.comparison import compare_runs
-from covey.reproduce.course import course_of, told_of
-from covey.reproduce.docs import render
-from covey.reproduce.execute import Outcome
-from covey.reproduce.page import page
-from covey.reproduce.plan import WHOLE, configs, table
-from covey.reproduce.record import reproduce, store
-from covey.reproduce.show import markdown, metered, terminal
-from covey.show import size
+from covey.core.errors import CoveyError
+from covey.run.config.tree import parse
+from covey.study.batch import Outcome
+from covey.study.papers.claims import Claim, judge
+from covey.study.papers.comparison import compare_runs
+from covey.study.papers.curves import course_of, told_of
+from covey.study.papers.docs import render
+from covey.study.papers.footnotes import some
+from covey.study.papers.page import page
+from covey.study.papers.plan import WHOLE, configs, table
+from covey.study.papers.record import reproduce, store
+from covey.study.papers.terminal import markdown, metered, terminal
+from covey.study.report.run_table import size
 
 TABLE = """
 title = "Groups"

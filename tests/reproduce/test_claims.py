@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from covey.reproduce.claims import Claim, judge
+from covey.study.papers.claims import Claim, judge
 
 Array = NDArray[np.float64]
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import ndtr
 
-from covey.reproduce.claims import Claim, judge
-from covey.reproduce.comparison import compare, holm
+from covey.study.papers.claims import Claim, judge
+from covey.study.papers.comparison import compare, holm
 
 Array = NDArray[np.float64]
 REPEATS = 100

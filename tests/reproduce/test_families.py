@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from covey.config import Config, merge, read
-from covey.reproduce.docs import render
-from covey.reproduce.families import families, reads_of, shares
-from covey.reproduce.show import by_ceiling, by_family
+from covey.run.config.schema import Config
+from covey.run.config.shipped import read
+from covey.run.config.tree import merge
+from covey.study.papers.docs import render
+from covey.study.papers.summaries import families, reads_of, shares
+from covey.study.papers.terminal import by_ceiling, by_family
 
 Cell = dict[str, Any]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from covey.reproduce.plan import WHOLE, Cut
-from covey.reproduce.record import reproduce, store
+from covey.study.papers.plan import WHOLE, Cut
+from covey.study.papers.record import reproduce, store
 from reproduce_tables import HEAD, made
 
 ROW = '[[row]]\nlabel = "{0}"\nmethod = "fedmf"\nset = ["run.rounds={1}", "model.dim=4"]\n'

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from browser import NEEDED, browse, console
-from covey.report.data import Stat
-from covey.reproduce.page import page
-from covey.reproduce.panels import Dot, Series, between, logarithmic, panel
+from covey.study.papers.page import page
+from covey.study.papers.panels import Dot, Series, between, logarithmic, panel
+from covey.study.report.data import Stat
 from reproduce_records import figure, table
 
 

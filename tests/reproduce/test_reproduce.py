@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey.config import Config
-from covey.core import CoveyError
-from covey.reproduce import execute as execution
-from covey.reproduce.execute import Outcome, execute, key
-from covey.reproduce.plan import WHOLE, Cut, configs
-from covey.reproduce.record import reproduce, store, users_of, work_of
-from covey.reproduce.show import markdown
-from covey.run import run
+from covey.core.errors import CoveyError
+from covey.run.config.schema import Config
+from covey.run.loop import run
+from covey.study import batch as execution
+from covey.study.batch import Outcome, execute, key
+from covey.study.papers.plan import WHOLE, Cut, configs
+from covey.study.papers.record import reproduce, store, users_of, work_of
+from covey.study.papers.terminal import markdown
 from reproduce_tables import SWEEP, TABLE, made
 
 

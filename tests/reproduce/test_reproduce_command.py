@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from covey import cli
-from covey.core import CoveyError
-from covey.reproduce.claims import is_number
-from covey.reproduce.docs import render
-from covey.reproduce.plan import configs, papers, seeds_of, tables
-from covey.reproduce.show import markdown
+from covey.cli import main
+from covey.core.errors import CoveyError
+from covey.study.papers.claims import is_number
+from covey.study.papers.docs import render
+from covey.study.papers.plan import configs, papers, seeds_of, tables
+from covey.study.papers.terminal import markdown
 from reproduce_tables import TABLE, made
 
 
@@ -59,7 +59,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "page.md").write_text("a\n<!-- table:own-two -->\nold\n<!-- end -->\nb\n")
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["reproduce", "own", "two", "--docs", "docs"]) == 0
+    assert main.main(["reproduce", "own", "two", "--docs", "docs"]) == 0
     said = capsys.readouterr()
     assert "FedMF" in said.out and "runs/papers/own.html" in said.err and "left" in said.err
     assert all(len(line) <= 80 for line in said.out.splitlines())
@@ -67,7 +67,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     page = (tmp_path / "docs" / "page.md").read_text()
     assert markdown(stored) in page and "old" not in page
     assert render(tmp_path / "docs", tmp_path / "results") == []
-    assert cli.main(["reproduce", "--docs", "docs"]) == 0
+    assert main.main(["reproduce", "--docs", "docs"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_bad_commands(
     monkeypatch.delenv("COVEY_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cli.main(words) == 2
+    assert main.main(words) == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.rglob("*.json"))
 
@@ -101,7 +101,7 @@ def test_done_where_nothing_was_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["reproduce", "covey", "demo", "--done"]) == 2
+    assert main.main(["reproduce", "covey", "demo", "--done"]) == 2
     said = capsys.readouterr()
     assert "nothing of this has been run yet in runs/papers; leave out --done to run it" in said.err
     assert not said.out and not list(tmp_path.iterdir())

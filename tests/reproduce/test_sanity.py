@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from covey.core import Ragged
-from covey.errors import CoveyError
+from covey.core.errors import CoveyError
+from covey.core.ragged import Ragged
 from covey.evaluate.metrics import METRICS, per_client
-from covey.reproduce.sanity import impossible, refuse
+from covey.study.papers.sanity import impossible, refuse
 
 # Wu et al., FedCL, Tables 2 and 3: HR@5, HR@10, NDCG@5, NDCG@10 of Beauty, Sports, Yelp, ML-1M; x: impossible.
 PUBLISHED = """

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from covey.reproduce.cells import duration, plain, span
-from covey.reproduce.show import markdown, terminal
+from covey.study.papers.formatting import duration, plain, span
+from covey.study.papers.terminal import markdown, terminal
 from report_runs import EVIL
 from reproduce_records import HONEST, PUBLISHED, cell, column, failed, figure, table
 

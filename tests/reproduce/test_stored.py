@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from covey.config import Tree
-from covey.reproduce.plan import configs, tables
+from covey.run.config.tree import Tree
+from covey.study.papers.plan import configs, tables
 
 RESULTS = Path(__file__).parents[2] / "results"
 RECORDS = sorted(path for path in RESULTS.glob("*.json") if '"claims"' in path.read_text(encoding="utf-8"))

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from command import Covey, expect_line, expect_nothing, sets
-from covey.report.items import principal
-from covey.reproduce.docs import render
-from covey.robustness.atlas import markdown
-from covey.robustness.maps import Directions, Items, Map, alikeness, draw, frame, shown
+from covey.study.matrix.map_page import markdown
+from covey.study.matrix.maps import Directions, Items, Map, alikeness, draw, frame, shown
+from covey.study.papers.docs import render
+from covey.study.report.items import principal
 
 ROOT = Path(__file__).parents[2]
 LINE = torch.tensor([[0.0, 0.0, 1.0], [2.0, 0.0, 1.0], [4.0, 0.0, 1.0], [6.0, 1.0, 1.0], [8.0, 0.0, 1.0]])

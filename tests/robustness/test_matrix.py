@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from command import Covey, expect_line, expect_nothing, sets
-from covey import run as engine
-from covey.checkpoint import load_model
-from covey.robustness.plan import Wish, planned
-from covey.robustness.record import run_all
-from covey.robustness.show import grid, terminal
+from covey.run import loop as engine
+from covey.run.checkpoint import load_model
+from covey.study.matrix.plan import Wish, planned
+from covey.study.matrix.record import run_all
+from covey.study.matrix.terminal import grid, terminal
 
 SMALL = ("data.users=40", "data.items=60", "data.mean_items=8", "model.dim=4", "run.checkpoint=1", "run.cohort=16")
 BASE = ("--method", "fedncf-sum", "--rounds", 2, "--share", 0.1, *sets(*SMALL, "solver.lr=0.05"))

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from browser import NEEDED, browse, console
-from covey.core import CoveyError
+from covey.core.errors import CoveyError
 from covey.data.dataset import Dataset
-from covey.reproduce.docs import render
-from covey.reproduce.execute import one
-from covey.robustness.maps import Items, shown
-from covey.robustness.matrix import before_and_after, best
-from covey.robustness.page import page
-from covey.robustness.plan import Plan, Wish, planned
-from covey.robustness.record import record, tables_of, without_curves
-from covey.robustness.show import markdown, sights
-from covey.robustness.targets import rows_of, with_names
+from covey.study.batch import one
+from covey.study.matrix.maps import Items, shown
+from covey.study.matrix.page import page
+from covey.study.matrix.plan import Plan, Wish, planned
+from covey.study.matrix.record import record, tables_of, without_curves
+from covey.study.matrix.run import before_and_after, best
+from covey.study.matrix.targets import rows_of, with_names
+from covey.study.matrix.terminal import markdown, sights
+from covey.study.papers.docs import render
 from report_runs import EVIL, ITEMS, dataset
 
 ROOT = Path(__file__).parents[2]

@@ -12,11 +12,15 @@ import pytest
 import covey.attacks
 import covey.defenses
 from command import Covey
-from covey.config import Config, Tree, read, shipped
-from covey.core import Catalogue, CoveyError
-from covey.mechanism import Combine, Mechanism, ServerStep
-from covey.prepare import method_of
-from covey.robustness.parts import NOBODY, NOTHING, Part, attacked, attacks, defences, defended
+from covey.contract.aggregation import Combine, ServerStep
+from covey.contract.mechanism import Mechanism
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue
+from covey.run.assemble import method_of
+from covey.run.config.schema import Config
+from covey.run.config.shipped import read, shipped
+from covey.run.config.tree import Tree
+from covey.study.matrix.parts import NOBODY, NOTHING, Part, attacked, attacks, defences, defended
 
 
 def method(name: str = "fedncf") -> Tree:

@@ -14,22 +14,28 @@ from torch import Tensor
 from command import SMALL, Covey, expect_line, expect_nothing, sets
 from covey.aggregate.combine import ItemMean, Mean, Sum
 from covey.aggregate.fold import total_of
-from covey.config import Config, assign, read, shipped
-from covey.core import Catalogue, CoveyError, Download, Drawer, Ragged, Round, Rows, Total, Upload
+from covey.contract.mechanism import Mechanism
+from covey.contract.views import ClientView, ServerView
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Download, Round, Total, Upload
+from covey.core.ragged import Drawer, Ragged, Rows
 from covey.defenses.krum import Krum
-from covey.fleet.meter import Meter
-from covey.fleet.simulated import SimulatedFleet
-from covey.fleet.wire import WireFleet
-from covey.mechanism import ClientView, Mechanism, ServerView
+from covey.engine.fleet.meter import Meter
+from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.fleet.wire import WireFleet
+from covey.engine.method import Method
+from covey.engine.rounds import enrol, run_round, start
+from covey.engine.secure import fleet as secure_fleet
+from covey.engine.secure.fleet import SecureFleet
+from covey.engine.secure.party import Party
+from covey.engine.secure.settings import FleetConfig
 from covey.models.mf import MF
-from covey.objectives import Bce
-from covey.prepare import method_of
-from covey.run import run
-from covey.secure import fleet as secure_fleet
-from covey.secure.fleet import SecureFleet
-from covey.secure.party import Party
-from covey.secure.settings import FleetConfig
-from covey.server import Method, enrol, run_round, start
+from covey.objectives.pairs import Bce
+from covey.run.assemble import method_of
+from covey.run.config.schema import Config
+from covey.run.config.shipped import read, shipped
+from covey.run.config.tree import assign
+from covey.run.loop import run
 from covey.solvers import Local
 from covey.testing.world import Setting, World, client_half
 

@@ -9,12 +9,14 @@ from torch import Tensor
 
 import covey
 from covey.aggregate.fold import total_of
-from covey.core import CoveyError, Download, Ragged, Rows, Total, Upload
-from covey.fleet.meter import Meter
-from covey.secure.fleet import SecureFleet
-from covey.secure.groups import GroupSum, drawn, within
-from covey.secure.layout import Layout
-from covey.secure.settings import FleetConfig
+from covey.core.errors import CoveyError
+from covey.core.messages import Download, Total, Upload
+from covey.core.ragged import Ragged, Rows
+from covey.engine.fleet.meter import Meter
+from covey.engine.secure.fleet import SecureFleet
+from covey.engine.secure.groups import GroupSum, drawn, within
+from covey.engine.secure.layout import Layout
+from covey.engine.secure.settings import FleetConfig
 
 N, ITEMS = 23, 6
 

@@ -6,11 +6,11 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.core import CoveyError
-from covey.secure import keys, messages, shamir
-from covey.secure.fixed import Fixed, OutOfRange
-from covey.secure.graph import graph_of
-from covey.secure.settings import FleetConfig, SumFailed
+from covey.core.errors import CoveyError
+from covey.engine.secure import keys, messages, shamir
+from covey.engine.secure.fixed_point import Fixed, OutOfRange
+from covey.engine.secure.graph import graph_of
+from covey.engine.secure.settings import FleetConfig, SumFailed
 
 CONTEXT = messages.context_of(1, 2, "train")
 

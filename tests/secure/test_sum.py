@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.secure import keys, messages, shamir
-from covey.secure.graph import Graph
-from covey.secure.messages import KEYS, REVEAL, SHARES, VECTOR
-from covey.secure.party import KEY, PACKET_BYTES, SEED, Party, Refused
-from covey.secure.settings import FleetConfig, SumFailed
+from covey.engine.secure import keys, messages, shamir
+from covey.engine.secure.graph import Graph
+from covey.engine.secure.messages import KEYS, REVEAL, SHARES, VECTOR
+from covey.engine.secure.party import KEY, PACKET_BYTES, SEED, Party, Refused
+from covey.engine.secure.settings import FleetConfig, SumFailed
 from secure_room import CONTEXT, Room, values
 
 HEAD = messages.OVERHEAD

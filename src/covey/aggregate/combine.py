@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..core import Fields, Total, Upload
-from ..mechanism import Combine, Sees
+from covey.contract.aggregation import Combine
+from covey.contract.views import Sees
+from covey.core.messages import Total, Upload
+from covey.core.ragged import Fields
+
 from .fold import total_of
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ..core import Drawer, Field, Fields, Ragged, Rows, Total, Upload
+from covey.core.messages import Total, Upload
+from covey.core.ragged import Drawer, Field, Fields, Ragged, Rows
 
 ROWS_AT_ONCE = 256
 

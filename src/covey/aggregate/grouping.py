@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..core import Drawer, Total, Upload
-from ..mechanism import Group, Grouping, Sees, ServerView
+from covey.contract.aggregation import Group, Grouping
+from covey.contract.views import Sees, ServerView
+from covey.core.messages import Total, Upload
+from covey.core.ragged import Drawer
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core import Drawer, Fields
-from ..mechanism import ServerStep
+from covey.contract.aggregation import ServerStep
+from covey.core.ragged import Drawer, Fields
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import Drawer, Fields, Upload, positive
-from .base import AttackView, chosen, has_users
+from covey.contract.attack import AttackView
+from covey.core.checks import positive
+from covey.core.messages import Upload
+from covey.core.ragged import Drawer, Fields
+
+from .base import chosen, has_users
 from .crafting import alike, frozen, imagined, one_step, ratings
 
 

@@ -8,8 +8,12 @@ from dataclasses import dataclass
 
 import torch.nn.functional as F
 
-from ..core import Drawer, Upload, positive
-from .base import AttackView, chosen, has_users
+from covey.contract.attack import AttackView
+from covey.core.checks import positive
+from covey.core.messages import Upload
+from covey.core.ragged import Drawer
+
+from .base import chosen, has_users
 from .crafting import alike, imagined, one_step, ratings
 
 

@@ -4,10 +4,13 @@ from dataclasses import dataclass
 
 import torch
 
-from ..core import Drawer, Upload, positive
-from ..mechanism import TrainingData
-from ..models.base import share
-from .base import AttackView, chosen, popularity
+from covey.contract.attack import AttackView
+from covey.contract.views import TrainingData
+from covey.core.checks import positive, share
+from covey.core.messages import Upload
+from covey.core.ragged import Drawer
+
+from .base import chosen, popularity
 from .profiles import some_items, times, with_targets
 
 

@@ -9,10 +9,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..core import CoveyError, Drawer, Ragged, Rows, Upload, positive
-from ..mechanism import TrainingData
-from ..rng import Rng
-from .base import AttackView
+from covey.contract.attack import AttackView
+from covey.contract.views import TrainingData
+from covey.core.checks import positive
+from covey.core.errors import CoveyError
+from covey.core.messages import Upload
+from covey.core.ragged import Drawer, Ragged, Rows
+from covey.core.rng import Rng
+
 from .profiles import listed, some_items
 
 DECAY, MOST = 0.999, 50  # of the loss' moving average; clusters

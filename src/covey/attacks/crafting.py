@@ -6,8 +6,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..core import Drawer, Fields, Ragged, Rows, Upload
-from .base import AttackView
+from covey.contract.attack import AttackView
+from covey.core.messages import Upload
+from covey.core.ragged import Drawer, Fields, Ragged, Rows
 
 Loss = Callable[[Fields], Tensor]  # rows of the attacker's items [C, K, D] under "items", layers -> [C]
 

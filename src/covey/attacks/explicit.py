@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 
-from ..core import Drawer, Upload
-from ..mechanism import TrainingData
-from .base import AttackView, chosen
+from covey.contract.attack import AttackView
+from covey.contract.views import TrainingData
+from covey.core.messages import Upload
+from covey.core.ragged import Drawer
+
+from .base import chosen
 from .profiles import listed, times
 
 

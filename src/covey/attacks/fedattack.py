@@ -8,9 +8,13 @@ from dataclasses import dataclass
 
 import torch
 
-from ..core import Drawer, Ragged, Upload, positive
-from ..mechanism import TrainingData
-from .base import AttackView, has_users
+from covey.contract.attack import AttackView
+from covey.contract.views import TrainingData
+from covey.core.checks import positive
+from covey.core.messages import Upload
+from covey.core.ragged import Drawer, Ragged
+
+from .base import has_users
 from .profiles import times
 
 

@@ -11,9 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import CoveyError, Drawer, Fields, Ragged, Rows, Upload, positive
-from ..rng import Rng
-from .base import AttackView, chosen, has_users
+from covey.contract.attack import AttackView
+from covey.core.checks import positive
+from covey.core.errors import CoveyError
+from covey.core.messages import Upload
+from covey.core.ragged import Drawer, Fields, Ragged, Rows
+from covey.core.rng import Rng
+
+from .base import chosen, has_users
 from .fitting import adam
 
 USERS_AT_ONCE = 256

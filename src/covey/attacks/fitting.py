@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..core import Fields
+from covey.core.ragged import Fields
 
 
 def adam(x: Fields, loss: Callable[[Fields], Tensor], steps: int, rate: float, state: Fields | None = None) -> Fields:

@@ -5,9 +5,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..core import Drawer, Field, Rows, Upload, positive
-from ..mechanism import TrainingData
-from .base import AttackView
+from covey.contract.attack import AttackView
+from covey.contract.views import TrainingData
+from covey.core.checks import positive
+from covey.core.messages import Upload
+from covey.core.ragged import Drawer, Field, Rows
+
 from .profiles import listed, some_items
 
 

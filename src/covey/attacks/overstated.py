@@ -11,9 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core import Drawer, Ragged, Rows, Upload, offsets_of, positive
-from ..mechanism import TrainingData
-from .base import AttackView, chosen
+from covey.contract.attack import AttackView
+from covey.contract.views import TrainingData
+from covey.core.checks import positive
+from covey.core.messages import Upload
+from covey.core.ragged import Drawer, Ragged, Rows, offsets_of
+
+from .base import chosen
 from .popular import PopularProfile
 
 

@@ -7,9 +7,10 @@ and adds to it the update that it would have sent.
 from dataclasses import replace
 from typing import Any, cast
 
-from ..core import Download, Ragged, Rows, Upload
-from ..models.base import Model
-from .base import AttackView
+from covey.contract.attack import AttackView
+from covey.contract.model import Model
+from covey.core.messages import Download, Upload
+from covey.core.ragged import Ragged, Rows
 
 
 def uploads_table(model: Model) -> bool:

@@ -11,10 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import CoveyError, Drawer, Fields, Rows, Upload, positive
-from ..mechanism import TrainingData
-from ..rng import Rng
-from .base import AttackView, chosen, has_users, popularity
+from covey.contract.attack import AttackView
+from covey.contract.views import TrainingData
+from covey.core.checks import positive
+from covey.core.errors import CoveyError
+from covey.core.messages import Upload
+from covey.core.ragged import Drawer, Fields, Rows
+from covey.core.rng import Rng
+
+from .base import chosen, has_users, popularity
 from .crafting import alike, one_step, ratings
 from .fitting import adam
 from .profiles import listed, some_items

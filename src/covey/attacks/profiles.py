@@ -5,9 +5,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..core import Field, Ragged, Rows, Upload
-from ..mechanism import TrainingData
-from ..rng import Rng
+from covey.contract.views import TrainingData
+from covey.core.messages import Upload
+from covey.core.ragged import Field, Ragged, Rows
+from covey.core.rng import Rng
 
 
 def some_items(rng: Rng, n_items: int, many: int, without_K: Tensor) -> Tensor:

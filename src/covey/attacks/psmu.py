@@ -12,8 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import Drawer, Fields, Ragged, Upload, offsets_of, positive
-from .base import AttackView, chosen, has_users
+from covey.contract.attack import AttackView
+from covey.core.checks import positive
+from covey.core.messages import Upload
+from covey.core.ragged import Drawer, Fields, Ragged, offsets_of
+
+from .base import chosen, has_users
 from .crafting import alike, frozen, one_step, ratings
 from .fitting import adam
 from .profiles import some_items

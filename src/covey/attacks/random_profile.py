@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass
 
-from ..core import Drawer, Upload, positive
-from ..mechanism import TrainingData
-from .base import AttackView, chosen
+from covey.contract.attack import AttackView
+from covey.contract.views import TrainingData
+from covey.core.checks import positive
+from covey.core.messages import Upload
+from covey.core.ragged import Drawer
+
+from .base import chosen
 from .profiles import some_items, times, with_targets
 
 

@@ -4,9 +4,12 @@ from dataclasses import dataclass
 
 import torch
 
-from ..core import Drawer, Upload, positive
-from ..mechanism import TrainingData
-from .base import AttackView
+from covey.contract.attack import AttackView
+from covey.contract.views import TrainingData
+from covey.core.checks import positive
+from covey.core.messages import Upload
+from covey.core.ragged import Drawer
+
 from .profiles import listed, some_items, times
 
 

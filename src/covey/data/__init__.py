@@ -3,13 +3,15 @@
 import os
 from pathlib import Path
 
-from ..core import CoveyError
-from . import cache, folder, sources
+from covey.core.errors import CoveyError
+from covey.data.tables.reader import TABLES
+
+from . import cache, folder
 from .dataset import Dataset, check
 from .folder import DEFAULT_FILTERS, Filter, apply_filter
+from .public import registry
 from .split import Split, SplitConfig, candidates, pool
 from .synthetic import Synthetic, generate
-from .tables import TABLES
 
 __all__ = [
     "DEFAULT_FILTERS",
@@ -54,7 +56,7 @@ def _find(name: str, root: str | Path | None) -> Dataset:
     kept = [] if root else cache.names()
     if name in kept:
         return Dataset.load(cache.prepared(name))
-    if name in sources.NAMES and not root:
+    if name in registry.NAMES and not root:
         raise CoveyError(f"dataset '{name}' is not here yet; get it with covey data get {name}, or set COVEY_DATA")
     _no_file(name)
     names = folder.available(where) if where else ["synthetic", *kept]

@@ -5,7 +5,8 @@ import re
 import sys
 from pathlib import Path
 
-from ..core import CoveyError
+from covey.core.errors import CoveyError
+
 from .dataset import Dataset
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..core import CoveyError
+from covey.core.errors import CoveyError
 
 Array = npt.NDArray[Any]
 

@@ -18,9 +18,10 @@ from typing import TextIO
 
 import numpy as np
 
-from ..core import CoveyError
+from covey.core.errors import CoveyError
+
 from .dataset import Array, Dataset, check, renumber
-from .given import part_of
+from .supplied_split import part_of
 
 Reader = Iterator[list[str]]
 

@@ -12,9 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import CoveyError, Ragged, among_choices, offsets_of
-from ..rng import Rng
-from ..sampling import distinct_ranks, outside
+from covey.core.checks import among_choices
+from covey.core.errors import CoveyError
+from covey.core.ragged import Ragged, offsets_of
+from covey.core.rng import Rng
+from covey.core.sampling import distinct_ranks, outside
+
 from .dataset import TEST, TRAIN, VALID, Array, Dataset, check
 
 Kind = Literal["ratio", "loo", "temporal", "given"]

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core import CoveyError
+from covey.core.errors import CoveyError
+
 from .dataset import Array, Dataset
 
 CHUNK = 1 << 20  # interactions made at once; part of the stream, so the data depend on it

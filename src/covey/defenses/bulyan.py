@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..core import CoveyError
-from ..mechanism import Sees
+from covey.contract.views import Sees
+from covey.core.errors import CoveyError
+
 from .multi_krum import taken
 from .rows import RowRule, Scale, ascending, assumed, near_middle
 

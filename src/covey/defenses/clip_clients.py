@@ -5,8 +5,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..core import Drawer, Field, Rows, Upload
-from ..mechanism import Mechanism, ServerView
+from covey.contract.mechanism import Mechanism
+from covey.contract.views import ServerView
+from covey.core.messages import Upload
+from covey.core.ragged import Drawer, Field, Rows
+
 from .clip import factor, over_zero
 
 

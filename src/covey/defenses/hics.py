@@ -12,9 +12,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..aggregate.combine import ItemMean, Mean, Sum
-from ..core import CoveyError, Drawer, Field, Fields, Rows, Total, Upload
-from ..mechanism import Combine, Sees, ServerStep
+from covey.aggregate.combine import ItemMean, Mean, Sum
+from covey.contract.aggregation import Combine, ServerStep
+from covey.contract.views import Sees
+from covey.core.errors import CoveyError
+from covey.core.messages import Total, Upload
+from covey.core.ragged import Drawer, Field, Fields, Rows
+
 from .clip import factor, over_zero
 from .clip_clients import ClipClients, scaled, squares
 from .rows import Scale

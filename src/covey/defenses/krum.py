@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..mechanism import Sees
+from covey.contract.views import Sees
+
 from .rows import RowRule, Scale, assumed, minority
 
 PART = 1 << 12  # numbers of each upload that are multiplied at once

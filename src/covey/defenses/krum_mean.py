@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..mechanism import Sees
+from covey.contract.views import Sees
+
 from .rows import RowRule, Scale
 
 

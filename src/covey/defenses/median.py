@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..mechanism import Sees
+from covey.contract.views import Sees
+
 from .rows import RowRule, Scale, ascending, middle
 
 

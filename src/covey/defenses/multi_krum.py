@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..mechanism import Sees
+from covey.contract.views import Sees
+
 from .krum import distances, neighbours, scores
 from .rows import RowRule, Scale, assumed, minority
 

@@ -13,8 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import CoveyError, Field, Fields, Ragged, Rows, Total, Upload
-from ..mechanism import Combine, Sees
+from covey.contract.aggregation import Combine
+from covey.contract.views import Sees
+from covey.core.errors import CoveyError
+from covey.core.messages import Total, Upload
+from covey.core.ragged import Field, Fields, Ragged, Rows
 
 Scale = Literal["mean", "sum", "everybody"]  # of those who sent a row, their sum, or that over all of a round
 NUMBERS_AT_ONCE = 1 << 22  # that a bucket holds, of uploads or of distances between them

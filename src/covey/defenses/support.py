@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..core import Drawer, Field, Ragged, Rows, Upload, offsets_of, positive
-from ..mechanism import Mechanism, ServerView
+from covey.contract.mechanism import Mechanism
+from covey.contract.views import ServerView
+from covey.core.checks import positive
+from covey.core.messages import Upload
+from covey.core.ragged import Drawer, Field, Ragged, Rows, offsets_of
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from ..mechanism import Sees
+from covey.contract.views import Sees
+
 from .rows import RowRule, Scale, ascending, assumed, minority, near_middle
 
 

@@ -11,8 +11,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..core import Ragged, Rows, Upload, offsets_of, positive
-from ..mechanism import Mechanism, ServerView
+from covey.contract.mechanism import Mechanism
+from covey.contract.views import ServerView
+from covey.core.checks import positive
+from covey.core.messages import Upload
+from covey.core.ragged import Ragged, Rows, offsets_of
+
 from .rows import minority
 
 CLIENTS_AT_ONCE = 4

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from covey.core import Ragged
+from covey.core.ragged import Ragged
 
 CUTOFFS = (5, 10, 20)
 RATIOS = tuple(f"er@{k}" for k in CUTOFFS)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.core import Ragged, offsets_of
+from covey.core.ragged import Ragged, offsets_of
 
 
 @dataclass(frozen=True)

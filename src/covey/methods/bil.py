@@ -13,13 +13,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import CoveyError, Fields, Ragged, positive
-from ..examples import Batch, Examples
-from ..mechanism import Mechanism, ServerView
-from ..models.base import History, Model, rows, share
-from ..models.bert4rec import cloze
-from ..objectives import HIDE_LAST, NextItemSoftmax, Reduction
-from ..rng import Rng
+from covey.contract.examples import Batch, Examples
+from covey.contract.mechanism import Mechanism
+from covey.contract.model import History, Model, rows
+from covey.contract.views import ServerView
+from covey.core.checks import positive, share
+from covey.core.errors import CoveyError
+from covey.core.ragged import Fields, Ragged
+from covey.core.rng import Rng
+from covey.models.bert4rec import cloze
+from covey.objectives.next_item import HIDE_LAST, NextItemSoftmax
+from covey.objectives.pairs import Reduction
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..aggregate.step import Adam
-from ..core import Catalogue, CoveyError, Drawer, Fields, Ragged, Sent, Upload, positive
-from ..examples import Batch
-from ..ledger import Disclosure, counts_given
-from ..mechanism import ClientView, Mechanism, ServerView
-from ..models.base import rows
-from ..rng import Rng
-from ..solvers import Local
+from covey.aggregate.step import Adam
+from covey.contract.examples import Batch
+from covey.contract.ledger import Disclosure, counts_given
+from covey.contract.mechanism import Mechanism
+from covey.contract.model import rows
+from covey.contract.views import ClientView, ServerView
+from covey.core.checks import positive
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue, Sent, Upload
+from covey.core.ragged import Drawer, Fields, Ragged
+from covey.core.rng import Rng
+from covey.solvers import Local
+
 from .views import (
     Few,
     Reduction,

@@ -18,9 +18,15 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from ..core import CoveyError, Drawer, Fields, Sent, Total, Upload, positive
-from ..mechanism import ClientView, Group, Grouping, Mechanism, Sees, ServerView
-from ..rng import Rng
+from covey.contract.aggregation import Group, Grouping
+from covey.contract.mechanism import Mechanism
+from covey.contract.views import ClientView, Sees, ServerView
+from covey.core.checks import positive
+from covey.core.errors import CoveyError
+from covey.core.messages import Sent, Total, Upload
+from covey.core.ragged import Drawer, Fields
+from covey.core.rng import Rng
+
 from .supcon import HELD, TILE, Known, Slope, members, printed, published
 
 CLIENTS_AT_ONCE = 256  # whose category rows are gathered together, or whose tables are compared

@@ -12,11 +12,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core import CoveyError, Drawer, Fields, Ragged, Rows, Sent, Total, Upload, positive
-from ..evaluate.ranking import distinct, merged, nothing
-from ..ledger import Disclosure
-from ..mechanism import ClientView, Mechanism, Sees, ServerView
-from ..models.ease import ItemWeights
+from covey.contract.ledger import Disclosure
+from covey.contract.mechanism import Mechanism
+from covey.contract.views import ClientView, Sees, ServerView
+from covey.core.checks import positive
+from covey.core.errors import CoveyError
+from covey.core.messages import Sent, Total, Upload
+from covey.core.ragged import Drawer, Fields, Ragged, Rows
+from covey.evaluate.ranking import distinct, merged, nothing
+from covey.models.ease import ItemWeights
 
 JOIN, UPDATE, LEAVE = 0, 1, 2  # what a report of a change means
 

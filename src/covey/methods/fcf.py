@@ -18,12 +18,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..aggregate.step import Adam
-from ..core import Drawer, Fields, Ragged, positive
-from ..examples import Batch, Examples
-from ..mechanism import ServerStep
-from ..models.base import History, Model, dot, rows
-from ..rng import Rng
+from covey.aggregate.step import Adam
+from covey.contract.aggregation import ServerStep
+from covey.contract.examples import Batch, Examples
+from covey.contract.model import History, Model, rows
+from covey.core.checks import positive
+from covey.core.ragged import Drawer, Fields, Ragged
+from covey.core.rng import Rng
+from covey.models.base import dot
 
 
 @dataclass(frozen=True)

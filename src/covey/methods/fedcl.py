@@ -15,12 +15,17 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..core import CoveyError, Drawer, Fields, Ragged, Sent, Total, Upload, among_choices, offsets_of, positive
-from ..examples import Examples
-from ..ledger import Disclosure, counts_given
-from ..mechanism import ClientView, Mechanism, ServerView, no_clients
-from ..privacy.discrete import released
-from ..sampling import distinct_ranks
+from covey.contract.examples import Examples
+from covey.contract.ledger import Disclosure, counts_given
+from covey.contract.mechanism import Mechanism, no_clients
+from covey.contract.views import ClientView, ServerView
+from covey.core.checks import among_choices, positive
+from covey.core.errors import CoveyError
+from covey.core.messages import Sent, Total, Upload
+from covey.core.ragged import Drawer, Fields, Ragged, offsets_of
+from covey.core.sampling import distinct_ranks
+from covey.privacy.discrete import released
+
 from .clustering import centres, kmeans, nearest, ward
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..core import Fields
+from covey.core.ragged import Fields
 
 Response = Literal["truncated", "shrunk", "linear", "gf-cf", "ease"]
 LOW = 0.25  # share of the directions that GF-CF's ideal low-pass lets through

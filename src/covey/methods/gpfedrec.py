@@ -14,8 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import CoveyError, Drawer, Fields, Rows, Sent, Total, Upload, positive
-from ..mechanism import ClientView, Group, Grouping, Mechanism, Sees, ServerView
+from covey.contract.aggregation import Group, Grouping
+from covey.contract.mechanism import Mechanism
+from covey.contract.views import ClientView, Sees, ServerView
+from covey.core.checks import positive
+from covey.core.errors import CoveyError
+from covey.core.messages import Sent, Total, Upload
+from covey.core.ragged import Drawer, Fields, Rows
 
 
 @dataclass(frozen=True)

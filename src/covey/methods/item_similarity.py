@@ -9,8 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import CoveyError, Fields
-from ..mechanism import ClientView, Mechanism
+from covey.contract.mechanism import Mechanism
+from covey.contract.views import ClientView
+from covey.core.errors import CoveyError
+from covey.core.ragged import Fields
+
 from .supcon import members
 
 

@@ -19,11 +19,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import CoveyError, Drawer, Fields, Ragged, Sent, Upload, among_choices, positive
-from ..examples import Examples
-from ..ledger import INFINITE, Disclosure
-from ..mechanism import ClientView, Mechanism, ServerView
-from ..privacy.library import check_installed
+from covey.contract.examples import Examples
+from covey.contract.ledger import INFINITE, Disclosure
+from covey.contract.mechanism import Mechanism
+from covey.contract.views import ClientView, ServerView
+from covey.core.checks import among_choices, positive
+from covey.core.errors import CoveyError
+from covey.core.messages import Sent, Upload
+from covey.core.ragged import Drawer, Fields, Ragged
+from covey.privacy.library import check_installed
+
 from .pdc_frs_auxiliary import PREFIX, Auxiliary, best, made_up, parameters, started
 from .pdc_frs_draws import Contribute, Noise, as_sets, contribution, kept_share
 from .titles import ROWS, Bound, Likeness, Similarity, likeness, table_likeness

@@ -11,12 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import CoveyError, Drawer, Fields, Ragged, offsets_of
-from ..examples import local_rows, merge
-from ..mechanism import ServerView
-from ..models.base import Model, catalogue
-from ..objectives import positives_and_negatives
-from ..rng import Rng
+from covey.contract.examples import local_rows, merge
+from covey.contract.model import Model
+from covey.contract.views import ServerView
+from covey.core.errors import CoveyError
+from covey.core.ragged import Drawer, Fields, Ragged, offsets_of
+from covey.core.rng import Rng
+from covey.models.base import catalogue
+from covey.objectives.pairs import positives_and_negatives
 
 CPU_SCORES = 1 << 16  # that are computed at once, so that the hidden layers of all of them stay in the cache
 CUDA_SCORES = 1 << 25

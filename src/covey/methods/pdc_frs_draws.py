@@ -11,10 +11,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..core import Ragged, offsets_of
-from ..privacy.exponential import probabilities
-from ..privacy.library import choose
-from ..rng import Rng
+from covey.core.ragged import Ragged, offsets_of
+from covey.core.rng import Rng
+from covey.privacy.exponential import probabilities
+from covey.privacy.library import choose
+
 from .titles import ROWS, Likeness
 
 Contribute = Literal["perturbed", "uniform", "clean"]

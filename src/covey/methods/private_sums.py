@@ -13,13 +13,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..accountant import gaussian_epsilon, gaussian_multiplier
-from ..core import CoveyError, Drawer, Fields, Rows, Sent, Total, Upload, among_choices, positive
-from ..evaluate.ranking import distinct
-from ..ledger import Disclosure
-from ..mechanism import ClientView, Mechanism, Sees, ServerView
-from ..models.base import share
-from ..models.spectral import Spectral
+from covey.contract.accountant import gaussian_epsilon, gaussian_multiplier
+from covey.contract.ledger import Disclosure
+from covey.contract.mechanism import Mechanism
+from covey.contract.views import ClientView, Sees, ServerView
+from covey.core.checks import among_choices, positive, share
+from covey.core.errors import CoveyError
+from covey.core.messages import Sent, Total, Upload
+from covey.core.ragged import Drawer, Fields, Rows
+from covey.evaluate.ranking import distinct
+from covey.models.spectral import Spectral
 
 Noise = Literal["shares", "summed"]
 AT_ONCE = 1 << 22  # numbers of noise

@@ -9,8 +9,12 @@ from typing import Literal
 
 from torch import Tensor
 
-from ..core import CoveyError, Fields, positive
-from ..mechanism import ClientView, Mechanism
+from covey.contract.mechanism import Mechanism
+from covey.contract.views import ClientView
+from covey.core.checks import positive
+from covey.core.errors import CoveyError
+from covey.core.ragged import Fields
+
 from .views import Reduction, Which, contrasted_rows, few_items_loss, few_rows, fews, held, item_loss, noise
 
 

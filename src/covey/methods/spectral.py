@@ -11,15 +11,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core import CoveyError, Drawer, Fields, Ragged, Rows, Sent, Total, Upload, offsets_of, positive
-from ..evaluate import EvaluateConfig, ranks_full
-from ..evaluate import distinct as sorted_lists
-from ..evaluate.metrics import measure
-from ..evaluate.ranking import nothing, span
-from ..ledger import Disclosure
-from ..mechanism import ClientView, Mechanism, Sees, ServerView
-from ..models.base import History, dot
-from ..models.spectral import Spectral
+from covey.contract.ledger import Disclosure
+from covey.contract.mechanism import Mechanism
+from covey.contract.model import History
+from covey.contract.views import ClientView, Sees, ServerView
+from covey.core.checks import positive
+from covey.core.errors import CoveyError
+from covey.core.messages import Sent, Total, Upload
+from covey.core.ragged import Drawer, Fields, Ragged, Rows, offsets_of
+from covey.evaluate import EvaluateConfig, ranks_full
+from covey.evaluate import distinct as sorted_lists
+from covey.evaluate.metrics import measure
+from covey.evaluate.ranking import nothing, span
+from covey.models.base import dot
+from covey.models.spectral import Spectral
+
 from .filters import Response, leading, low_rank_ease, response
 
 SCORES = 3 << 18  # at a time

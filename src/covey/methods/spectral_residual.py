@@ -15,14 +15,19 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..core import CoveyError, Drawer, Fields, Ragged, Sent, Total, Upload, positive
-from ..examples import Examples
-from ..ledger import Disclosure
-from ..mechanism import ClientView, Mechanism, Sees, ServerView
-from ..models.base import History, Model
-from ..models.spectral import Spectral
-from ..objectives import Bce, Bpr
-from ..rng import Rng
+from covey.contract.examples import Examples
+from covey.contract.ledger import Disclosure
+from covey.contract.mechanism import Mechanism
+from covey.contract.model import History, Model
+from covey.contract.views import ClientView, Sees, ServerView
+from covey.core.checks import positive
+from covey.core.errors import CoveyError
+from covey.core.messages import Sent, Total, Upload
+from covey.core.ragged import Drawer, Fields, Ragged
+from covey.core.rng import Rng
+from covey.models.spectral import Spectral
+from covey.objectives.pairs import Bce, Bpr
+
 from .spectral import SubspaceIteration, distinct
 
 TABLES = ("items", "weight", "filter")

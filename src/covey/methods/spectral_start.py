@@ -9,10 +9,15 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from ..core import CoveyError, Drawer, Fields, Sent, Total, Upload, positive
-from ..ledger import Disclosure
-from ..mechanism import ClientView, Mechanism, Sees, ServerView
-from ..models.spectral import Spectral
+from covey.contract.ledger import Disclosure
+from covey.contract.mechanism import Mechanism
+from covey.contract.views import ClientView, Sees, ServerView
+from covey.core.checks import positive
+from covey.core.errors import CoveyError
+from covey.core.messages import Sent, Total, Upload
+from covey.core.ragged import Drawer, Fields
+from covey.models.spectral import Spectral
+
 from .spectral import SubspaceIteration
 
 TABLES = ("items", "weight", "filter")

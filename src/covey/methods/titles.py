@@ -16,7 +16,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor
 
-from ..core import CoveyError
+from covey.core.errors import CoveyError
 
 Similarity = Literal["words", "characters", "encoder", "items", "itself"]
 Bound = Literal["exact", "range", "clipped"]

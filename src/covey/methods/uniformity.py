@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core import CoveyError, Drawer
-from ..mechanism import ClientView, Mechanism, ServerView
+from covey.contract.mechanism import Mechanism
+from covey.contract.views import ClientView, ServerView
+from covey.core.errors import CoveyError
+from covey.core.ragged import Drawer
 
 TINY = 1e-12
 

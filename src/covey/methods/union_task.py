@@ -11,11 +11,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core import CoveyError, Fields, Ragged, offsets_of, positive
-from ..examples import Examples
-from ..mechanism import ClientView, Mechanism
-from ..models.base import rows
-from ..sampling import negatives
+from covey.contract.examples import Examples
+from covey.contract.mechanism import Mechanism
+from covey.contract.model import rows
+from covey.contract.views import ClientView
+from covey.core.checks import positive
+from covey.core.errors import CoveyError
+from covey.core.ragged import Fields, Ragged, offsets_of
+from covey.core.sampling import negatives
 
 EXCLUDED = -1e9  # finite: a client that knows nearly every item has fewer negatives
 

@@ -15,10 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import Fields, Ragged, offsets_of
-from ..examples import Batch, pad_lengths
-from ..kernels import LOG2E, REGISTERS, onednn
-from ..rng import Rng
+from covey.contract.examples import Batch
+from covey.core.ragged import Fields, Ragged, offsets_of
+from covey.core.rng import Rng
+from covey.engine.client.padding import pad_lengths
+from covey.kernels import LOG2E, REGISTERS, onednn
 
 Which = Literal["all", "positives"]
 Reduction = Literal["mean", "sum"]
@@ -182,7 +183,7 @@ def _triton() -> ModuleType | None:
     """Kernels that hold no matrix, where Triton is installed and finds the C compiler that it needs."""
     if not find_spec("triton") or not (os.environ.get("CC") or which("gcc") or which("clang")):
         return None
-    from ..kernels import contrast
+    from covey.kernels import contrast
 
     return contrast
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..core import CoveyError, Ragged
-from ..examples import Examples
-from ..mechanism import ClientView, Mechanism
-from ..sampling import negatives
+from covey.contract.examples import Examples
+from covey.contract.mechanism import Mechanism
+from covey.contract.views import ClientView
+from covey.core.errors import CoveyError
+from covey.core.ragged import Ragged
+from covey.core.sampling import negatives
 
 
 @dataclass(frozen=True)

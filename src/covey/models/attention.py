@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import CoveyError
-from ..rng import GOLDEN, Rng, mix
+from covey.core.errors import CoveyError
+from covey.core.rng import GOLDEN, Rng, mix
+
 from .base import kept
 
 

@@ -12,10 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import CoveyError, Fields, positive
-from ..rng import Rng
+from covey.contract.model import History, rows
+from covey.core.checks import positive, share
+from covey.core.errors import CoveyError
+from covey.core.ragged import Fields
+from covey.core.rng import Rng
+
 from .attention import Dropout, attend, barred, check_heads, flat_norms, normed, positions
-from .base import History, cosine, dot, linear, rows, share
+from .base import cosine, dot, linear
 from .lists import by_length
 
 QUERY, KEY, VALUE, OUT, DOWN = range(5)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .base import rows
+from covey.contract.model import rows
 
 CPU_TILE = (256, 2048)  # positions and items at a time, while their logits are in the cache
 CUDA_LOGITS = 1 << 27  # of one table at a time

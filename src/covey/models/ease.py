@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import Fields
-from ..rng import Rng
-from .base import History
+from covey.contract.model import History
+from covey.core.ragged import Fields
+from covey.core.rng import Rng
 
 
 @dataclass(frozen=True)

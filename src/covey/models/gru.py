@@ -12,9 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import Fields, positive
-from ..rng import Rng
-from .base import History, cosine, dot, drop, linear, rows, share, uniform_fan_in
+from covey.contract.model import History, rows
+from covey.core.checks import positive, share
+from covey.core.ragged import Fields
+from covey.core.rng import Rng
+
+from .base import cosine, dot, drop, linear, uniform_fan_in
 from .lists import by_length
 from .recurrence import recur
 

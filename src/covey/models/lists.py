@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import Fields
-from .base import History
+from covey.contract.model import History
+from covey.core.ragged import Fields
 
 FEWEST = 8  # clients side by side; matrix kernels round differently for one to three
 CPU_NUMBERS, CUDA_NUMBERS = 1 << 22, 1 << 27

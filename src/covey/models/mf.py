@@ -5,9 +5,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from ..core import Fields, positive
-from ..rng import Rng
-from .base import History, cosine, dot
+from covey.contract.model import History
+from covey.core.checks import positive
+from covey.core.ragged import Fields
+from covey.core.rng import Rng
+
+from .base import cosine, dot
 
 
 @dataclass(frozen=True)

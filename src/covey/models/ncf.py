@@ -7,9 +7,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core import Fields, positive
-from ..rng import Rng
-from .base import History, linear, uniform_fan_in
+from covey.contract.model import History
+from covey.core.checks import positive
+from covey.core.ragged import Fields
+from covey.core.rng import Rng
+
+from .base import linear, uniform_fan_in
 
 
 @dataclass(frozen=True)

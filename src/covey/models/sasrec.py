@@ -11,10 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import Fields, positive
-from ..rng import Rng
+from covey.contract.model import History, rows
+from covey.core.checks import positive, share
+from covey.core.ragged import Fields
+from covey.core.rng import Rng
+
 from .attention import Dropout, attend, barred, check_heads, flat_norms, normed, positions
-from .base import History, cosine, dot, linear, rows, share
+from .base import cosine, dot, linear
 from .lists import by_length
 
 QUERY, KEY, VALUE, UP, DOWN = range(5)

@@ -12,9 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import CoveyError, Fields, positive
-from ..rng import Rng
-from .base import History, dot, rows
+from covey.contract.model import History, rows
+from covey.core.checks import positive
+from covey.core.errors import CoveyError
+from covey.core.ragged import Fields
+from covey.core.rng import Rng
+
+from .base import dot
 
 
 @dataclass(frozen=True)

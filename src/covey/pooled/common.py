@@ -11,7 +11,9 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from covey.core import CoveyError, Ragged
+from covey.core.errors import CoveyError
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
 from covey.evaluate import (
     EvaluateConfig,
     Top,
@@ -27,7 +29,6 @@ from covey.evaluate import (
     top_of,
     with_held,
 )
-from covey.rng import Rng
 
 PARTS = ("valid", "test")
 CPU_CHUNK = 3 << 18  # scores at a time: 3 MB, so that ranking finds them in the cache

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.core import Ragged, positive
+from covey.core.checks import positive
+from covey.core.ragged import Ragged
 from covey.evaluate import distinct
 
 GRAM_CHUNK = 1 << 24  # entries of X at a time

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.core import Ragged, positive
+from covey.core.checks import positive
+from covey.core.ragged import Ragged
 
 from .common import Fitted, OnEpoch
 from .pairs import table, train_pairs

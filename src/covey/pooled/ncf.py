@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.core import Ragged, positive
-from covey.rng import Rng
+from covey.core.checks import positive
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
 
 from .common import Fitted, OnEpoch
 from .pairs import table, train_pairs

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.core import Ragged
+from covey.core.ragged import Ragged
+from covey.core.rng import Rng
+from covey.core.sampling import outside
 from covey.evaluate import distinct
-from covey.rng import Rng
-from covey.sampling import outside
 
 from .common import Fitted, OnEpoch, shuffled
 

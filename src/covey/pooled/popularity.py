@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from covey.core import Ragged
+from covey.core.ragged import Ragged
 from covey.evaluate import distinct
 
 

@@ -11,14 +11,15 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from covey.core import Fields, Ragged, positive
-from covey.models.base import History, Model, rows, share
+from covey.contract.model import History, Model, rows
+from covey.core.checks import positive, share
+from covey.core.ragged import Fields, Ragged
+from covey.core.rng import Rng
 from covey.models.bert4rec import BERT4Rec, cloze
 from covey.models.catalogue import catalogue_nll
 from covey.models.gru import GRU
 from covey.models.lists import widths
 from covey.models.sasrec import SASRec
-from covey.rng import Rng
 
 from .common import Fitted, OnEpoch, shuffled
 

@@ -8,8 +8,8 @@ draws with `privacy/library.py`.
 import torch
 from torch import Tensor
 
-from ..core import positive
-from ..rng import Rng
+from covey.core.checks import positive
+from covey.core.rng import Rng
 
 NUMBERS = 1 << 20  # noisy scores that are held at once
 

@@ -9,9 +9,10 @@ import math
 import torch
 from torch import Tensor
 
-from ..accountant import gaussian_multiplier
-from ..core import CoveyError, positive
-from ..rng import Rng
+from covey.contract.accountant import gaussian_multiplier
+from covey.core.checks import positive
+from covey.core.errors import CoveyError
+from covey.core.rng import Rng
 
 
 def multiplier_for(epsilon: float, delta: float) -> float:

@@ -7,8 +7,8 @@ Simulated draws are fast, in floating point and from the run's seed: the right d
 import torch
 from torch import Tensor
 
-from ..core import positive
-from ..rng import Rng
+from covey.core.checks import positive
+from covey.core.rng import Rng
 
 
 def scale_for(sensitivity: float, epsilon: float) -> float:

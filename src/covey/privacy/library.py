@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from ..core import CoveyError
+from covey.core.errors import CoveyError
 
 INSTALL = "pip install 'covey[privacy]'"
 ROUNDING = 1e-9  # of an epsilon, by floats on the way to the library and back

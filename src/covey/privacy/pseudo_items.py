@@ -12,12 +12,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..core import CoveyError, Ragged, Rows, Upload, offsets_of
-from ..ledger import Disclosure
-from ..mechanism import ClientView, Mechanism
-from ..models.base import Model
-from ..rng import Rng
-from ..sampling import negatives
+from covey.contract.ledger import Disclosure
+from covey.contract.mechanism import Mechanism
+from covey.contract.model import Model
+from covey.contract.views import ClientView
+from covey.core.errors import CoveyError
+from covey.core.messages import Upload
+from covey.core.ragged import Ragged, Rows, offsets_of
+from covey.core.rng import Rng
+from covey.core.sampling import negatives
+
 from .gaussian import simulated
 
 

@@ -13,11 +13,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..core import CoveyError, Drawer, Field, Ragged, Rows, Upload, among_choices, offsets_of, positive
-from ..ledger import Disclosure
-from ..mechanism import ClientView, Mechanism
-from ..models.base import Model
-from ..rng import Rng
+from covey.contract.ledger import Disclosure
+from covey.contract.mechanism import Mechanism
+from covey.contract.model import Model
+from covey.contract.views import ClientView
+from covey.core.checks import among_choices, positive
+from covey.core.errors import CoveyError
+from covey.core.messages import Upload
+from covey.core.ragged import Drawer, Field, Ragged, Rows, offsets_of
+from covey.core.rng import Rng
+
 from . import gaussian, laplace, library
 from .discrete import released
 

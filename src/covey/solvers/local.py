@@ -12,7 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..core import CoveyError, Fields
+from covey.core.errors import CoveyError
+from covey.core.ragged import Fields
 
 FUSED = 16  # a client's numbers fill whole vector registers, so the fused kernel rounds alike in any company
 Forward = Callable[[Fields, int], Tensor]  # leaves, step -> loss [C]

@@ -5,8 +5,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
-from ..client import Program
-from ..server import Method
+from covey.engine.client.program import Program
+from covey.engine.method import Method
+
 from .compare import clone, expect_same
 
 QUIET = ("overrides", "discloses", "floats", "can_sum", "birth")  # they are given nothing that could change

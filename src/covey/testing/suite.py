@@ -10,12 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import checkpoint, toml
-from ..config import STRUCTURE, part_of
-from ..core import Catalogue, CoveyError
-from ..fleet.simulated import SimulatedFleet
-from ..malice import Attack
-from ..server import Method
+from covey.core import toml_writer
+from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue
+from covey.engine.client.malicious import Attack
+from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.method import Method
+from covey.run import checkpoint
+from covey.run.config.build import STRUCTURE, part_of
+
 from .compare import clone, expect_same, infinite
 from .pure import watched, watched_program
 from .world import Play, Setting, World
@@ -198,7 +201,7 @@ def _round_trip(part: Any) -> None:
     options = {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.init and f.name not in STRUCTURE}
     section = {"use": f"{type(part).__module__}:{type(part).__qualname__}", **_plain(options)}
     try:
-        again = part_of(tomllib.loads(toml.dumps(section)))
+        again = part_of(tomllib.loads(toml_writer.dumps(section)))
     except (tomllib.TOMLDecodeError, CoveyError) as error:
         raise AssertionError(f"{name} cannot be written to a config file and read back: {error}") from error
     if again != part:

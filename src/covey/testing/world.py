@@ -7,22 +7,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..blocks import Engine
-from ..client import LocalData, Program
-from ..core import Catalogue, Download, Drawer, Ragged, Round, Rows, Sent, Total, Upload
-from ..data.split import SplitConfig, pool
-from ..data.split import split as split_rows
-from ..data.synthetic import Synthetic, generate
-from ..evaluate.metrics import EvaluateConfig
-from ..fleet.codec import SIZE_OF_HEADER
-from ..fleet.simulated import SimulatedFleet
-from ..fleet.wire import WireFleet
-from ..malice import Attack, Crew, Malicious, leaked
-from ..measure import HeldOut
-from ..mechanism import TrainingData
-from ..prepare import program_of
-from ..rng import Rng
-from ..server import Fleet, Method, Server, admit, enrol, run_round, start
+from covey.contract.fleet import Fleet
+from covey.contract.views import TrainingData
+from covey.core.messages import Catalogue, Download, Round, Sent, Total, Upload
+from covey.core.ragged import Drawer, Ragged, Rows
+from covey.core.rng import Rng
+from covey.data.split import SplitConfig, pool
+from covey.data.split import split as split_rows
+from covey.data.synthetic import Synthetic, generate
+from covey.engine.client.blocks import Engine
+from covey.engine.client.malicious import Attack, Crew, Malicious, leaked
+from covey.engine.client.program import LocalData, Program
+from covey.engine.client.ranking import HeldOut
+from covey.engine.fleet.codec import SIZE_OF_HEADER
+from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.fleet.wire import WireFleet
+from covey.engine.method import Method
+from covey.engine.rounds import Server, admit, enrol, run_round, start
+from covey.evaluate.metrics import EvaluateConfig
+from covey.run.assemble import program_of
+
 from .compare import cast
 
 Lost = Callable[[str, int, Tensor], Tensor]  # step, round, ids [C] -> who does not hear of it, [C]

@@ -1,0 +1,33 @@
+"""Checks of options, with messages that name the option and the remedy."""
+
+import difflib
+from typing import Literal, get_args, get_origin, get_type_hints
+
+from covey.core.errors import CoveyError
+
+from .errors import CoveyError
+
+
+def positive(section: str, **options: float) -> None:
+    """Says which option of a section is not over 0, where one is not."""
+    for name, value in options.items():
+        if not value > 0:
+            least = "at least 1 is needed" if isinstance(value, int) else "it must be over 0"
+            raise CoveyError(f"{section}: {name} = {value}; {least}")
+
+
+def among_choices(section: str, part: object) -> None:
+    """Says which option of a part is none of its choices. Files are checked anyway; this is for Python."""
+    for name, hint in get_type_hints(type(part)).items():
+        value, valid = getattr(part, name), [str(choice) for choice in get_args(hint)]
+        if get_origin(hint) is Literal and value not in get_args(hint):
+            near = difflib.get_close_matches(str(value), valid, n=1)
+            meant = f"did you mean '{near[0]}'? " if near else ""
+            raise CoveyError(f"{section}: {name} = {value!r}; {meant}valid are {', '.join(valid)}")
+
+
+def share(section: str, **options: float) -> None:
+    """Says which option of a section is not from 0 to below 1, where one is not."""
+    for name, value in options.items():
+        if not 0 <= value < 1:
+            raise CoveyError(f"{section}: {name} = {value}; it is a share, from 0 to below 1")

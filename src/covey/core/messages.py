@@ -1,0 +1,102 @@
+"""The records that flow through a round. Plain frozen data; nothing here trains."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from covey.core.ragged import Drawer, Fields, cat, take
+
+
+@dataclass(frozen=True)
+class Round:
+    number: int  # 0 is the enrolment
+    ids_C: Tensor
+    opens_epoch: bool = True  # an epoch is one pass over all clients, in one or more rounds
+    closes_epoch: bool = True
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """What everybody knows about the items."""
+
+    n_items: int
+    titles: tuple[str, ...] = ()
+    popularity_I: Tensor | None = None  # counts in the training data, where a method may know them
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What goes to clients: the same for all of them, or one entry each."""
+
+    shared: Drawer = field(default_factory=dict)
+    each: Drawer = field(default_factory=dict)
+
+    def take(self, pick: Tensor) -> "Sent":
+        return Sent(self.shared, {k: take(v, pick) for k, v in self.each.items()})
+
+    def to(self, device: torch.device | str) -> "Sent":
+        return Sent({k: v.to(device) for k, v in self.shared.items()}, {k: v.to(device) for k, v in self.each.items()})
+
+
+@dataclass(frozen=True)
+class Download:
+    public: Sent = field(default_factory=Sent)  # parameters
+    extra: dict[str, Sent] = field(default_factory=dict)  # one drawer per mechanism
+
+    def take(self, pick: Tensor) -> "Download":
+        return Download(self.public.take(pick), {k: s.take(pick) for k, s in self.extra.items()})
+
+    def to(self, device: torch.device | str) -> "Download":
+        return Download(self.public.to(device), {k: s.to(device) for k, s in self.extra.items()})
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What clients answer, one entry per client. Everything in it is a disclosure."""
+
+    ids_C: Tensor
+    weight_C: Tensor  # how much the client's update counts
+    update: Drawer = field(default_factory=dict)  # accumulated steps on what was sent
+    model: Drawer = field(default_factory=dict)  # parameters that are uploaded as they are
+    extra: dict[str, Drawer] = field(default_factory=dict)  # one drawer per mechanism
+
+    def __len__(self) -> int:
+        return len(self.ids_C)
+
+    def take(self, pick: Tensor) -> "Upload":
+        return self.map(lambda x: take(x, pick))
+
+    def to(self, device: torch.device | str) -> "Upload":
+        return self.map(lambda x: x.to(device))
+
+    def map(self, f: Callable[..., Any], *others: "Upload") -> "Upload":
+        ups = (self, *others)
+        return Upload(
+            f(*(u.ids_C for u in ups)),
+            f(*(u.weight_C for u in ups)),
+            {k: f(*(u.update[k] for u in ups)) for k in self.update},
+            {k: f(*(u.model[k] for u in ups)) for k in self.model},
+            {m: {k: f(*(u.extra[m][k] for u in ups)) for k in drawer} for m, drawer in self.extra.items()},
+        )
+
+
+@dataclass(frozen=True)
+class Total:
+    """What the server receives where only sums may be seen, or where sums are all it needs."""
+
+    ids_C: Tensor  # who is in it
+    weight: Tensor  # sum of weights
+    update: Fields = field(default_factory=dict)  # weighted sums, dense
+    model: Fields = field(default_factory=dict)
+    touched: Fields = field(default_factory=dict)  # per table of `update`: weight that touched each row, [I]
+    extra: dict[str, Fields] = field(default_factory=dict)  # plain sums
+
+    def __len__(self) -> int:
+        return len(self.ids_C)
+
+
+def stack(uploads: Sequence[Upload]) -> Upload:
+    return uploads[0].map(lambda *xs: cat(xs), *uploads[1:])

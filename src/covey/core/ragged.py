@@ -1,0 +1,132 @@
+"""Lists of different lengths, one per client, and tables of which each client has some rows.
+
+Shape suffixes, used everywhere: C = clients of a cohort, N = all clients, I = items of the
+catalogue, R = rows of a client's local item table, L = examples of a client, D = embedding,
+T = flat rows of all clients together. Every tensor on the client side has a leading C; a
+single device is a cohort of one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """One list per client, laid end to end: client c owns values[offsets[c] : offsets[c + 1]]."""
+
+    values: Tensor  # [T, ...]
+    offsets: Tensor  # [C + 1], int64, starts at 0
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        return self.offsets.diff()
+
+    @property
+    def owner(self) -> Tensor:
+        """Row of the client that each value belongs to, [T]."""
+        return torch.repeat_interleave(self.lengths, output_size=len(self.values))
+
+    @property
+    def place(self) -> Tensor:
+        """Position of each value inside its own list, [T]."""
+        start = self.offsets[:-1].repeat_interleave(self.lengths, output_size=len(self.values))
+        return torch.arange(len(self.values), device=self.values.device) - start
+
+    def where(self, pick: Tensor) -> "Ragged":
+        """Where the values of some clients stand in the flat list."""
+        lengths = self.lengths[pick]
+        offsets = offsets_of(lengths)
+        total = int(offsets[-1])
+        shift = (self.offsets[:-1][pick] - offsets[:-1]).repeat_interleave(lengths, output_size=total)
+        return Ragged(torch.arange(total, device=shift.device) + shift, offsets)
+
+    def take(self, pick: Tensor) -> "Ragged":
+        at = self.where(pick)
+        return at.like(self.values[at.values])
+
+    def like(self, values: Tensor) -> "Ragged":
+        return Ragged(values, self.offsets)
+
+    def padded(self, width: int | None = None, fill: float | int | bool = 0) -> Tensor:
+        width = int(self.lengths.max()) if width is None and len(self) else (width or 0)
+        out = self.values.new_full((len(self), width, *self.values.shape[1:]), fill)
+        out[self.owner, self.place] = self.values
+        return out
+
+    def mask(self, width: int) -> Tensor:
+        return torch.arange(width, device=self.offsets.device) < self.lengths[:, None]
+
+    def to(self, device: torch.device | str) -> "Ragged":
+        return Ragged(self.values.to(device), self.offsets.to(device))
+
+    @staticmethod
+    def of(lists: Sequence[Sequence[int]], dtype: torch.dtype = torch.int64) -> "Ragged":
+        flat = [x for one in lists for x in one]
+        return Ragged(torch.tensor(flat, dtype=dtype), offsets_of(torch.tensor([len(x) for x in lists])))
+
+    @staticmethod
+    def cat(parts: Sequence["Ragged"]) -> "Ragged":
+        return Ragged(torch.cat([p.values for p in parts]), offsets_of(torch.cat([p.lengths for p in parts])))
+
+
+def offsets_of(lengths: Tensor) -> Tensor:
+    return torch.nn.functional.pad(lengths.long().cumsum(0), (1, 0))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of an [I, ...] table for each client; an item stands at most once per client."""
+
+    items: Ragged  # which rows
+    values: Tensor  # [T, ...], aligned with items.values
+    height: int  # I
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def take(self, pick: Tensor) -> "Rows":
+        index = self.items.where(pick)
+        return Rows(index.like(self.items.values[index.values]), self.values[index.values], self.height)
+
+    def scaled(self, s_C: Tensor) -> "Rows":
+        s_T = s_C.repeat_interleave(self.items.lengths)
+        return replace(self, values=self.values * s_T.view(-1, *[1] * (self.values.dim() - 1)).to(self.values))
+
+    def dense(self) -> Tensor:
+        """[C, I, ...]; for small cohorts and for rules that need whole uploads."""
+        out = self.values.new_zeros(len(self), self.height, *self.values.shape[1:])
+        out[self.items.owner, self.items.values] = self.values
+        return out
+
+    def to(self, device: torch.device | str) -> "Rows":
+        return Rows(self.items.to(device), self.values.to(device), self.height)
+
+
+Field = Tensor | Ragged | Rows
+
+
+Fields = dict[str, Tensor]
+
+
+Drawer = dict[str, Any]  # of `Field`s: whoever owns the drawer knows which kind is where
+
+
+def take(x: Field, pick: Tensor) -> Field:
+    return x[pick] if isinstance(x, Tensor) else x.take(pick)
+
+
+def cat(xs: Sequence[Any]) -> Any:
+    first = xs[0]
+    if isinstance(first, Tensor):
+        return torch.cat(list(xs))
+    if isinstance(first, Ragged):
+        return Ragged.cat(xs)
+    return Rows(Ragged.cat([x.items for x in xs]), torch.cat([x.values for x in xs]), first.height)

@@ -1,0 +1,83 @@
+"""A file by its name in somebody's copy of a dataset: a folder, a zip or tar archive, or the file itself."""
+
+import csv
+import gzip
+import io
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Container, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO
+
+from covey.core.errors import CoveyError
+
+DAMAGED = (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError, NotImplementedError)
+MISREAD = (KeyError, IndexError, TypeError, ValueError, OverflowError, SyntaxError, csv.Error)
+
+
+class _Lines(io.TextIOWrapper):
+    """Text that knows how many lines it has given."""
+
+    count = 0
+
+    def __next__(self) -> str:  # type: ignore[override]
+        self.count += 1
+        return super().__next__()
+
+
+@contextmanager
+def member(
+    copy: str | Path, names: tuple[str, ...], encoding: str, alone: bool = False
+) -> Iterator[tuple[str, IO[str] | None]]:
+    """The first of these files that is there, as text; alone: a copy of one file is that file, whatever its name.
+
+    What goes wrong inside is told with the file and the line.
+    """
+    copy, name, line = Path(copy), "", 0
+    try:
+        with ExitStack() as stack:
+            name, stream = _find(copy, names, alone, stack)
+            if stream is None:
+                yield "", None
+                return
+            text = stack.enter_context(_Lines(_unzipped(name, stream), encoding=encoding))
+            try:
+                yield name.removesuffix(".gz"), text
+            finally:
+                line = text.count
+    except MISREAD as error:
+        why = f"no field {error}" if isinstance(error, KeyError) else str(error)
+        raise CoveyError(f"{copy}: {name} line {line}: {why}; is this the original file?") from None
+    except FileNotFoundError:
+        raise CoveyError(f"no file or folder {copy}; is the path right?") from None
+    except DAMAGED as error:
+        raise CoveyError(f"cannot read {copy}: {error}; is it whole? get it again") from None
+
+
+def _find(copy: Path, names: tuple[str, ...], alone: bool, stack: ExitStack) -> tuple[str, IO[bytes] | None]:
+    if copy.is_dir():
+        paths = {path.name: path for path in sorted(copy.rglob("*"), reverse=True) if path.is_file()}
+        name = _first(names, paths)
+        return name, stack.enter_context(paths[name].open("rb")) if name else None
+    if copy.name.endswith((".zip", ".whl")):
+        zipped = stack.enter_context(zipfile.ZipFile(copy))
+        inside = {Path(n).name: n for n in zipped.namelist()}
+        name = _first(names, inside)
+        return name, stack.enter_context(zipped.open(inside[name])) if name else None
+    if copy.name.endswith((".tar", ".tgz", ".tar.gz")):
+        tarred = stack.enter_context(tarfile.TarFile.open(copy))
+        members = {Path(m.name).name: m for m in tarred if m.isfile()}
+        name = _first(names, members)
+        return name, tarred.extractfile(members[name]) if name else None
+    file = stack.enter_context(copy.open("rb"))
+    return (copy.name, file) if alone else ("", None)
+
+
+def _first(names: tuple[str, ...], there: Container[str]) -> str:
+    return next((name for name in names if name in there), "")
+
+
+def _unzipped(name: str, stream: IO[bytes]) -> IO[bytes]:
+    return gzip.GzipFile(fileobj=stream) if name.endswith(".gz") else stream  # type: ignore[return-value]

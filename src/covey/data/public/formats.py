@@ -1,0 +1,189 @@
+"""The public datasets as their authors publish them, in a folder, an archive or one file of a user's own copy."""
+
+import ast
+import csv
+import json
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from covey.core.errors import CoveyError
+from covey.data.dataset import Array, Dataset, check
+from covey.data.folder import Filter, apply_filter
+
+from .archives import member
+from .registry import Form, Source
+
+Row = tuple[str, str, float]  # user, item, time; nan: no time
+Rows = Iterator[Row]
+Titles = Iterator[tuple[str, str]]
+NO_TIME = float("nan")
+
+
+def parse(source: Source, copy: str | Path) -> Dataset:
+    """A prepared dataset from the original's files; where its titles are there too, with them."""
+    form = FORMS[source.form]
+    with member(copy, source.rows, form[0], alone=True) as (name, lines):
+        if lines is None:
+            raise CoveyError(f"{copy} has no file {' or '.join(source.rows)}; get it from {source.page}")
+        dataset = collect(source.name, form[1](name, lines))
+    with member(copy, source.items, form[0]) as (_, lines):
+        dataset = with_titles(dataset, form[2](lines)) if lines is not None else dataset
+    return check(_cut(dataset, source))
+
+
+def collect(name: str, rows: Rows, clock: bool = True) -> Dataset:
+    """Columns from rows; a dataset without any time has none."""
+    users, items = _numbering(), _numbering()
+    user_E, item_E, time_E = array("i"), array("i"), array("d")
+    for user, item, time in rows:
+        user_E.append(users[user])
+        item_E.append(items[item])
+        time_E.append(time)
+    times = np.array(time_E, np.float64)
+    timed = bool(len(times)) and not np.isnan(times).all()
+    return Dataset(
+        name,
+        len(users),
+        len(items),
+        np.array(user_E, np.int32),
+        np.array(item_E, np.int32),
+        times if timed else None,
+        np.array(list(users), np.str_),
+        np.array(list(items), np.str_),
+        clock=clock and timed,
+    )
+
+
+def with_titles(dataset: Dataset, titles: Iterable[tuple[str, str]]) -> Dataset:
+    """An item without a title shows its own id."""
+    known = {item: title for item, title in titles if title}
+    assert dataset.items is not None
+    return replace(dataset, titles=tuple(known.get(item) or item for item in dataset.items.tolist()))
+
+
+def _numbering() -> defaultdict[str, int]:
+    ids: defaultdict[str, int] = defaultdict()
+    ids.default_factory = ids.__len__
+    return ids
+
+
+def _cut(dataset: Dataset, source: Source) -> Dataset:
+    if source.years and dataset.time_E is not None:
+        first, last = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in source.years)
+        keep_E = (dataset.time_E >= first) & (dataset.time_E < last)
+        dataset = _rows_of(dataset, keep_E)
+    dataset = apply_filter(dataset, source.keep)
+    while source.core:  # each pass may leave others short
+        before, dataset = len(dataset), apply_filter(dataset, Filter(source.core, source.core))
+        if len(dataset) == before:
+            break
+    return dataset
+
+
+def _rows_of(dataset: Dataset, keep_E: Array) -> Dataset:
+    """Some of the rows; ids that have none left are dropped."""
+    assert dataset.time_E is not None
+    columns = {k: getattr(dataset, k)[keep_E] for k in ("user_E", "item_E", "time_E")}
+    if not keep_E.any():
+        raise CoveyError(f"dataset '{dataset.name}' has no row of the years it is cut to; is this the right file?")
+    return apply_filter(replace(dataset, **columns), Filter(min_user=1, min_item=1))
+
+
+def _split(separator: str | None, least: int) -> Callable[[Iterable[str]], Iterator[list[str]]]:
+    """Lines as lists of at least so many texts."""
+
+    def cells(lines: Iterable[str]) -> Iterator[list[str]]:
+        for line in lines:
+            if line := line.rstrip("\r\n"):
+                row = line.split(separator)
+                if len(row) < least:
+                    raise ValueError(f"expected {least} columns, found {len(row)}")
+                yield row
+
+    return cells
+
+
+def _movielens(separator: str) -> Callable[[str, IO[str]], Rows]:
+    cells = _split(separator, 4)
+    return lambda name, lines: ((row[0], row[1], float(row[3])) for row in cells(lines))
+
+
+def _filmtrust(name: str, lines: IO[str]) -> Rows:
+    return ((row[0], row[1], NO_TIME) for row in _split(None, 3)(lines))
+
+
+def _lastfm(name: str, lines: IO[str]) -> Rows:
+    """Tag assignments; the older table has day, month and year, the other milliseconds."""
+    header = next(lines, "").split()
+    for row in _split("\t", len(header))(lines):
+        if "timestamp" in header:
+            yield row[0], row[1], float(row[3]) / 1000
+        else:
+            day, month, year = map(int, row[3:6])
+            yield row[0], row[1], datetime(year, month, day, tzinfo=UTC).timestamp()
+
+
+def _amazon(name: str, lines: IO[str]) -> Rows:
+    if name.endswith(".csv"):
+        return ((row[0], row[1], float(row[3])) for row in _split(",", 4)(lines))
+    return ((r["reviewerID"], r["asin"], float(r.get("unixReviewTime", NO_TIME))) for r in _records(lines))
+
+
+def _yelp(name: str, lines: IO[str]) -> Rows:
+    return ((r["user_id"], r["business_id"], _date(r["date"])) for r in _records(lines))
+
+
+def _tenrec(name: str, lines: IO[str]) -> Rows:
+    """A row is an impression; only clicks count, where the table tells."""
+    for row in csv.DictReader(lines):
+        if row.get("click", "1") not in ("0", "0.0"):
+            yield row["user_id"], row["item_id"], NO_TIME
+
+
+def _date(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+def _records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """JSON lines; Amazon's metadata of 2014 are Python literals."""
+    for line in lines:
+        if line := line.strip():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                record = ast.literal_eval(line)
+            if not isinstance(record, dict):
+                raise ValueError("expected one JSON object")
+            yield record
+
+
+def _pairs(separator: str, header: bool = False) -> Callable[[IO[str]], Titles]:
+    def titles(lines: IO[str]) -> Titles:
+        if header:
+            next(lines, "")
+        return ((row[0], row[1]) for row in _split(separator, 2)(lines))
+
+    return titles
+
+
+def _named(own: str, title: str) -> Callable[[IO[str]], Titles]:
+    return lambda lines: ((r[own], str(r.get(title) or "")) for r in _records(lines))
+
+
+# encoding, rows, titles
+FORMS: dict[Form, tuple[str, Callable[[str, IO[str]], Rows], Callable[[IO[str]], Titles]]] = {
+    "movielens-100k": ("latin-1", _movielens("\t"), _pairs("|")),
+    "movielens-1m": ("latin-1", _movielens("::"), _pairs("::")),
+    "filmtrust": ("utf-8-sig", _filmtrust, _pairs("\t")),
+    "lastfm": ("utf-8-sig", _lastfm, _pairs("\t", header=True)),
+    "amazon": ("utf-8-sig", _amazon, _named("asin", "title")),
+    "yelp": ("utf-8-sig", _yelp, _named("business_id", "name")),
+    "tenrec": ("utf-8-sig", _tenrec, _pairs(",")),
+}

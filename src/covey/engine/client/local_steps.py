@@ -1,0 +1,135 @@
+"""One block of clients in training: where they start, what moves, and the loss of each step."""
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from covey.contract.examples import Batch
+from covey.contract.mechanism import Mechanism, client_views
+from covey.contract.model import rows
+from covey.contract.views import ClientView
+from covey.core.messages import Sent
+from covey.core.ragged import Drawer, Fields
+from covey.core.rng import Rng
+from covey.solvers import Local
+
+from .blocks import Block, rows_only, step_of
+from .packing import PACKED, Packing
+
+
+@dataclass
+class Lesson:
+    """`base` is what was sent, `leaves` is what moves; a shared parameter is their sum.
+
+    In mini-batches a step looks at the rows of its own examples only (a window), unless a
+    mechanism's loss wants the whole local table.
+    """
+
+    view: ClientView
+    batch: Batch
+    block: Block
+    solver: Local
+    base: Fields
+    leaves: Fields
+    packing: Packing
+    ready: Fields = field(default_factory=dict)
+    active: list[tuple[Mechanism, ClientView]] = field(default_factory=list)
+    orders: list[Tensor] = field(default_factory=list)  # of the examples, by epoch
+    rngs: list[list[Rng]] = field(default_factory=list)  # of active mechanisms, by step
+    now: Batch | None = None  # the examples of the step at hand
+    seen: tuple[int, Batch] | None = None  # a step and its examples: several phases look at the same
+    now_base: Fields = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        view: ClientView,
+        batch: Batch,
+        block: Block,
+        solver: Local,
+        mechanisms: tuple[Mechanism, ...],
+        extra: dict[str, Sent],
+        base: Fields,
+        leaves: Fields,
+        packing: Packing,
+    ) -> "Lesson":
+        lesson = cls(view, batch, block, solver, base, leaves, packing, view.objective.prepare(batch))
+        if solver.batch and view.objective.pointwise:
+            lesson.orders = [shuffled(view.rng, batch, epoch) for epoch in range(solver.epochs)]
+        if any(m.overrides("loss") for m in mechanisms):
+            params = join(base, leaves, packing)
+            ready = replace(view, batch=batch, ready=lesson.ready, params=params)
+            views = zip(mechanisms, client_views(mechanisms, ready, extra), strict=True)
+            lesson.active = [(m, replace(v, prepared=m.prepare(v))) for m, v in views if m.overrides("loss")]
+            lesson.rngs = [v.rng.folds(block.steps * solver.epochs) for _, v in lesson.active]
+        return lesson
+
+    @property
+    def windowed(self) -> bool:
+        return bool(self.orders) and not self.active
+
+    def window(self, step: int) -> Tensor:
+        """Opens the step: its examples, and which rows of the flattened tables they look at."""
+        now = self._examples(step)
+        assert now.index_CL is not None
+        first = torch.arange(len(now.index_CL), device=now.index_CL.device)[:, None] * self.block.n_rows
+        self.now = rows_only(now)
+        tables = [k for k in self.view.model.tables if k in self.base]
+        self.now_base = {k: rows(self.base[k], self.now.items_CR) for k in tables}
+        return now.index_CL + first
+
+    def loss(self, leaves: Fields, step: int) -> Tensor:
+        """[C]"""
+        if self.windowed:
+            params, now = join({**self.base, **self.now_base}, leaves, self.packing), self.now
+        else:
+            params, now = join(self.base, leaves, self.packing), self._examples(step)
+        assert now is not None
+        rng = self.view.rng.fold(step) if self.view.model.stochastic else self.view.rng
+        loss_C = self.view.objective.loss(self.view.model, params, now, self.ready, rng, None)
+        for (m, v), rngs in zip(self.active, self.rngs, strict=True):
+            more = m.loss(replace(v, params=params, batch=now, rng=rngs[step], step=step))
+            if more is not None:
+                loss_C = loss_C + (more * (now.weight_CL > 0).any(1) if self.orders else more)  # idle: nothing moves
+        return loss_C
+
+    def _examples(self, step: int) -> Batch:
+        if not self.orders:
+            return self.batch
+        if self.seen is None or step != self.seen[0]:
+            epoch, place = divmod(step, self.block.steps)
+            self.seen = step, step_of(self.batch, self.orders[epoch], self.solver.batch, place)
+        return self.seen[1]
+
+
+def start(
+    view: ClientView, kept: Drawer, batch: Batch, pick: Tensor, windowed: bool, packing: Packing
+) -> tuple[Fields, Fields]:
+    """Where training starts. A windowed lesson looks rows up in what was sent, step by step."""
+    base: Fields = {}
+    leaves: Fields = {}
+    sents = {k: view.params[k] for k in view.model.shared}
+    if packing.names:
+        sents = {k: v for k, v in sents.items() if k not in packing.names} | {PACKED: packing.pack(sents)}
+    for name, sent in sents.items():
+        sent = sent if len(sent) == 1 else sent[pick]
+        table = name in view.model.tables
+        base[name] = rows(sent, batch.items_CR) if table and not windowed else sent
+        shape = (*batch.items_CR.shape, *sent.shape[2:]) if table else (len(pick), *sent.shape[1:])
+        leaves[name] = torch.zeros(shape, dtype=sent.dtype, device=sent.device)
+    for name in view.model.kept:
+        leaves[name] = kept[name][pick]
+    return base, leaves
+
+
+def join(base: Fields, leaves: Fields, packing: Packing) -> Fields:
+    """The parameters as models see them."""
+    params = {**base, **{k: base[k] + v if k in base else v for k, v in leaves.items()}}
+    return params | packing.unpack(params.pop(PACKED)) if packing.names else params
+
+
+def shuffled(rng: Rng, batch: Batch, epoch: int) -> Tensor:
+    """A random order of each client's examples with the padding last, [C, L]."""
+    words = (rng.fold(f"shuffle {epoch}").bits(batch.label_CL.shape[1]) >> 2) & 0x1FFFFFFFFFFFFFFF
+    return torch.where(batch.weight_CL > 0, words, 0x7FFFFFFFFFFFFFFF).argsort(dim=1)

@@ -1,0 +1,226 @@
+"""A client measures itself: it ranks its held-out items with what it ranks its recommendations with."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from covey.contract.mechanism import Mechanism
+from covey.contract.model import NO_HISTORY, History, Model, rows
+from covey.core.ragged import Drawer, Fields, Ragged, Rows
+from covey.core.rng import Rng
+from covey.evaluate.exposure import exposures, target_ranks
+from covey.evaluate.metrics import EvaluateConfig, with_held
+from covey.evaluate.metrics import measure as figures_of
+from covey.evaluate.ranking import (
+    Scores,
+    Top,
+    distinct,
+    keep_heap,
+    merged,
+    nothing,
+    on_shelf,
+    ranks_of,
+    ranks_sampled,
+    span,
+)
+from covey.models.base import catalogue, deep
+
+CPU_SCORES = 3 << 18  # at a time: 3 MB, so that ranking finds them in the cache
+SHELF, TOGETHER = 1 << 14, 128  # items of a large catalogue and clients: 8 MB
+CUDA_SCORES = 1 << 28
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What evaluation alone may see."""
+
+    valid: Ragged
+    test: Ragged
+    candidates: Fields = field(default_factory=dict)  # "valid", "test": [C, K] items of a sampled ranking
+    parts: tuple[str, ...] = ()  # those measured, also where some clients have nothing held out; (): those not empty
+
+    def __post_init__(self) -> None:
+        found = tuple(k for k in ("valid", "test") if len(getattr(self, k).values))
+        object.__setattr__(self, "parts", self.parts or found)
+
+    def take(self, pick: Tensor) -> "HeldOut":
+        picked = {k: v[pick] for k, v in self.candidates.items()}
+        return HeldOut(self.valid.take(pick), self.test.take(pick), picked, self.parts)
+
+
+@dataclass(frozen=True)
+class Ranker:
+    """Scores of a cohort: tables as received, what each client keeps, its own update of some rows on top."""
+
+    model: Model
+    params: Fields  # whole tables, leading 1 where shared
+    tuned: Rows | None
+    rng: Rng
+    base: "Ranker | None" = None  # its scores are added; its user vectors stand after the model's own
+
+    @classmethod
+    def of(cls, model: Model, params: Fields, kept: Drawer, rng: Rng, mechanisms: Sequence[Mechanism] = ()) -> "Ranker":
+        tuned, found = kept.get("tuned/items"), [b for m in mechanisms if (b := m.base(params)) is not None]
+        base = cls(*found[0], None, rng) if found else None
+        return cls(model, params, tuned if isinstance(tuned, Rows) else None, rng, base)
+
+    def span(self, start: int, stop: int) -> "Ranker":
+        """Some of the clients, side by side."""
+        mine = {k: v if len(v) == 1 else v[start:stop] for k, v in self.params.items()}
+        tuned = None if self.tuned is None else self.tuned.take(torch.arange(start, stop, device=self.rng.key_C.device))
+        base = None if self.base is None else self.base.span(start, stop)
+        return Ranker(self.model, mine, tuned, Rng(self.rng.key_C[start:stop], self.rng.home_C[start:stop]), base)
+
+    def user(self, history: Ragged) -> Tensor:
+        listed = History.of(history) if self.model.sequential else NO_HISTORY
+        u_CD = self.model.user(self.params, listed, self.rng, False)
+        return u_CD if self.base is None else torch.cat([u_CD, self.base.user(history)], 1)
+
+    def _parts(self, u_CE: Tensor) -> tuple["Ranker", Tensor, "Ranker", Tensor]:
+        """The model alone and its base, each with its user vectors."""
+        assert self.base is not None
+        wide = u_CE.shape[1] - self.base.params["items"].shape[2]
+        return replace(self, base=None), u_CE[:, :wide], self.base, u_CE[:, wide:]
+
+    def shelves(self) -> list[tuple[int, int]]:
+        """Parts of the catalogue to score one after the other; all of it where it is small or its parts would differ.
+
+        With a shelf's scores in the cache there is room for enough clients to fill a matrix product.
+        """
+        table = self.params["items"]
+        split = table.device.type == "cpu" and len(table) == 1 and self.tuned is None and not deep(self.model)
+        wide = SHELF if split and table.shape[1] >= 2 * SHELF else table.shape[1]
+        return [(first, min(first + wide, table.shape[1])) for first in range(0, table.shape[1], wide)]
+
+    def all_items(self, u_CD: Tensor, first: int = 0, last: int | None = None) -> Tensor:
+        """[C, I] of all of them, or of those on a shelf."""
+        if self.base is not None:
+            own, own_CD, base, base_CD = self._parts(u_CD)
+            return own.all_items(own_CD, first, last) + base.all_items(base_CD, first, last)
+        score_CI = catalogue(self.model, self.params, u_CD, first, last)
+        if self.tuned is None or not len(self.tuned.values):
+            return score_CI
+        width = int(self.tuned.items.lengths.max())
+        own_CRD = self.tuned.items.like(self.tuned.values).padded(width)
+        v_CRD = rows(self.params["items"], self.tuned.items.padded(width)) + own_CRD
+        mine_CR = self.model.score(self.params, u_CD, v_CRD)
+        score_CI = score_CI.clone()
+        score_CI[self.tuned.items.owner, self.tuned.items.values] = mine_CR[self.tuned.items.mask(width)]
+        return score_CI
+
+    def some_items(self, u_CD: Tensor, items_CL: Tensor) -> Tensor:
+        """[C, L], without scoring the rest of the catalogue."""
+        if self.base is not None:
+            own, own_CD, base, base_CD = self._parts(u_CD)
+            return own.some_items(own_CD, items_CL) + base.some_items(base_CD, items_CL)
+        v_CLD = rows(self.params["items"], items_CL)
+        if self.tuned is not None and len(self.tuned.values):
+            v_CLD = _overlay(v_CLD, items_CL, self.tuned)
+        return self.model.score(self.params, u_CD, v_CLD)
+
+
+def _overlay(v_CLD: Tensor, items_CL: Tensor, tuned: Rows) -> Tensor:
+    keys = tuned.items.owner * tuned.height + tuned.items.values  # ascending: rows are sorted per client
+    want = items_CL + torch.arange(len(items_CL), device=items_CL.device)[:, None] * tuned.height
+    at = torch.searchsorted(keys, want).clamp(max=len(keys) - 1)
+    return torch.where((keys[at] == want)[..., None], v_CLD + tuned.values[at], v_CLD)
+
+
+@dataclass(frozen=True)
+class Exam:
+    """One part of what is held out: the vectors it is ranked with, the items to find, those not to show."""
+
+    part: str
+    u_CD: Tensor
+    held: Ragged  # distinct
+    known: Ragged
+
+    def span(self, start: int, stop: int) -> "Exam":
+        return Exam(self.part, self.u_CD[start:stop], span(self.held, start, stop), span(self.known, start, stop))
+
+    def like(self, other: "Exam") -> bool:
+        """Whether the same vectors rank, in the same memory."""
+        return self.u_CD.data_ptr() == other.u_CD.data_ptr()
+
+
+@torch.no_grad()
+def measure(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig) -> Fields:
+    """Metrics per client, keys such as "test/ndcg@20", [C] each; NaN where nothing is held out."""
+    exams, known = [], train
+    for part, relevant in (("valid", held.valid), ("test", held.test)):
+        if part in held.parts:
+            exams.append(Exam(part, ranker.user(_shown(train, known, config)), distinct(relevant), known))
+            known = merged(train, held.valid)
+    rank = _sampled if config.candidates == "sampled" else _full
+    out: Fields = {}
+    for exam, ranks in zip(exams, rank(ranker, exams, held, config), strict=True):
+        figures = figures_of(ranks, exam.held.lengths, config)
+        out |= {f"{exam.part}/{k}": v for k, v in figures.items()}
+    if config.targets:
+        out |= _exposed(ranker, train, held, config)
+    return out
+
+
+def _shown(train: Ragged, known: Ragged, config: EvaluateConfig) -> Ragged:
+    """The list that a model scores from."""
+    return known if config.history == "known" else train
+
+
+def _exposed(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig) -> Fields:
+    """How far targets are pushed, where training and validation items are not shown, of those who have none of them."""
+    known, ranks = merged(train, held.valid), []
+    u_CD = ranker.user(_shown(train, known, config))
+    for start, stop in _spans(ranker, len(held.test)):
+        score_CI = ranker.span(start, stop).all_items(u_CD[start:stop])
+        ranks.append(target_ranks(score_CI, span(known, start, stop), config.targets))
+    return exposures(torch.cat(ranks), merged(known, held.test), config.targets)
+
+
+def _spans(ranker: Ranker, many: int, shelves: int = 1) -> Iterator[tuple[int, int]]:
+    """A few clients at a time, so that their scores stay in the cache."""
+    device, n_items = ranker.params["items"].device, ranker.params["items"].shape[1]
+    cache = max((CPU_SCORES if device.type == "cpu" else CUDA_SCORES) // n_items, 1)
+    cache = cache if shelves == 1 else TOGETHER
+    return ((start, min(start + cache, many)) for start in range(0, many, cache))
+
+
+def _sampled(ranker: Ranker, exams: list[Exam], held: HeldOut, config: EvaluateConfig) -> list[Ragged]:
+    """Ranks of the held-out items among their candidates."""
+    ranks = []
+    for exam in exams:
+        items_CL = with_held(exam.held, held.candidates[exam.part])
+        rank_C = ranks_sampled(ranker.some_items(exam.u_CD, items_CL))
+        ranks.append(exam.held.like(rank_C[exam.held.lengths > 0]))
+    return ranks
+
+
+def _full(ranker: Ranker, exams: list[Exam], held: HeldOut, config: EvaluateConfig) -> list[Ragged]:
+    """Ranks of the held-out items in the catalogue, a few clients at a time so that scores stay in the cache."""
+    keep_heap()
+    tops: list[list[Top]] = [[] for _ in exams]
+    for start, stop in _spans(ranker, len(held.test), len(ranker.shelves())):
+        here = ranker.span(start, stop)
+        for found, top in zip(tops, _tops(here, [x.span(start, stop) for x in exams], config), strict=True):
+            found.append(top)
+    return [ranks_of(Top.cat(found), exam.held) for found, exam in zip(tops, exams, strict=True)]
+
+
+def _tops(ranker: Ranker, exams: list[Exam], config: EvaluateConfig) -> list[Top]:
+    """The best scores in each exam, shelf by shelf."""
+    tops: list[list[Top]] = [[] for _ in exams]
+    mine: list[list[Tensor]] = [[] for _ in exams]
+    n_items = ranker.params["items"].shape[1]
+    for first, last in ranker.shelves():
+        scores = None
+        for e, exam in enumerate(exams):
+            if scores is None or not exam.like(exams[e - 1]):  # else the same scores serve again
+                scores = Scores(ranker.all_items(exam.u_CD, first, last))
+            held, mine_T = on_shelf(exam.held, first, last, n_items)
+            hidden = exam.known if config.seen == "filtered" else nothing(len(held), mine_T.device)
+            final = e + 1 == len(exams) or not exam.like(exams[e + 1])
+            hidden = on_shelf(hidden, first, last, n_items)[0]
+            tops[e].append(scores.top(held, hidden, config.cutoffs[-1], final))
+            mine[e].append(mine_T)
+    return [Top.joined(shelves, parts) for shelves, parts in zip(tops, mine, strict=True)]

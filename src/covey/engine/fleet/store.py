@@ -1,0 +1,176 @@
+"""The private state of simulated clients: dense rows where all have the same shape, a growing list else.
+
+Tables of which clients move few rows are held as these rows.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from covey.core.ragged import Drawer, Fields, Ragged, Rows, cat
+
+from .deltas import Deltas
+from .memory import room
+
+
+@dataclass
+class RowStore:
+    """The latest `Rows` of each client, in the blocks they came in; a block goes when nobody's is in it."""
+
+    height: int
+    block_N: Tensor  # -1: nothing yet
+    place_N: Tensor  # row of the client in its block
+    nothing: Tensor  # [0, D]
+    blocks: dict[int, Rows] = field(default_factory=dict)
+    users: dict[int, int] = field(default_factory=dict)  # clients whose latest is in the block
+    count: int = 0
+
+    @classmethod
+    def empty(cls, n: int, like: Rows) -> "RowStore":
+        none = torch.full((n,), -1, dtype=torch.int64, device=like.values.device)
+        return cls(like.height, none, none.clone(), like.values[:0])
+
+    def put(self, ids_C: Tensor, rows: Rows) -> None:
+        old, many = self.block_N[ids_C].unique(return_counts=True)
+        for block, gone in zip(old.tolist(), many.tolist(), strict=True):
+            if block >= 0:
+                self.users[block] -= gone
+                if not self.users[block]:
+                    del self.users[block], self.blocks[block]
+        self.blocks[self.count], self.users[self.count] = rows, len(ids_C)
+        self.block_N[ids_C] = self.count
+        self.place_N[ids_C] = torch.arange(len(ids_C), device=ids_C.device)
+        self.count += 1
+
+    def take(self, ids_C: Tensor) -> Rows:
+        block_C, place_C = self.block_N[ids_C], self.place_N[ids_C]
+        kinds = block_C.unique().tolist()
+        if len(kinds) == 1 and kinds[0] >= 0 and len(self.blocks[kinds[0]]) == len(ids_C):
+            block = self.blocks[kinds[0]]
+            if bool((place_C.diff() == 1).all()):
+                return block  # asked for just as it came
+        parts, order = [], []
+        for kind in kinds:
+            mine = (block_C == kind).nonzero()[:, 0]
+            parts.append(self.blocks[kind].take(place_C[mine]) if kind >= 0 else self._none(len(mine)))
+            order.append(mine)
+        joined: Rows = cat(parts) if parts else self._none(0)
+        return joined.take(torch.cat(order).argsort()) if len(parts) > 1 else joined
+
+    def _none(self, many: int) -> Rows:
+        offsets = torch.zeros(many + 1, dtype=torch.int64, device=self.nothing.device)
+        return Rows(Ragged(offsets[:0], offsets), self.nothing, self.height)
+
+
+@dataclass
+class Received:
+    """Tables as clients last received them. Many share one, so each version is held once."""
+
+    version_N: Tensor  # -1: none yet
+    tables: dict[int, Tensor] = field(default_factory=dict)  # [1, ...] each
+    latest: int = -1
+
+    def put(self, ids_C: Tensor, table: Tensor) -> None:
+        known = self.tables.get(self.latest)
+        if known is None or not (known.data_ptr() == table.data_ptr() or torch.equal(known, table)):
+            self.latest += 1
+            self.tables[self.latest] = table
+        self.version_N[ids_C] = self.latest
+        used = set(self.version_N.unique().tolist())
+        self.tables = {k: v for k, v in self.tables.items() if k in used}
+
+    def take(self, ids_C: Tensor) -> Tensor | None:
+        """[1, ...] where these clients hold the same version, None where they hold none."""
+        versions = self.version_N[ids_C].unique().tolist()
+        if len(versions) != 1:
+            raise ValueError("clients with different received tables must be asked apart")
+        return self.tables.get(versions[0])
+
+
+@dataclass
+class Store:
+    """Private state of clients 0..n-1 by field; fields named "received/..." are shared by many clients."""
+
+    n: int
+    limit: int = 1 << 62  # bytes from which on a field lies in a file
+    sparse: frozenset[str] = frozenset()  # tables that move in few rows
+    deltas: dict[str, Deltas] = field(default_factory=dict)  # of those
+    dense: Fields = field(default_factory=dict)  # [N, ...]
+    rows: dict[str, RowStore] = field(default_factory=dict)
+    received: dict[str, Received] = field(default_factory=dict)
+
+    def take(self, ids_C: Tensor) -> Drawer:
+        tables = {k: r.take(ids_C) for k, r in self.received.items()} if len(ids_C) else {}
+        return {
+            **{k: v[ids_C] for k, v in self.dense.items()},
+            **{k: d.take(ids_C) for k, d in self.deltas.items()},
+            **{k: s.take(ids_C) for k, s in self.rows.items()},
+            **{k: v for k, v in tables.items() if v is not None},
+        }
+
+    def version_of(self, ids_C: Tensor) -> Tensor:
+        """Clients with equal numbers may be asked together."""
+        out = torch.zeros_like(ids_C)
+        for r in self.received.values():
+            out = out * (r.latest + 2) + r.version_N[ids_C] + 1
+        return out
+
+    def put(self, ids_C: Tensor, kept: Drawer) -> None:
+        for name, value in kept.items():
+            if name.startswith("received/") and isinstance(value, Tensor):
+                none = torch.full((self.n,), -1, dtype=torch.int64, device=value.device)
+                self.received.setdefault(name, Received(none)).put(ids_C, value)
+            elif isinstance(value, Rows):
+                self.rows.setdefault(name, RowStore.empty(self.n, value)).put(ids_C, value)
+            elif isinstance(value, Tensor) and name in self.sparse:
+                self.deltas.setdefault(name, Deltas.empty(self.n)).put(ids_C, value)
+            elif isinstance(value, Tensor):
+                if name not in self.dense:
+                    self.dense[name] = room((self.n, *value.shape[1:]), value, self.limit, zero=True)
+                self.dense[name][ids_C] = value
+
+    def offer(self, tables: Drawer) -> None:
+        """What is about to be handed to several clients."""
+        for name in self.sparse.intersection(tables):
+            self.deltas.setdefault(name, Deltas.empty(self.n)).offer(tables[name])
+
+    def state(self) -> Fields:
+        """Flat tensors for a checkpoint."""
+        out = {f"dense/{k}": v for k, v in self.dense.items()}
+        out |= {f"deltas/{k}/{part}": v for k, d in self.deltas.items() for part, v in d.state().items()}
+        for name, store in self.rows.items():
+            live = store.take(torch.arange(self.n, device=store.block_N.device))
+            out |= {
+                f"rows/{name}/items": live.items.values,
+                f"rows/{name}/offsets": live.items.offsets,
+                f"rows/{name}/values": live.values,
+                f"rows/{name}/height": torch.tensor(store.height),
+            }
+        for name, r in self.received.items():
+            out[f"version/{name}"] = r.version_N
+            out |= {f"version/{name}/{k}": v for k, v in r.tables.items()}
+        return out
+
+    def load(self, state: Fields) -> None:
+        self.received = {}
+        for name in [k.removeprefix("version/") for k, v in state.items() if k.startswith("version/received/")]:
+            head, _, last = name.rpartition("/")
+            if last.isdigit():
+                at = self.received.setdefault(head, Received(state[f"version/{head}"].clone()))
+                at.tables[int(last)] = state[f"version/{name}"]
+                at.latest = max(at.latest, int(last))
+        self.dense = {k.removeprefix("dense/"): v for k, v in state.items() if k.startswith("dense/")}
+        self.deltas = {}
+        for name in self.sparse:
+            head = f"deltas/{name}/"
+            if part := {k.removeprefix(head): v for k, v in state.items() if k.startswith(head)}:
+                self.deltas[name] = Deltas.of(part)
+            elif name in self.dense:  # of an older checkpoint
+                self.put(torch.arange(self.n), {name: self.dense.pop(name)})
+        self.rows = {}
+        names = {k.removeprefix("rows/").removesuffix("/items") for k in state if k.endswith("/items")}
+        for name in sorted(n for n in names if f"rows/{n}/height" in state):
+            part = {k: state[f"rows/{name}/{k}"] for k in ("items", "offsets", "values", "height")}
+            rows = Rows(Ragged(part["items"], part["offsets"]), part["values"], int(part["height"]))
+            self.put(torch.arange(self.n, device=rows.values.device), {name: rows})

@@ -1,0 +1,63 @@
+"""Numbers as integers modulo 2^bits, where sums are exact and masks cancel."""
+
+from dataclasses import dataclass
+from math import ceil, log2
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covey.core.errors import CoveyError
+
+from .settings import SumFailed
+
+Integers = NDArray[np.unsignedinteger[Any]]
+Floats = NDArray[np.float64]
+
+SPARE = 4  # high bits that no honest total reaches: a total with a mask left in it shows there
+COARSEST = 16  # bits after the point; with fewer, small updates would be rounded away
+
+
+class OutOfRange(ValueError):
+    """A contribution that does not fit; its client sends nothing."""
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Numbers up to `range` from each of `n` clients; a step is 2^-fraction."""
+
+    bits: Literal[32, 64]
+    range: float
+    n: int
+
+    @property
+    def fraction(self) -> int:
+        return self.bits - 1 - SPARE - ceil(log2(self.range * max(self.n, 1)))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(f"<u{self.bits // 8}")
+
+    def check(self) -> None:
+        if self.fraction < COARSEST:
+            raise CoveyError(
+                f"fleet.bits = {self.bits} leaves {self.fraction} bits after the point for numbers up to {self.range:g}"
+                f" from {self.n} clients; lower fleet.range, or set fleet.bits = 64"
+            )
+
+    def encode(self, x: Floats) -> Integers:
+        """Rounded to the nearest step; what does not fit is refused, since a wrapped sum would be wrong in silence."""
+        if len(x) and not float(np.abs(x).max()) <= self.range:  # also where a number is nan
+            raise OutOfRange(f"a contribution holds a number outside -{self.range:g} to {self.range:g}, or none")
+        scaled = np.rint(np.ldexp(x, self.fraction))
+        return scaled.astype(np.int64).astype(self.dtype)
+
+    def decode(self, total: Integers, n: int) -> Floats:
+        """The sum of n contributions, or `SumFailed` where it is more than they can add up to."""
+        signed = total.view(total.dtype.str.replace("u", "i")).astype(np.float64)
+        x = np.ldexp(signed, -self.fraction)
+        if len(x) and float(np.abs(x).max()) > n * self.range:
+            raise SumFailed(
+                "the total is larger than its clients may add up to; a masked contribution was tampered with"
+            )
+        return x

@@ -1,0 +1,92 @@
+"""Keys, masks and sealed packets; every primitive is the `cryptography` package's, loaded when it is first needed."""
+
+import hashlib
+from importlib.util import find_spec
+
+import numpy as np
+
+from covey.core.errors import CoveyError
+
+from .fixed_point import Integers
+
+KEY_BYTES, TAG_BYTES, HASH_BYTES = 32, 16, 16
+ZEROS = memoryview(bytes(1 << 17))  # a piece of a mask, small enough to stay in the cache
+
+
+class BadKey(ValueError):
+    """A public key that no honest client has."""
+
+
+class BadPacket(ValueError):
+    """A sealed packet that was changed, or was meant for somebody else."""
+
+
+def needed() -> None:
+    if not find_spec("cryptography"):
+        raise CoveyError("secure sums need the cryptography package; pip install 'covey[secure]'")
+
+
+class Pair:
+    """A key pair for one sum."""
+
+    def __init__(self, secret: bytes | None = None) -> None:
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+        self._key = X25519PrivateKey.from_private_bytes(secret) if secret else X25519PrivateKey.generate()
+        self.public = self._key.public_key().public_bytes_raw()
+
+    @property
+    def secret(self) -> bytes:
+        return self._key.private_bytes_raw()
+
+    def agree(self, other: bytes, context: bytes) -> bytes:
+        """A key that only the owner of `other` can compute too, bound to both keys and to the sum."""
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+        try:
+            common = self._key.exchange(X25519PublicKey.from_public_bytes(other))
+        except ValueError as error:
+            raise BadKey("a public key of low order") from error
+        both = b"".join(sorted((self.public, other)))
+        return HKDF(SHA256(), KEY_BYTES, context, both).derive(common)
+
+
+def mask(y: Integers, key: bytes, minus: bool = False) -> None:
+    """Adds uniform integers in place, or takes them away: AES-256 in counter mode. A key makes one mask only."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    change = np.subtract if minus else np.add
+    piece = bytearray(len(ZEROS) + 16)
+    for start in range(0, len(y), len(ZEROS) // y.itemsize):
+        some = y[start : start + len(ZEROS) // y.itemsize]
+        cipher.update_into(ZEROS[: some.nbytes], piece)
+        change(some, np.frombuffer(piece, y.dtype, len(some)), out=some)
+
+
+def seal(key: bytes, sender: int, receiver: int, plain: bytes) -> bytes:
+    """One packet in each direction under a key; the direction is the nonce."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return AESGCM(key).encrypt(_nonce(sender, receiver), plain, None)
+
+
+def unseal(key: bytes, sender: int, receiver: int, packet: bytes) -> bytes:
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    try:
+        return AESGCM(key).decrypt(_nonce(sender, receiver), packet, None)
+    except InvalidTag as error:
+        raise BadPacket(f"the packet of client {sender} for client {receiver} was changed") from error
+
+
+def commit(share: bytes) -> bytes:
+    """Tells the server a true share from a false one, and nothing of the share."""
+    return hashlib.sha256(share).digest()[:HASH_BYTES]
+
+
+def _nonce(sender: int, receiver: int) -> bytes:
+    return bytes(11) + bytes([sender < receiver])

@@ -1,0 +1,109 @@
+"""One client's part of a total as one vector, dense, and a total from the vector of sums.
+
+A client's part is the total of its own upload: weighted updates, and where item rows were touched the
+weight that touched them. The vector names no rows, so all vectors of a sum are alike.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from covey.aggregate.fold import total_of
+from covey.core.errors import CoveyError
+from covey.core.messages import Total, Upload
+from covey.core.ragged import Fields
+
+from .fixed_point import Floats
+
+
+@dataclass(frozen=True)
+class Slot:
+    path: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def field(self) -> str:
+        """The field of an upload that the numbers come from, as the ledger names it."""
+        return self.path.removeprefix("extra/").replace("touched/", "update/")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What stands where in a vector."""
+
+    slots: tuple[Slot, ...]
+
+    @classmethod
+    def of(cls, total: Total) -> "Layout":
+        return cls(tuple(Slot(path, tuple(x.shape), x.dtype) for path, x in _fields(total)))
+
+    @property
+    def length(self) -> int:
+        return sum(slot.size for slot in self.slots)
+
+    def fields(self) -> dict[str, int]:
+        """Numbers by the field of an upload that they come from."""
+        names = dict.fromkeys(slot.field for slot in self.slots)
+        return {name: sum(slot.size for slot in self.slots if slot.field == name) for name in names}
+
+    def vector(self, total: Total) -> Floats | None:
+        """None where the client's part is not of this shape."""
+        if Layout.of(total) != self:
+            return None
+        flat = [x.detach().reshape(-1).double().cpu() for _, x in _fields(total)]
+        return torch.cat(flat).numpy()
+
+    def longest(self, sums: Floats) -> dict[str, float]:
+        """By field: the length of its longest row."""
+        out: dict[str, float] = {}
+        at = 0
+        for slot in self.slots:
+            wide = slot.shape[-1] if len(slot.shape) > 1 else 1
+            row_IW = sums[at : at + slot.size].reshape(-1, wide)
+            out[slot.path] = float(np.sqrt(np.einsum("iw,iw->i", row_IW, row_IW).max(initial=0.0)))
+            at += slot.size
+        return out
+
+    def total(self, ids_C: Tensor, sums: Floats) -> Total:
+        """The fields of the sum, on the device of the ids and in their own precision."""
+        parts: dict[str, Fields] = {}
+        at = 0
+        for slot in self.slots:
+            some = torch.from_numpy(sums[at : at + slot.size].copy()).reshape(slot.shape)
+            some = some if slot.dtype.is_floating_point else some.round()
+            kind, _, name = slot.path.rpartition("/")
+            parts.setdefault(kind, {})[name] = some.to(ids_C.device, slot.dtype)
+            at += slot.size
+        weight = parts.pop("")["weight"]
+        update, model, touched = (parts.pop(k, {}) for k in ("update", "model", "touched"))
+        return Total(ids_C, weight, update, model, touched, {k.removeprefix("extra/"): v for k, v in parts.items()})
+
+
+def part_of(upload: Upload, row: int) -> Total:
+    """What one client adds to the total."""
+    try:
+        return total_of(upload.take(torch.tensor([row], device=upload.ids_C.device)))
+    except ValueError as error:
+        raise CoveyError(f"{error}; this method cannot run on secure sums") from error
+
+
+def nothing(ids_C: Tensor) -> Total:
+    """The total of nobody, where a sum failed."""
+    return Total(ids_C[:0], torch.zeros((), device=ids_C.device))
+
+
+def _fields(total: Total) -> Iterable[tuple[str, Tensor]]:
+    yield "weight", total.weight
+    for kind, fields in (("update", total.update), ("model", total.model), ("touched", total.touched)):
+        yield from ((f"{kind}/{name}", fields[name]) for name in sorted(fields))
+    for drawer in sorted(total.extra):
+        yield from ((f"extra/{drawer}/{name}", x) for name, x in sorted(total.extra[drawer].items()))

@@ -1,0 +1,140 @@
+"""Covey from Python: load a dataset, fit a method."""
+
+import tempfile
+import warnings
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from covey import data
+from covey.core import atomic
+from covey.core.errors import CoveyError
+from covey.core.progress import Bar
+from covey.data.dataset import Array, Dataset, renumber
+from covey.data.tables.importing import Columns, Imported, from_file, from_frame
+from covey.run.config.overrides import changed, check_applies, keeps_mechanisms, options_in
+from covey.run.config.schema import Config
+from covey.run.config.shipped import read
+from covey.run.config.tree import Tree, merge
+from covey.run.loop import run
+
+from .recommender import DATA, Choice, Recommender, make_folder
+
+__all__ = ["Choice", "Recommender", "fit", "load"]
+
+
+def load(
+    source: Any,
+    *,
+    user: str | None = None,
+    item: str | None = None,
+    time: str | None = None,
+    title: str | None = None,
+    split: str | None = None,
+    items: Any = None,
+    name: str = "",
+) -> Dataset:
+    """A dataset by name ('synthetic', a folder under $COVEY_DATA), from a file (.npz, .csv, .inter ...) or a DataFrame.
+
+    The next four name the columns of a file or DataFrame where they have unusual names, `split` one that says
+    train, valid or test; `items` is a second one with titles, `name` what the dataset is called.
+    """
+    if isinstance(source, Dataset):
+        return source
+    if _is_name(source):
+        return data.load(source)
+    columns = Columns(user=user, item=item, time=time, title=title, split=split, python=True)
+    if not hasattr(source, "columns"):
+        return _told(from_file(source, name or Path(source).stem, columns, items))
+    made = _told(from_frame(source, name or "frame", columns, items))
+    return replace(made, users=_typed(made.users, source), items=_typed(made.items, source))
+
+
+def _told(imported: Imported) -> Dataset:
+    for note in imported.notes:
+        warnings.warn(note, stacklevel=3)
+    return imported.dataset
+
+
+def _is_name(source: Any) -> bool:
+    """Whether a configuration can name it: not a raw file, nor a table in memory."""
+    return isinstance(source, str | Path) and (str(source).endswith(".npz") or not Path(source).is_file())
+
+
+def _typed(ids: Array | None, frame: Any) -> Array | None:
+    """Ids as the whole numbers that they are in the frame; the column is known by its values."""
+    for column in frame.columns:
+        values = np.asarray(frame[column])
+        if ids is not None and values.dtype.kind in "iu":
+            own = renumber(values)[1]
+            if np.array_equal(own.astype(np.str_), ids):
+                return own
+    return ids
+
+
+def fit(
+    method: str,
+    dataset: Any = "synthetic",
+    *,
+    preset: str | None = None,
+    rounds: int | None = None,
+    seed: int = 0,
+    out: str | Path | None = None,
+    set: Iterable[str] = (),
+    verbose: bool = False,
+    **sections: Any,
+) -> Recommender:
+    """Trains a method (a shipped name, or a TOML file) on a dataset, its name or a DataFrame.
+
+    Options are sections of the configuration, `fit(..., model={"dim": 16})`, or assignments as on
+    the command line, `set=["model.dim=16"]`. With `out`, the run folder is kept there.
+    """
+    if "name" in sections.get("data", {}):
+        raise CoveyError("data.name is what fit takes as its dataset: fit(method, 'ml-100k')")
+    tree = merge(read("methods", method) | {"method": method}, {})
+    if preset:
+        tree = merge(tree, read("presets", preset)) | {"preset": preset}
+    tree = merge(tree, {"run": {"seed": seed} | ({} if rounds is None else {"rounds": rounds})})
+    if out is None:
+        tree = merge(tree, {"run": {"ceilings": []}})  # for a report that nobody will see
+    if "mechanism" in sections:
+        keeps_mechanisms(tree, sections)
+    assignments = list(set)
+    tree = changed(merge(tree, sections), assignments)
+    said = [*options_in(assignments), *_options_of(sections), *([] if rounds is None else ["run.rounds"])]
+    with tempfile.TemporaryDirectory(prefix="covey-") as away:
+        folder = Path(away) / "run" if out is None else Path(out)
+        _train(tree, dataset, folder, verbose, said)
+        return Recommender.load(folder)
+
+
+def _options_of(sections: dict[str, Any]) -> list[str]:
+    return [f"{name}.{key}" for name, section in sections.items() if isinstance(section, dict) for key in section]
+
+
+def _train(tree: Tree, dataset: Any, folder: Path, verbose: bool, said: Iterable[str]) -> None:
+    if (folder / "config.toml").exists():
+        raise CoveyError(f"{folder} holds a run already; choose another out")
+    if _is_name(dataset):
+        tree = merge(tree, {"data": {"name": str(dataset)}})
+    else:
+        tree = merge(tree, {"data": {"name": str((folder / DATA).absolute())}})
+    config, there = Config.of(tree), folder.exists()
+    check_applies(config, said)
+    try:
+        if not _is_name(dataset):
+            make_folder(folder)
+            atomic.write(folder / DATA, load(dataset).save)
+        with Bar(quiet=not verbose) as bar:
+            run(config, folder, progress=bar.update)
+    except CoveyError:
+        if not (folder / "config.toml").exists():
+            with suppress(OSError):
+                (folder / DATA).unlink(missing_ok=True)
+                if not there:
+                    folder.rmdir()
+        raise

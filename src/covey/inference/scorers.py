@@ -1,0 +1,178 @@
+"""Scores after training: of clients with what each of them keeps, and of somebody who was not there.
+
+Shape suffixes: C = users of a chunk, I = items, N = all users.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from covey.contract.views import TrainingData
+from covey.core.errors import CoveyError
+from covey.core.messages import Download, Sent
+from covey.core.ragged import Drawer, Fields, Ragged
+from covey.core.rng import Rng
+from covey.engine.client.program import LocalData, Program
+from covey.engine.client.ranking import Ranker
+from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.rounds import Server
+from covey.evaluate.ranking import distinct
+from covey.pooled.common import Fitted
+from covey.pooled.ease import FittedEase
+from covey.pooled.mf import FittedMF, PooledMF
+from covey.pooled.ncf import FittedNCF
+from covey.pooled.popularity import FittedPopularity
+from covey.pooled.sequence import FittedSequence, PooledBERT4Rec, PooledGRU, PooledSASRec
+from covey.run import checkpoint
+from covey.run.assemble import Prepared, fleet_of, method_of
+from covey.run.checkpoint import CHECKPOINT, MODEL
+from covey.run.config.schema import Config
+from covey.run.loop import batches_of, measured, summaries
+from covey.run.pooled import fit_pooled, pooled_figures, save_pooled
+
+
+class Scorer(Protocol):
+    """What a recommender ranks with; `history` is all that is known of each user, oldest first."""
+
+    def scores(self, ids_C: Tensor, history: Ragged) -> Tensor:
+        """[C, I] of users of the dataset."""
+
+    def newcomer(self, history: Ragged, rounds: int) -> Tensor:
+        """[1, I] of one who is not in the dataset."""
+
+    def figures(self, config: Config, prepared: Prepared) -> dict[str, dict[str, float]]:
+        """Means by metric for each held-out part."""
+
+    def save(self, config: Config, folder: Path) -> None: ...
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The clients of a simulation and the server's last word to them."""
+
+    fleet: SimulatedFleet
+    server: Server
+    round: int
+    taken: int  # how often a client took part
+
+    @torch.no_grad()
+    def scores(self, ids_C: Tensor, history: Ragged) -> Tensor:
+        ids_C, version_C = ids_C.to(self.fleet.device), self.fleet.store.version_of(ids_C.to(self.fleet.device))
+        out_CI = torch.empty(len(ids_C), self.fleet.program.catalogue.n_items)
+        for version in version_C.unique():
+            pick = (version_C == version).nonzero()[:, 0]
+            kept, rng = self.fleet.store.take(ids_C[pick]), Rng.of(self.fleet.seed, self.round, ids_C[pick])
+            out_CI[pick.cpu()] = self._ranked(kept, history.take(pick.cpu()), rng)
+        return out_CI
+
+    def newcomer(self, history: Ragged, rounds: int) -> Tensor:
+        """Fits the private part as on a new device: what the server publishes stands still, nothing is sent."""
+        fleet, device = self.fleet, self.fleet.device
+        ids_C = torch.tensor([len(fleet.data.training.items)], device=device)  # one that nobody has
+        lists = history.to(device)
+        data = LocalData(TrainingData(lists, distinct(lists)))
+        rng = lambda number: Rng.of(fleet.seed, number, ids_C)
+        kept = fleet.program.birth(rng(0))
+        tables = {k: v for k, v in self.server.public.items() if k in fleet.program.model.kept}
+        kept, _ = fleet.program.answer("deliver", kept, data, Download(Sent(dict(tables))), ids_C, rng(0))
+        private = private_part(fleet.program)
+        for number in range(1, (rounds or self.taken) + 1) if private else ():
+            assert private is not None
+            kept, _ = private.answer("train", kept, data, Download(Sent(dict(self._sent()))), ids_C, rng(number))
+        with torch.no_grad():
+            return self._ranked(kept, history, rng(self.round)).cpu()
+
+    def figures(self, config: Config, prepared: Prepared) -> dict[str, dict[str, float]]:
+        ids_C, figures = measured(config, self.fleet, self.server, self.round)
+        return summaries(figures, self.fleet.data.training.items.lengths[ids_C])
+
+    def save(self, config: Config, folder: Path) -> None:
+        at = {"round": self.round, "digest": config.digest(), "best": {}, "written": 0}
+        checkpoint.Checkpoint(self.server, self.fleet.state(), at).save(folder / CHECKPOINT)
+
+    def _sent(self) -> Fields:
+        return {k: v for k, v in self.server.public.items() if k not in self.fleet.program.model.kept}
+
+    def _ranked(self, kept: Drawer, history: Ragged, rng: Rng) -> Tensor:
+        """[C, I] as the devices themselves rank: what was sent, their own on top, the table they last received."""
+        model, mechanisms = self.fleet.program.model, self.fleet.program.mechanisms
+        params = {k: v[None] for k, v in self._sent().items()} | {k: kept[k] for k in model.kept}
+        params |= {k.removeprefix("received/"): v for k, v in kept.items() if k.startswith("received/")}
+        ranker = Ranker.of(model, params, kept, rng, mechanisms)
+        return ranker.all_items(ranker.user(history.to(self.fleet.device)))
+
+
+def private_part(program: Program) -> Program | None:
+    """The same client with only what is its own in motion, tuned copies included; None: it has nothing to fit."""
+    model, solver = program.model, program.solver
+    moving = (*model.kept, *(k for k in model.tuned if k in model.shared))
+    if solver is None or not moving:
+        return None
+    phases = [tuple(k for k in phase if k in moving) for phase in solver.phases or (moving,)]
+    stay = tuple(m for m in program.mechanisms if m.overrides("base"))  # what it ranks with, it learns on top of
+    return replace(program, solver=replace(solver, phases=tuple(p for p in phases if p)), mechanisms=stay)
+
+
+@dataclass(frozen=True)
+class PooledScorer:
+    fitted: Fitted
+
+    @torch.no_grad()
+    def scores(self, ids_C: Tensor, history: Ragged) -> Tensor:
+        if isinstance(self.fitted, FittedEase):  # a function of the list
+            fitted = FittedEase(distinct(history).to(self.fitted.weight_II.device), self.fitted.weight_II)
+            return fitted.score(torch.arange(len(ids_C), device=fitted.weight_II.device)).cpu()
+        if isinstance(self.fitted, FittedSequence):
+            at_C = torch.arange(len(ids_C), device=self.fitted.items().device)
+            return self.fitted.knowing(history).score(at_C).cpu()
+        return self.fitted.score(ids_C.to(self.fitted.items().device)).cpu()
+
+    def newcomer(self, history: Ragged, rounds: int) -> Tensor:
+        if not isinstance(self.fitted, FittedEase | FittedPopularity | FittedSequence):
+            raise CoveyError(
+                "this pooled model has a vector for each user of its data and none for a new one;"
+                " use ease, popularity or a federated method such as fedmf"
+            )
+        return self.scores(torch.zeros(1, dtype=torch.int64), history)
+
+    def figures(self, config: Config, prepared: Prepared) -> dict[str, dict[str, float]]:
+        return pooled_figures(config, prepared, self.fitted)
+
+    def save(self, config: Config, folder: Path) -> None:
+        save_pooled(self.fitted, folder)
+
+
+def load_pooled(config: Config, prepared: Prepared, folder: Path) -> PooledScorer:
+    model = config.part("pooled")
+    if not hasattr(model, "epochs"):
+        return PooledScorer(fit_pooled(config, prepared)[0])
+    _there(folder / MODEL, folder)
+    _, flat = checkpoint.read(folder / MODEL, "covey model 1", config.engine.device)
+    if isinstance(model, PooledGRU | PooledSASRec | PooledBERT4Rec):
+        stacked = {k: v[None] for k, v in flat.items()}
+        return PooledScorer(FittedSequence(model.model(), stacked, prepared.split.train, model.last))
+    user, item, *rest = (flat[k] for k in sorted(flat))
+    layers = tuple(zip(rest[::2], rest[1::2], strict=True))
+    return PooledScorer(FittedMF(user, item) if isinstance(model, PooledMF) else FittedNCF(user, item, layers))
+
+
+def load_devices(config: Config, digest: str, prepared: Prepared, folder: Path) -> Devices:
+    _there(folder / CHECKPOINT, folder)
+    fleet = fleet_of(config, prepared, method_of(config, prepared.catalogue))
+    saved = checkpoint.load(folder / CHECKPOINT, fleet.device)
+    if saved.progress["digest"] != digest:
+        raise CoveyError(f"the checkpoint in {folder} belongs to another configuration; {checkpoint.AGAIN}")
+    rows = {len(v) for k, v in saved.fleet.items() if k.startswith("dense/")} | {fleet.store.n}
+    if len(rows) > 1 or len(saved.server.public["items"]) != prepared.split.n_items:
+        raise CoveyError(f"dataset {config.data.name!r} has changed since {folder} was written; train again")
+    fleet.load(saved.fleet)
+    number = int(saved.progress["round"])
+    return Devices(fleet, saved.server, number, max(1, number // batches_of(config, prepared.split.n_users)))
+
+
+def _there(file: Path, folder: Path) -> None:
+    if not file.exists():
+        raise CoveyError(f"{folder} has no {file.name}: not trained that far, or cleaned up; train with covey run")

@@ -1,0 +1,111 @@
+"""The softmax of the next item of a sequence against sampled negatives."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from covey.contract.examples import Batch, Examples
+from covey.contract.model import History, Model
+from covey.core.checks import positive, share
+from covey.core.errors import CoveyError
+from covey.core.ragged import Fields, Ragged
+from covey.core.rng import Rng
+from covey.core.sampling import distinct_ranks, negatives
+from covey.models.bert4rec import cloze
+from covey.models.candidates import candidates_nll
+
+HIDE_LAST = 0.1  # how often only the last item is hidden, where items are
+
+
+@dataclass(frozen=True)
+class NextItemSoftmax:
+    """Softmax of each next item of a sequence against negatives, summed over positions (FedCL, Eq. 1).
+
+    Negatives of a position: `local` of the client's `stored` fixed ones, the sequence's other items
+    where `in_batch`, and whatever mechanisms appended for all positions; one that comes from two
+    sources counts twice. Each local row is scored once for every position, with that count.
+    """
+
+    stored: int = 100
+    local: int = 10
+    in_batch: bool = False
+    last: int = 200  # newest items that are trained on
+    hide: float = 0.0  # over 0: items hidden with this probability instead of next ones (BERT4Rec)
+    pointwise: bool = False
+    sequential: ClassVar[bool] = True
+    whole_table: ClassVar[bool] = False
+
+    @property
+    def light(self) -> bool:
+        return self.local > 0
+
+    def __post_init__(self) -> None:
+        positive("objective", last=self.last)
+        share("objective", hide=self.hide)
+        if not 0 <= self.local <= self.stored:
+            raise CoveyError(f"objective: local = {self.local} negatives are drawn from stored = {self.stored}")
+
+    def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
+        recent = _newest(items, self.last)
+        ones = torch.ones(len(recent.values), device=recent.values.device)
+        sequence = Examples(recent, ones, ones, recent.place)
+        if not self.local:
+            return sequence
+        once = torch.ones_like(recent.lengths)
+        stored_CS, exists_CS = negatives(avoid, n_items, once, min(self.stored, n_items), rng.home("stored negatives"))
+        size_T = exists_CS.sum(1).repeat_interleave(recent.lengths)
+        unit = rng.fold("local").ragged_uniform(recent.lengths * self.local)
+        column = distinct_ranks(unit.values.view(-1, self.local), size_T)  # some of the stored ones, for each position
+        weight = (torch.arange(self.local, device=size_T.device) < size_T[:, None]).flatten().to(ones)
+        drawn = unit.like(stored_CS[unit.owner, column.flatten()])
+        return Examples.of([sequence, Examples(drawn, torch.zeros_like(weight), weight, unit.place // self.local)])
+
+    def prepare(self, batch: Batch) -> Fields:
+        index, slot, label, weight = batch.index_CL, batch.slot_CL, batch.label_CL, batch.weight_CL
+        assert index is not None and slot is not None
+        is_target = (label == 1) & (slot >= 0) & (weight > 0)
+        # As wide as a list of this padded size can be, so that the width depends on the client alone.
+        wide = max(min(index.shape[1] // (1 + self.local), self.last), int(is_target.sum(1).max()), 1)
+        ready = {"sequence": index[:, :wide], "mask": is_target[:, :wide]}  # a client's own items come first, in order
+        common = (label == 0) & (slot < 0) & (weight > 0)
+        common = common | is_target if self.in_batch else common
+        if self.in_batch or bool(common.any()):
+            client = torch.arange(len(index), device=index.device)[:, None].expand_as(index)
+            common_CR = torch.zeros(batch.items_CR.shape, device=index.device)
+            common_CR.index_put_((client[common], index[common]), weight[common].float(), accumulate=True)
+            ready["common"] = common_CR
+        return {**ready, **self._drawn(batch, is_target.sum(1), wide)}
+
+    def _drawn(self, batch: Batch, length_C: Tensor, wide: int) -> Fields:
+        """Rows and weights of each position's own negatives, [C, P, local]: they follow the list, by position."""
+        index, slot = batch.index_CL, batch.slot_CL
+        assert index is not None and slot is not None
+        tied = (batch.label_CL == 0) & (slot >= 0) & (batch.weight_CL > 0)
+        place_CL = torch.arange(index.shape[1], device=index.device) - length_C[:, None]
+        if bool((tied & (slot != place_CL.div(max(self.local, 1), rounding_mode="floor"))).any()):
+            raise CoveyError("objective: negatives of single positions were moved; a mechanism may only append others")
+        at_CN = length_C[:, None] + torch.arange(wide * self.local, device=index.device)
+        at_CN = at_CN.clamp(max=index.shape[1] - 1)
+        cut = lambda x: x.gather(1, at_CN).unflatten(1, (wide, self.local))
+        return {"own": cut(index), "own weight": cut(batch.weight_CL * tied)}
+
+    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+        sequence_CP, mask_CP = ready["sequence"], ready["mask"]
+        hidden_CP = cloze(mask_CP, self.hide, HIDE_LAST, rng) if self.hide else None
+        if u is None:
+            u = model.user(params, History(sequence_CP, mask_CP, hidden_CP), rng, True)
+        s_CPR = model.score(params, u, params["items"])
+        if s_CPR.dim() == 2:
+            s_CPR = s_CPR[:, None].expand(-1, sequence_CP.shape[1], -1)
+        nll_CP = candidates_nll(s_CPR, sequence_CP, ready["own"], ready["own weight"], ready.get("common"))
+        return (nll_CP * (mask_CP if hidden_CP is None else hidden_CP)).sum(1)
+
+
+def _newest(items: Ragged, last: int) -> Ragged:
+    keep = items.lengths.clamp(max=last)
+    place_from_end = items.lengths[items.owner] - items.place
+    offsets = F.pad(keep.cumsum(0), (1, 0))
+    return Ragged(items.values[place_from_end <= last], offsets)

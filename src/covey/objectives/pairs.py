@@ -1,0 +1,119 @@
+"""Objectives on single items and on pairs: binary cross-entropy, BPR, and none at all."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from covey.contract.examples import Batch, Examples
+from covey.contract.model import NO_HISTORY, Model, rows
+from covey.core.checks import positive
+from covey.core.ragged import Fields, Ragged
+from covey.core.rng import Rng
+from covey.core.sampling import negatives
+
+Reduction = Literal["mean", "sum"]
+
+
+def positives_and_negatives(items: Ragged, avoid: Ragged, n_items: int, count: int, rng: Rng) -> Examples:
+    """Each positive followed by its `count` negatives."""
+    drawn_TK, exists_TK = negatives(avoid, n_items, items.lengths, count, rng)
+    values = torch.cat([items.values[:, None], drawn_TK], 1).flatten()
+    label = torch.zeros(len(items.values), count + 1, device=values.device)
+    label[:, 0] = 1
+    weight = torch.cat([torch.ones_like(label[:, :1]), exists_TK.to(label)], 1)
+    return Examples(Ragged(values, items.offsets * (count + 1)), label.flatten(), weight.flatten())
+
+
+@dataclass(frozen=True)
+class Bce:
+    """Binary cross-entropy on positives and sampled negatives.
+
+    `saturating` computes it on clamped float probabilities as published code does: a saturated
+    wrong prediction then has almost no gradient.
+    """
+
+    negatives: int = 4
+    saturating: bool = False
+    reduction: Reduction = "mean"
+    pointwise: bool = True
+    sequential: ClassVar[bool] = False
+    whole_table: ClassVar[bool] = False
+    light: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        positive("objective", negatives=self.negatives)
+
+    def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
+        return positives_and_negatives(items, avoid, n_items, self.negatives, rng)
+
+    def prepare(self, batch: Batch) -> Fields:
+        return {}
+
+    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+        u = model.user(params, NO_HISTORY, rng, True) if u is None else u
+        v_CLD = params["items"] if batch.index_CL is None else rows(params["items"], batch.index_CL)
+        z_CL = batch.raised(model.score(params, u, v_CLD))
+        y_CL, w_CL = batch.label_CL.to(z_CL), batch.weight_CL.to(z_CL)
+        if self.saturating:
+            loss_CL = F.binary_cross_entropy(z_CL.sigmoid(), y_CL, reduction="none")
+        else:
+            loss_CL = F.binary_cross_entropy_with_logits(z_CL, y_CL, reduction="none")
+        loss_C = (loss_CL * w_CL).sum(1)  # its own weight argument costs a check of shapes in Python
+        return loss_C / w_CL.sum(1).clamp(min=1) if self.reduction == "mean" else loss_C
+
+
+@dataclass(frozen=True)
+class Bpr:
+    """Pairwise ranking (Rendle et al., 2009): each positive above each of its sampled negatives."""
+
+    negatives: int = 1
+    pointwise: bool = False
+    sequential: ClassVar[bool] = False
+    whole_table: ClassVar[bool] = False
+    light: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        positive("objective", negatives=self.negatives)
+
+    def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
+        made = positives_and_negatives(items, avoid, n_items, self.negatives, rng)
+        slot = items.place.repeat_interleave(self.negatives + 1)
+        return Examples(made.items, made.label, made.weight, slot)
+
+    def prepare(self, batch: Batch) -> Fields:
+        return {}
+
+    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+        u = model.user(params, NO_HISTORY, rng, True) if u is None else u
+        assert batch.index_CL is not None
+        z_CL = batch.raised(model.score(params, u, rows(params["items"], batch.index_CL)))
+        step = self.negatives + 1
+        wide = z_CL.shape[1] // step * step  # examples come as one positive and its negatives
+        z_CPS = z_CL[:, :wide].unflatten(1, (-1, step))
+        w_CPK = batch.weight_CL[:, :wide].unflatten(1, (-1, step))[..., 1:].to(z_CL)
+        w_CPK = w_CPK * batch.label_CL[:, :wide:step, None].to(z_CL)  # what a mechanism appended is no pair
+        loss_CPK = -F.logsigmoid(z_CPS[..., :1] - z_CPS[..., 1:])
+        return (loss_CPK * w_CPK).sum((1, 2)) / w_CPK.sum((1, 2)).clamp(min=1)
+
+
+@dataclass(frozen=True)
+class NoObjective:
+    """For methods that only report: there is nothing to train."""
+
+    pointwise: bool = True
+    sequential: ClassVar[bool] = False
+    whole_table: ClassVar[bool] = False
+    light: ClassVar[bool] = False
+
+    def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
+        none = torch.zeros(0, device=items.values.device)
+        return Examples(Ragged(items.values[:0], torch.zeros_like(items.offsets)), none, none)
+
+    def prepare(self, batch: Batch) -> Fields:
+        return {}
+
+    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+        return params["items"].new_zeros(len(batch.label_CL))

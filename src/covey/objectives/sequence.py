@@ -1,0 +1,138 @@
+"""What a client learns from its list as a sequence: the next item, or hidden ones, among all items or sampled ones.
+
+FedCL's Eq. 1 with its three kinds of negatives is `covey.objectives:NextItemSoftmax`.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from covey.contract.examples import Batch, Examples
+from covey.contract.model import History, Model
+from covey.core.checks import positive, share
+from covey.core.ragged import Fields, Ragged
+from covey.core.rng import Rng
+from covey.core.sampling import negatives
+from covey.models.bert4rec import cloze
+from covey.models.catalogue import catalogue_nll
+
+from .next_item import NextItemSoftmax
+from .pairs import Reduction
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """Each next item of the list among all items. Its gradient moves every row, so clients train whole tables."""
+
+    last: int = 200  # newest items that are trained on
+    reduction: Reduction = "sum"  # over positions
+    pointwise: bool = False
+    sequential: ClassVar[bool] = True
+    whole_table: ClassVar[bool] = True
+    light: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        positive("objective", last=self.last)
+
+    def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
+        return NextItemSoftmax(local=0, last=self.last).examples(items, avoid, n_items, rng)
+
+    def prepare(self, batch: Batch) -> Fields:
+        return _sequence(batch)
+
+    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+        sequence_CP, mask_CP = ready["sequence"], ready["mask"]
+        if u is None:
+            u = model.user(params, History(sequence_CP, mask_CP), rng, True)
+        return _reduced(_nll(model, params, u, sequence_CP), mask_CP, self.reduction)
+
+
+@dataclass(frozen=True)
+class MaskedItem:
+    """Hidden items of the list among all items (BERT4Rec); what is hidden comes from the client's own stream."""
+
+    hide: float = 0.4  # share of items that are hidden, one at least
+    end: float = 0.1  # how often only the last item is hidden
+    last: int = 200  # newest items that are trained on
+    reduction: Reduction = "sum"  # over hidden items
+    pointwise: bool = False
+    sequential: ClassVar[bool] = True
+    whole_table: ClassVar[bool] = True
+    light: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        positive("objective", last=self.last)
+        share("objective", hide=self.hide, end=self.end)
+
+    def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
+        return NextItemSoftmax(local=0, last=self.last).examples(items, avoid, n_items, rng)
+
+    def prepare(self, batch: Batch) -> Fields:
+        return _sequence(batch)
+
+    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+        sequence_CP = ready["sequence"]
+        hidden_CP = cloze(ready["mask"], self.hide, self.end, rng)
+        if u is None:
+            u = model.user(params, History(sequence_CP, ready["mask"], hidden_CP), rng, True)
+        return _reduced(_nll(model, params, u, sequence_CP), hidden_CP, self.reduction)
+
+
+@dataclass(frozen=True)
+class SampledSoftmax:
+    """Each next item of the list against sampled items, the same ones at all positions, summed over positions."""
+
+    negatives: int = 256  # that the client does not have, drawn anew for each participation
+    last: int = 200  # newest items that are trained on
+    hide: float = 0.0  # over 0: hidden items instead of next ones, this share of them
+    pointwise: bool = False
+    sequential: ClassVar[bool] = True
+    whole_table: ClassVar[bool] = False
+    light: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        positive("objective", negatives=self.negatives)
+        _ = self._eq1
+
+    @property
+    def _eq1(self) -> NextItemSoftmax:
+        return NextItemSoftmax(local=0, last=self.last, hide=self.hide)
+
+    def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
+        listed = self._eq1.examples(items, avoid, n_items, rng)
+        once_C = (items.lengths > 0).long()  # who has nothing to learn needs nothing to learn against
+        drawn_CK, exists_CK = negatives(avoid, n_items, once_C, min(self.negatives, n_items), rng.fold("sampled"))
+        lengths_C = torch.zeros_like(once_C)
+        lengths_C[once_C > 0] = exists_CK.sum(1)
+        offsets = torch.nn.functional.pad(lengths_C.cumsum(0), (1, 0))
+        drawn = Ragged(drawn_CK[exists_CK], offsets)
+        return listed.append(drawn, torch.zeros(len(drawn.values), device=drawn.values.device))
+
+    def prepare(self, batch: Batch) -> Fields:
+        return self._eq1.prepare(batch)
+
+    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+        return self._eq1.loss(model, params, batch, ready, rng, u)
+
+
+def _sequence(batch: Batch) -> Fields:
+    index_CP, slot_CP = batch.index_CL, batch.slot_CL
+    assert index_CP is not None and slot_CP is not None
+    mask_CP = (batch.label_CL == 1) & (slot_CP >= 0) & (batch.weight_CL > 0)
+    return {"sequence": torch.where(mask_CP, index_CP, 0), "mask": mask_CP}
+
+
+def _nll(model: Model, params: Fields, u: Tensor, sequence_CP: Tensor) -> Tensor:
+    """[C, P] among all rows of the tables, in bounded memory where a sequence model scores by the inner product."""
+    if u.dim() == 3 and not getattr(model, "cosine", False):
+        return catalogue_nll(u, params["items"], sequence_CP)
+    s = model.score(params, u, params["items"])
+    s_CPI = s if s.dim() == 3 else s[:, None].expand(-1, sequence_CP.shape[1], -1)
+    return s_CPI.logsumexp(2) - s_CPI.gather(2, sequence_CP[..., None]).squeeze(2)
+
+
+def _reduced(nll_CP: Tensor, learnt_CP: Tensor, reduction: Reduction) -> Tensor:
+    loss_C = torch.where(learnt_CP, nll_CP, 0).sum(1)
+    return loss_C / learnt_CP.sum(1).clamp(min=1) if reduction == "mean" else loss_C

@@ -1,0 +1,166 @@
+"""A run is one TOML file; `use = "module:Class"` names what to build. Unknown keys are errors with a hint."""
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from covey.contract.ledger import PrivacyConfig
+from covey.core.errors import CoveyError
+from covey.data.split import SplitConfig
+from covey.engine.client.blocks import Engine
+from covey.engine.secure.settings import FleetConfig
+from covey.evaluate.metrics import EvaluateConfig
+from covey.run.config.build import _fit, _known, _section, fill, part_of
+
+from .tree import Tree
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which dataset. Sizes are those of the built-in synthetic one; 0 in a filter: as the dataset's papers do."""
+
+    name: str = "synthetic"
+    users: int = 1000
+    items: int = 500
+    mean_items: float = 20.0
+    groups: int = 8
+    seed: int = 0
+    min_user: int = 0
+    min_item: int = 0
+
+
+@dataclass(frozen=True)
+class NegativesConfig:
+    """Where negatives come from: `train` is what the client knows; `all` leaks held-out items, as published."""
+
+    pool: Literal["train", "all"] = "train"
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    rounds: int = 20
+    unit: Literal["round", "pass"] = "round"  # what `rounds` counts
+    cohort: int = 0  # clients per round; 0: all of them
+    schedule: Literal["pass", "sample"] = "pass"  # shuffled batches over everybody, or fresh samples
+    seed: int = 0
+    late: float = 0.0  # share of clients that join half-way
+    checkpoint: int = 10  # rounds between checkpoints
+    ceilings: tuple[Literal["ease"], ...] = ("ease",)
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1 or self.checkpoint < 1 or self.cohort < 0 or not 0 <= self.late < 1:
+            raise CoveyError("run: rounds and checkpoint are at least 1, cohort at least 0, late from 0 to below 1")
+        if abs(self.seed) >= 2**62:
+            raise CoveyError(f"run.seed = {self.seed}; it has to fit into 62 bits")
+
+
+@dataclass(frozen=True)
+class AttackConfig:
+    """Attackers beside the honest clients; `use` in the config names what they do."""
+
+    share: float = 0.001
+    start: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1 or self.start < 1:
+            raise CoveyError("attack: share is from 0 (nobody) to 1, start is the number of a round, 1 or more")
+
+
+SETTINGS: dict[str, type[Any]] = {
+    "data": DataConfig,
+    "split": SplitConfig,
+    "negatives": NegativesConfig,
+    "evaluate": EvaluateConfig,
+    "run": RunConfig,
+    "engine": Engine,
+    "privacy": PrivacyConfig,
+    "fleet": FleetConfig,
+}
+
+
+PARTS = {  # the function by which a class is known to be such a part
+    "model": "score",
+    "objective": "examples",
+    "solver": "run",
+    "grouping": "groups",
+    "combine": "combine",
+    "step": "step",
+    "pooled": "fit",
+    "attack": "poison",
+    "mechanism": "seal",
+}
+
+
+LABELS: dict[str, Any] = dict.fromkeys(("method", "title", "paper", "preset"), str)
+
+
+LABELS |= {"weighting": Literal["equal", "examples"], "tuned": dict}  # what `covey tune` says of its values
+
+
+CREW = tuple(f.name for f in dataclasses.fields(AttackConfig))
+
+
+@dataclass(frozen=True)
+class Config:
+    """A resolved configuration: plain data, every key known."""
+
+    tree: Tree
+    data: DataConfig = field(default_factory=DataConfig)
+    split: SplitConfig = field(default_factory=SplitConfig)
+    negatives: NegativesConfig = field(default_factory=NegativesConfig)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+    engine: Engine = field(default_factory=Engine)
+    privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
+    fleet: FleetConfig = field(default_factory=FleetConfig)
+
+    @classmethod
+    def of(cls, tree: Tree) -> "Config":
+        for key, value in tree.items():
+            _known(key, [*SETTINGS, *PARTS, *LABELS], "the configuration")
+            if key in LABELS:
+                _fit(value, LABELS[key], key)
+        _fit(tree.get("tuned", {"trials": 0}).get("trials"), int, "tuned.trials")
+        config = cls(tree, **{k: fill(c, _section(tree.get(k, {}), k), k) for k, c in SETTINGS.items()})
+        here = [name for name in PARTS if config.parts(name)]
+        if "pooled" in here and len(here) > 1:
+            other = next(name for name in here if name != "pooled")
+            raise CoveyError(f"[pooled] sees everybody's data and stands alone; leave out [{other}], or [pooled]")
+        if "pooled" in here and config.fleet.secure:
+            raise CoveyError("[pooled] sees everybody's data, which fleet.secure hides; leave out one of them")
+        for need in ("model", "objective"):
+            if need not in here and "pooled" not in here:
+                raise CoveyError(f"the configuration has no [{need}]; start from one: covey run --method fedncf")
+        return config
+
+    def parts(self, name: str) -> list[Any]:
+        """The objects that sections [name] or [[name]] describe."""
+        sections = self.tree.get(name, [])
+        if name != "mechanism":
+            sections = [self.tree[name]] if name in self.tree else []
+        elif not isinstance(sections, list):
+            raise CoveyError("mechanisms are a list: write [[mechanism]], or --set 'mechanism.+={use=\"...\"}'")
+        made = []
+        for section in sections:
+            own = self.attack()[1] if name == "attack" else _section(section, name)
+            if "use" not in own:
+                raise CoveyError(f'[{name}] names no class; write use = "module:Class"')
+            made.append(part_of(own, CREW if name == "attack" else ()))
+            if not hasattr(made[-1], PARTS[name]):
+                raise CoveyError(f'[{name}] use = {section["use"]!r} is no {name}; write use = "module:Class" of one')
+        return made
+
+    def part(self, name: str) -> Any:
+        """The object that section [name] describes, or None."""
+        return next(iter(self.parts(name)), None)
+
+    def attack(self) -> tuple[AttackConfig, Tree]:
+        """How many attackers from when on, and the section of what they do."""
+        what = dict(_section(self.tree["attack"], "attack"))
+        return fill(AttackConfig, {k: what.pop(k) for k in CREW if k in what}, "attack"), what
+
+    def digest(self) -> str:
+        """A name for this configuration: equal ones have equal digests."""
+        return hashlib.sha256(json.dumps(self.tree, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,39 @@
+"""Who takes part when: rounds, passes and cohorts, as a function of the configuration alone."""
+
+from torch import Tensor
+
+from covey.core.messages import Round
+from covey.core.rng import Rng
+from covey.run.config.schema import Config
+
+
+def rounds_of(config: Config, n: int) -> int:
+    return config.run.rounds * (batches_of(config, n) if config.run.unit == "pass" else 1)
+
+
+def batches_of(config: Config, n: int) -> int:
+    return -(-n // config.run.cohort) if config.run.cohort else 1
+
+
+def smallest(config: Config, n: int) -> int:
+    """The fewest of n clients that a round asks: the last batch of a pass is what is left."""
+    size = min(config.run.cohort or n, n)
+    return n - (batches_of(config, n) - 1) * size if config.run.schedule == "pass" else size
+
+
+def joins_late(config: Config, number: int, total: int) -> bool:
+    """Whether those who were not there at the start join before this round."""
+    return bool(config.run.late) and number == total // 2 + 1
+
+
+def cohort(config: Config, ids_N: Tensor, number: int) -> Round:
+    """Who takes part in a round: batches of a shuffled pass over everybody, or a fresh sample."""
+    size, n = config.run.cohort or len(ids_N), len(ids_N)
+    batches = -(-n // size)
+    turn, place = divmod(number - 1, batches)
+    draw = turn if config.run.schedule == "pass" else number
+    order = Rng.server(config.run.seed, draw, "cohort").to(ids_N.device).permutation(n)[0]
+    if config.run.schedule == "sample":
+        place = 0
+    opens, closes = (number - 1) % batches == 0, number % batches == 0
+    return Round(number, ids_N[order[place * size : (place + 1) * size]], opens, closes)

@@ -1,0 +1,68 @@
+"""The matrix of a method: every attack against every defence, as a record and as a page."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from covey.core.errors import CoveyError
+from covey.data.naming import ids_of
+from covey.run.assemble import prepare
+from covey.run.config.tree import Tree
+from covey.study.batch import Say
+from covey.study.report.items import titles_of
+
+from . import maps
+from .page import Row, page
+from .parts import NOBODY, NOTHING
+from .plan import Plan
+from .record import record, run_all, tables_of
+from .targets import with_names
+from .terminal import Record, labels
+
+Tables = Mapping[tuple[str, str], Tensor]
+
+
+def matrix(plan: Plan, work: Path, k: int, jobs: int, say: Say) -> tuple[Tree, str]:
+    """Runs what has not been run yet; returns the record and the page."""
+    runs = run_all(plan, work, jobs, say)
+    errors = [o.error for outcomes in runs.values() for o in outcomes]
+    if all(errors):
+        raise CoveyError(f"no run came through; the first: {errors[0]}")
+    made = record(plan, runs)
+    hot = min(maps.HOT, -(-len(plan.count_I) // 10))  # of a small catalogue, a tenth
+    prepared = prepare(plan.base)
+    titles = with_names(titles_of(prepared), ids_of(prepared.dataset), plan.targets)
+    items = maps.Items(plan.count_I, titles, plan.targets, hot)
+    found = {pair: table for pair, public in tables_of(runs).items() if (table := maps.shown(public)) is not None}
+    rows = before_and_after(made, found, items, k)
+    made["maps"] = [{"attack": attack, "maps": [one.plain() for one in some]} for attack, some in rows]
+    return made, page(made, k, items, rows)
+
+
+def before_and_after(made: Record, tables: Tables, items: maps.Items, k: int) -> list[Row]:
+    """For each attack: nobody attacks, no defence, the best defence; all in the directions of the first."""
+    clean = tables.get((NOBODY.label, NOTHING.label))
+    if clean is None:
+        return []
+    directions = maps.Directions.of(clean)
+    draw = lambda name, table: maps.Map.of(name, table, items, directions)
+    rows: list[Row] = []
+    for attack in labels(made, "attacks")[1:]:
+        after = {d: tables[attack, d] for d in labels(made, "defences") if (attack, d) in tables}
+        shown = [NOTHING.label, *best(made, attack, [d for d in after if d != NOTHING.label], k)]
+        some = [draw(f"{attack}, {d}", after[d]) for d in shown if d in after]
+        rows += [(attack, [draw(NOBODY.label, clean), *some])] if some else []
+    return rows
+
+
+def best(made: Record, attack: str, defences: Sequence[str], k: int) -> list[str]:
+    """The defence under which the target is seen least, and of equals the most accurate; none of none."""
+    targeted = any(p["label"] == attack and "targets" in p["sections"]["attack"] for p in made["attacks"][1:])
+
+    def place(defence: str) -> tuple[float, float]:
+        cell = made["cells"][attack][defence]
+        er = cell["highest"][f"er@{k}"]["mean"] if targeted else 0.0
+        return (1.0 if er is None else round(er, 3)), -cell["last"][made["metric"]]["mean"]
+
+    return sorted(defences, key=place)[:1]

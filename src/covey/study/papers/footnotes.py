@@ -1,0 +1,79 @@
+"""What stands below the figures of a row: the lowest of its seeds, and what its parts told of its rounds."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from .curves import told
+from .formatting import NOTHING, Cell, Record, Row, number, plain, span, stat, theirs
+
+COURSE_SAID = "Over the rounds. Metrics are means of the seeds; what parts told is from the least to the most of them."
+PICTURE_SAID = "Over the rounds. Metrics are means of the seeds; what parts told is of the first."
+
+
+class Line(NamedTuple):
+    name: str
+    of: Callable[[Cell | None, str], str]  # a cell and a metric
+
+
+def below(record: Record, row: Row) -> list[Line]:
+    """Told numbers are seed by seed: a mean of groups of 8 and of 840 clients would say nothing."""
+    label, cells = plain(row["label"]), list(row["cells"].values())
+    out = [Line(f"{label}, lowest", _lowest)] if row.get("lowest") else []
+    for key, when in (("told", ""), ("ends", " in the last round")):
+        for name in record.get(key, ()):
+            if any(_values(cell, key, name) for cell in cells):
+                out.append(Line(f"{label}, {plain(name.partition('.')[2])}{when}", partial(_told, key, name)))
+    return out
+
+
+def _lowest(cell: Cell | None, metric: str) -> str:
+    values = stat(cell, metric).values
+    return number(min(values)) if len(values) > 1 else NOTHING
+
+
+def _values(cell: Cell | None, key: str, name: str) -> list[float]:
+    found = [told(said, name) for said in cell.get(key, ())] if cell else []
+    return [value for value in found if value is not None]
+
+
+def _told(key: str, name: str, cell: Cell | None, metric: str) -> str:
+    paper = theirs(cell, name)
+    beside = "" if math.isnan(paper) else f" (paper {paper:,.4g})"
+    return (", ".join(f"{v:,.4g}" for v in _values(cell, key, name)) or NOTHING) + beside
+
+
+def some(rounds: Sequence[int], most: int) -> list[int]:
+    """Places of a few rounds, evenly from the first to the last."""
+    last = len(rounds) - 1
+    return sorted({round(i * last / (most - 1)) for i in range(most)}) if last > 0 else list(range(len(rounds)))
+
+
+def courses(record: Record, most: int) -> list[tuple[str, list[str], list[list[str]]]]:
+    """For each column and quantity: what it is, the rounds, and a line for each row that has them."""
+    out = []
+    for column in record["columns"]:
+        for name in record.get("course", ()):
+            rows = [(row, row["cells"].get(column["label"])) for row in record["rows"]]
+            have = [(row, cell["course"]) for row, cell in rows if cell and _has(cell, name)]
+            if not have:
+                continue
+            rounds = have[0][1]["rounds"]
+            at = some(rounds, most)
+            lines = [[plain(row["label"]), *_at(course["figures"][name], at, name)] for row, course in have]
+            out.append((f"{plain(name)}, {plain(column['label'])}", [f"round {rounds[i]}" for i in at], lines))
+    return out
+
+
+def _has(cell: Cell, name: str) -> bool:
+    return name in cell.get("course", {}).get("figures", {})
+
+
+def _at(figures: Sequence[Sequence[float]], at: Sequence[int], name: str) -> list[str]:
+    there = [figures[i] for i in at if i < len(figures)]
+    if "." in name:
+        out = [span(each, lambda v: f"{v:,.4g}") for each in there]
+    else:
+        out = [number(sum(each) / len(each)) for each in there]
+    return out + [NOTHING] * (len(at) - len(out))

@@ -1,0 +1,272 @@
+"""A reproduced table as Markdown for the docs, and in a terminal of 80 columns."""
+
+import html
+import math
+import re
+from collections.abc import Iterator, Sequence
+from io import StringIO
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from .footnotes import COURSE_SAID, below, courses
+from .formatting import (
+    COSTS,
+    COSTS_SAID,
+    NOTHING,
+    QUICK,
+    TOLD,
+    Cell,
+    Column,
+    Note,
+    Record,
+    Row,
+    by_role,
+    chunks,
+    costs,
+    failures,
+    has_paper,
+    hole,
+    impossible,
+    number,
+    origin,
+    plain,
+    stat,
+    theirs,
+    title,
+    told,
+)
+from .summaries import SAID as READ
+from .summaries import families, shares
+from .traffic import HEAD, SAID, traffic
+
+MARKDOWN_FIGURES = 6  # of ours in a line of a Markdown table
+MARKDOWN_ROUNDS, TERMINAL_ROUNDS = 11, 5  # of a course
+TERMINAL_FIGURES = 4  # in 80 columns; half as many where the paper's stand beside them
+
+Marks = dict[tuple[str, str], Note]
+
+
+def markdown(record: Record) -> str:
+    """Figures by metric, costs, notes, claims, and where it all is from."""
+    about = f" ({escaped(record['about'])})" if record["about"] else ""
+    parts = [f"**{escaped(title(record))}**{about}"]
+    if record["quick"]:
+        parts.append(f"> **{QUICK}**")
+    marks = impossible(record)
+    for metric in record["metrics"]:
+        for columns in chunks(record, [metric], MARKDOWN_FIGURES, paper=not record["sweep"]):
+            parts.append((_swept if record["sweep"] else _figures)(record, metric, columns, marks))
+    parts += [_grid([head, *rounds], lines) for head, rounds, lines in courses(record, MARKDOWN_ROUNDS)]
+    parts += [COURSE_SAID] if record.get("course") else []
+    notes = [f"- ✗{note.number} {_said(note)}" for note in marks.values()]
+    if notes:
+        parts.append("\n".join(["✗ The paper's own figures that cannot be:", "", *map(escaped, notes)]))
+    if broken := failures(record):
+        parts.append("\n".join(["Runs that are missing:", "", *(f"- {escaped(_said(note))}" for note in broken)]))
+    lines = [(by_label(record, c.row), c.panel, *c.figures) for c in costs(record)]
+    parts.append(_grid(["", "on", *COSTS], lines, left=2))
+    parts.append(COSTS_SAID)
+    if said := told(record):
+        parts.append("\n".join([TOLD, "", *(f"- {escaped(_said(note))}" for note in said)]))
+    if record["claims"]:
+        parts.append("\n".join(["Claims:", "", *(_claim(claim) for claim in record["claims"])]))
+    command = plain(record["command"]).replace("`", "'")
+    parts.append(f"`{command}`, {escaped(origin(record))}.")
+    return "\n\n".join(parts)
+
+
+def metered(record: Record) -> str:
+    """What clients sent and received, and where the figures are from."""
+    command = plain(record["command"]).replace("`", "'")
+    return f"{_grid(HEAD, traffic(record), left=2)}\n\n{SAID} `{command}`, {escaped(origin(record))}."
+
+
+def by_family(record: Record) -> str:
+    """One line for a row: figures, rounds, bytes, what the server can read."""
+    head, *lines = families(record)
+    command = plain(record["command"]).replace("`", "'")
+    return f"{_grid(head, lines, left=2)}\n\n{READ} `{command}`, {escaped(origin(record))}."
+
+
+def by_ceiling(record: Record) -> str:
+    """Each row's share of the ceiling."""
+    head, *lines = shares(record)
+    return _grid(head, lines)
+
+
+def by_label(record: Record, label: str) -> str:
+    return next(by_role(row) for row in record["rows"] if row["label"] == label)
+
+
+def _figures(record: Record, metric: str, columns: Sequence[Column], marks: Marks) -> str:
+    head, lines = [metric], [[by_role(row)] for row in record["rows"]]
+    more = [[[line.name] for line in below(record, row)] for row in record["rows"]]
+    for column in columns:
+        label = column["label"]
+        paper = has_paper(record, column, metric)
+        head += [f"{label}: paper", f"{label}: ours"] if paper else [label]
+        for row, line, under in zip(record["rows"], lines, more):
+            cell = row["cells"].get(label)
+            if paper:
+                line.append(_paper(cell, metric, marks.get((row["label"], label))))
+            line.append(_ours(cell, metric))
+            for text, one in zip(under, below(record, row)):
+                text += ["", one.of(cell, metric)] if paper else [one.of(cell, metric)]
+    return _grid(head, [text for line, under in zip(lines, more) for text in (line, *under)])
+
+
+def _swept(record: Record, metric: str, columns: Sequence[Column], marks: Marks) -> str:
+    head = [f"{metric}, {columns[0]['panel']}", *(_value(record, column) for column in columns)]
+    return _grid(head, _points(record, metric, columns, marks))
+
+
+def _points(record: Record, metric: str, columns: Sequence[Column], marks: Marks) -> list[list[str]]:
+    """A line of a sweep for each row, and one more below it where the paper gives figures."""
+    out = []
+    for row in record["rows"]:
+        cells = [row["cells"].get(column["label"]) for column in columns]
+        notes = [marks.get((row["label"], column["label"])) for column in columns]
+        out.append([by_role(row), *(_ours(cell, metric) for cell in cells)])
+        paper = [_paper(cell, metric, note) for cell, note in zip(cells, notes)]
+        if set(paper) != {NOTHING}:
+            out.append([f"{plain(row['label'])}, the paper", *paper])
+        out += [[line.name, *(line.of(cell, metric) for cell in cells)] for line in below(record, row)]
+    return out
+
+
+def _value(record: Record, column: Column) -> str:
+    at = column["x"]
+    return plain(column["label"]) if at is None else f"{plain(record['sweep']['label'])}={at:g}"
+
+
+def _paper(cell: Cell | None, metric: str, note: Note | None) -> str:
+    value = number(theirs(cell, metric))
+    return f"{value} ✗{note.number}" if note and value != NOTHING else value
+
+
+def _ours(cell: Cell | None, metric: str) -> str:
+    found = stat(cell, metric)
+    return hole(cell) if math.isnan(found.mean) else str(found)
+
+
+def _grid(head: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1) -> str:
+    rule = ["---" if i < left else "---:" for i in range(len(head))]
+    return "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in (head, rule, *lines))
+
+
+def escaped(text: object) -> str:
+    """Text that Markdown takes as text, also in a table."""
+    return re.sub(r"([\\`*\[\]|])", r"\\\1", html.escape(plain(text), quote=False))
+
+
+def _said(note: Note) -> str:
+    return f"{plain(note.row)}, {plain(note.column)}: {note.text}"
+
+
+def _claim(claim: Record) -> str:
+    return f"- **{escaped(claim['verdict'])}** {escaped(claim['text'])}: {escaped(claim['reason'])}"
+
+
+def terminal(record: Record) -> str:
+    """Tables side by side would be too wide: one below the other."""
+    text = StringIO()
+    console = Console(file=text, width=80, markup=False, emoji=False, highlight=False)  # names stand as they are
+    if record["quick"]:
+        console.print(f"*** {QUICK} ***")
+    console.print(title(record))
+    for table in (*(_sweep(record) if record["sweep"] else _columns(record)), *_costs(record)):
+        console.print(table)
+    for head, rounds, lines in courses(record, TERMINAL_ROUNDS):
+        table = _table(head, *rounds)
+        for name, *figures in lines:
+            table.add_row(name, *(figure.replace(" to ", "\nto ") for figure in figures))
+        console.print(table)
+    if record.get("course"):
+        console.print(COURSE_SAID)
+    for mark in impossible(record).values():
+        console.print(f"✗{mark.number} the paper's figures cannot be: {_said(mark)}")
+    for note in (*failures(record), *told(record)):
+        console.print(_said(note))
+    for claim in record["claims"]:
+        console.print(f"{plain(claim['verdict']).upper()} {plain(claim['text'])}: {plain(claim['reason'])}")
+    console.print(f"{plain(record['command'])}, {origin(record)}")
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()).rstrip()
+
+
+def _columns(record: Record) -> list[Table]:
+    """One table for each dataset and protocol."""
+    marks, out = impossible(record), []
+    for column in record["columns"]:
+        both = any(has_paper(record, column, metric) for metric in record["metrics"])
+        most = TERMINAL_FIGURES // 2 if both else TERMINAL_FIGURES
+        for at in range(0, len(record["metrics"]), most):
+            metrics = record["metrics"][at : at + most]
+            shown = [metric for metric in metrics for _ in range(1 + has_paper(record, column, metric))]
+            heads = ["paper" if metric == after else metric for metric, after in zip(shown, [*shown[1:], ""])]
+            table = _table(plain(column["label"]), *heads)
+            for row in record["rows"]:
+                table.add_row(by_role(row), *_line(record, row, column, metrics, marks))
+                for name, figures in _under(record, row, column, metrics):
+                    table.add_row(name, *figures)
+            out.append(table)
+    return out
+
+
+def _line(record: Record, row: Row, column: Column, metrics: Sequence[str], marks: Marks) -> list[str]:
+    cell, note, out = row["cells"].get(column["label"]), marks.get((row["label"], column["label"])), []
+    for metric in metrics:
+        if has_paper(record, column, metric):
+            out.append(_paper(cell, metric, note).replace(" ", ""))
+        out.append(_short(_ours(cell, metric)))
+    return out
+
+
+def _under(record: Record, row: Row, column: Column, metrics: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Lines below a row."""
+    cell = row["cells"].get(column["label"])
+    for line in below(record, row):
+        figures: list[str] = []
+        for metric in metrics:
+            figures += [""] if has_paper(record, column, metric) else []
+            figures.append(_short(line.of(cell, metric)))
+        if any(figure not in ("", NOTHING) for figure in figures):
+            yield line.name, figures
+
+
+def _short(figure: str) -> str:
+    """0.1430±.0021, or that it failed; why is told below. What is told seed by seed breaks at its commas."""
+    short = figure.partition(": ")[0].replace(" ± 0.", "±.").replace(" ± ", "±").replace(" ✗", "✗")
+    return short.replace(", ", "\n").replace(" (", "\n(")
+
+
+def _sweep(record: Record) -> list[Table]:
+    """Of a figure: the values of the sweep across."""
+    out = []
+    for metric in record["metrics"]:
+        for columns in chunks(record, [metric], TERMINAL_FIGURES, paper=False):
+            table = _table(f"{metric}, {plain(columns[0]['panel'])}", *(_value(record, column) for column in columns))
+            for name, *figures in _points(record, metric, columns, impossible(record)):
+                table.add_row(name, *map(_short, figures))
+            out.append(table)
+    return out
+
+
+def _costs(record: Record) -> list[Table]:
+    out: dict[str, Table] = {}
+    for cost in costs(record):
+        table = out.setdefault(cost.panel, _table(f"cost, {plain(cost.panel)}"))
+        if not table.rows:
+            for name in COSTS:
+                table.add_column({"seconds": "s"}.get(name, name), justify="right")
+        table.add_row(by_label(record, cost.row), *cost.figures)
+    return list(out.values())
+
+
+def _table(name: str, *heads: str) -> Table:
+    out = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=name, title_justify="left")
+    out.add_column("", overflow="fold")
+    for head in heads:
+        out.add_column(head, justify="right", no_wrap=True)
+    return out

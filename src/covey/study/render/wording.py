@@ -1,0 +1,77 @@
+"""What has to be said beside figures, in words that terminal and report share."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from covey.data.naming import named
+from covey.evaluate.exposure import NAMES
+
+SIMULATED = "simulated noise, from the run's seed: it shows the cost and protects nobody"
+CLEAR = {"enrol": "what clients say on joining", "report": "reports"}
+Above = Mapping[str, Sequence[tuple[str, bool]]]  # by reference: who is above it, and whether it sees validation items
+
+
+def attackers(result: Mapping[str, Any]) -> str:
+    """Who attacked, what they were given, and whom filters left out; empty where nobody did."""
+    found = result.get("attack")
+    if not found:
+        return ""
+    many = found["clients"]
+    line = f"{found['name']}, by {many:,} of {result['dataset']['users'] + many:,} clients"
+    line += f", knowing {found['knowledge']}" if found.get("knowledge") else ""
+    if found.get("left_out"):
+        said = {k: "–" if found[k] is None else f"{found[k]:.0%}" for k in ("precision", "recall")}
+        line += f"; filters left out {found['left_out']:,} uploads (precision {said['precision']}, recall "
+        line += f"{said['recall']})"
+    return line
+
+
+def targets(result: Mapping[str, Any]) -> str:
+    """The items whose exposure is measured; results of older versions have no names."""
+    config = result.get("config", {})
+    numbers = config.get("evaluate", {}).get("targets") or config.get("attack", {}).get("targets") or ()
+    found = result.get("targets") or [{"item": item} for item in numbers]
+    return " and ".join(named(t["item"], t.get("id"), t.get("title", "")) for t in found)
+
+
+def exposure(name: str, value: float) -> str:
+    """A share, or a rank."""
+    if name not in NAMES or math.isnan(value):
+        return "–"
+    return f"{value:.1f}" if name == "rank" else f"{value:.4f}"
+
+
+def sums(result: Mapping[str, Any]) -> str:
+    """What the server can read where it hears sums only; empty where it hears every client."""
+    found = result.get("secure")
+    if not found:
+        return ""
+    if not found["masks"]:
+        return "secure sums without masks (fleet.masks = false): it protects nobody"
+    line = f"secure sums: the server reads only totals, each of {found['clients_at_least']:,} clients at least"
+    clear = " and ".join(CLEAR[step] for step in found["clear"])
+    return line + (f"; but {clear} one by one (fleet.clear)" if clear else "")
+
+
+def study(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Fields that are sent only because this is a study; empty where there are none."""
+    many = sum(row["step"] == "evaluate" for row in rows)
+    what = f"and {many} field{'s' * (many > 1)} for the study, not counted: users' figures, to select the round"
+    return what if many else ""
+
+
+def no_bound(above: Above) -> list[str]:
+    """For figures above those of a model on pooled data that stands beside them as a ceiling."""
+    lines = []
+    for reference, who in above.items():
+        names, seeing = ", ".join(name for name, _ in who), ", ".join(name for name, sees in who if sees)
+        lines.append(f"{reference} on pooled data is a reference and no bound; above it: {names}")
+        if seeing:
+            lines.append(f"{seeing}: scored from lists with the validation items in the test, {reference} without")
+    return lines
+
+
+def over(figures: Mapping[str, float], reference: Mapping[str, float]) -> bool:
+    """In any of the metrics that both have, by more than rounding."""
+    return any(value > reference.get(k, math.nan) + 1e-9 for k, value in figures.items())

@@ -1,0 +1,120 @@
+"""The part of the page that tells how far attackers pushed their targets, and how far these stand without them."""
+
+import math
+from typing import Literal
+
+from covey.evaluate.exposure import NAMES, RATIOS
+from covey.study.render import wording
+from covey.study.render.markup import Child, Html, join, tag
+
+from .data import Group, Run, Setting, Stat
+from .figures import Line, curves
+from .sections import legend, named, section, table
+
+When = Literal["selected", "last"]  # round
+WHEN: tuple[When, ...] = ("selected", "last")
+HEADLINE = "er@10"
+
+
+def watched(setting: Setting) -> list[Group]:
+    """The groups whose targets were measured."""
+    return [group for group in setting.groups if group.first.result.get("target")]
+
+
+def attackers(group: Group) -> int:
+    return int(group.first.result.get("attack", {}).get("clients", 0))
+
+
+def exposed(group: Group, when: When, name: str) -> Stat:
+    """Exposure or rank of the targets at the selected round, or after the last."""
+    return Stat.of(_exposed(run, when, name) for run in group.runs)
+
+
+def _exposed(run: Run, when: When, name: str) -> float:
+    figures = run.result if when == "selected" else run.rows[-1] if run.rows else {}
+    return float(figures.get("target", {}).get(name, math.nan))
+
+
+def pushed(group: Group, when: When, name: str) -> str:
+    stat = exposed(group, when, name)
+    spread = "" if stat.spread is None else f" ± {wording.exposure(name, stat.spread)}"
+    return wording.exposure(name, stat.mean) + spread
+
+
+def targets(setting: Setting) -> str:
+    """Their numbers and titles; by method where these differ."""
+    by: dict[str, list[str]] = {}
+    for group in watched(setting):
+        by.setdefault(wording.targets(group.first.result), []).append(group.name)
+    return next(iter(by)) if len(by) == 1 else "; ".join(f"{t} in {', '.join(who)}" for t, who in by.items())
+
+
+def attacks(setting: Setting) -> list[str]:
+    """Each attack with its clients, and the methods that it was turned on."""
+    by: dict[str, list[str]] = {}
+    for group in setting.groups:
+        if attack := wording.attackers(group.first.result):
+            by.setdefault(attack, []).append(group.name)
+    return [f"{attack}, on {', '.join(who)}" for attack, who in by.items()]
+
+
+def headline(group: Group) -> Html | None:
+    """Who attacks, and what came of it where it is served from; of a control, what is so without an attack."""
+    result, attack = group.first.result, wording.attackers(group.first.result)
+    parts: list[Child] = [tag("b", "Attack"), f": {attack}. "] if attack else []
+    seen = exposed(group, "last", HEADLINE)
+    if result.get("target") and seen.values:
+        best = f"among their best {HEADLINE.removeprefix('er@')}"
+        parts += ["After the last round ", tag("b", f"{seen.mean:.1%}"), " of the honest users who do not have it see "]
+        parts += [f"{wording.targets(result)} {best}."]
+    return tag("p", *parts, class_="verdict") if parts else None
+
+
+def exposure(setting: Setting) -> Html | None:
+    """None where no target was measured."""
+    found = watched(setting)
+    if not found:
+        return None
+    rows: list[list[Child]] = []
+    for group in found:
+        for label, when in _rounds(group).items():
+            figures = [pushed(group, when, name) for name in NAMES]
+            rows.append([named(setting, group), f"{attackers(group):,}", label, *figures])
+    note = (
+        "ER@K: of the honest users who do not have the target, the share that sees it among their best K. Rank: its"
+        " mean place for them, 1 at the top of the list. The large dot is the round selected on validation; the last"
+        " round is what covey recommend serves."
+    )
+    return section(
+        "Exposure of the target",
+        tag("p", f"Target: {targets(setting)}."),
+        _drawn(setting, found),
+        table(["method", "attackers", "round", *NAMES], rows),
+        tag("p", note, class_="aside"),
+    )
+
+
+def _rounds(group: Group) -> dict[str, When]:
+    """In words; the selected round may be the last."""
+    last = str(group.first.result["rounds"])
+    chosen = ", ".join(dict.fromkeys(str(run.result.get("round", 0)) for run in group.runs))
+    if chosen == last:
+        return {f"{last}, selected and last": "last"}
+    return {f"{chosen}, selected": "selected", f"{last}, last": "last"}
+
+
+def _drawn(setting: Setting, found: list[Group]) -> Html:
+    """Of one method all K in one picture, and the rank in another; of several, each figure in its own."""
+    if len(found) == 1:
+        lines = [_line(found[0], name, colour, name) for colour, name in enumerate(RATIOS)]
+        pictures = [("ER@K", lines), ("rank", [_line(found[0], "rank", len(RATIOS), "rank")])]
+    else:
+        colours = {id(group): i for i, group in enumerate(setting.groups)}
+        pictures = [(name, [_line(g, name, colours[id(g)], g.name) for g in found]) for name in NAMES]
+    figures = (tag("figure", tag("figcaption", what), curves(what, lines, {}, 1.0)) for what, lines in pictures)
+    keys = legend([(line.name, line.colour) for line in pictures[0][1]])
+    return join(keys, tag("div", *figures, class_="figures-row"))
+
+
+def _line(group: Group, name: str, colour: int, label: str) -> Line:
+    return Line(label, group.curve("target", name), group.first.result.get("round"), colour)

@@ -1,0 +1,288 @@
+"""Run folders as a report needs them: runs, the seeds of one method together, and what may be compared."""
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from covey import __version__
+from covey.core.errors import CoveyError
+from covey.data.split import SplitConfig
+from covey.evaluate.metrics import EvaluateConfig
+from covey.run.config.build import fill
+from covey.run.config.schema import DataConfig, NegativesConfig
+from covey.run.rounds_log import ROUNDS
+
+NEEDED: dict[str, type | tuple[type, ...]] = {
+    "method": str,
+    "dataset": dict,
+    "seed": int,
+    "rounds": int,
+    "test": dict,
+    "floor": dict,
+    "ceiling": dict,
+    "seconds": (int, float),
+    "config": dict,
+}
+SPENT = ("round", "clients", "up_bytes", "down_bytes", "seconds")
+
+
+@dataclass(frozen=True)
+class Run:
+    folder: Path
+    result: dict[str, Any]
+    rows: tuple[dict[str, Any], ...]  # of metrics.jsonl; none where nothing was trained in rounds
+    spent: tuple[dict[str, Any], ...] = ()  # of rounds.jsonl; none in folders of older versions
+
+    @property
+    def seed(self) -> int:
+        return int(self.result["seed"])
+
+    @property
+    def label(self) -> str:
+        return Path(self.result["method"]).stem or self.folder.resolve().name
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return dict(self.result["config"])
+
+
+@dataclass(frozen=True)
+class Stat:
+    """A figure over seeds; the spread is the sample standard deviation, None for one run."""
+
+    mean: float
+    spread: float | None
+    values: tuple[float, ...]
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Stat":
+        known = tuple(v for v in values if not math.isnan(v))
+        if not known:
+            return cls(math.nan, None, ())
+        return cls(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None, known)
+
+    def __str__(self) -> str:
+        if math.isnan(self.mean):
+            return "–"
+        return f"{self.mean:.4f}" + ("" if self.spread is None else f" ± {self.spread:.4f}")
+
+
+def known(figures: dict[str, float]) -> dict[str, float]:
+    return {k: v for k, v in figures.items() if not math.isnan(v)}
+
+
+def said(value: float) -> str:
+    return str(Stat.of([value]))
+
+
+@dataclass(frozen=True)
+class Point:
+    round: int
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one method: the same configuration with different seeds."""
+
+    name: str
+    runs: tuple[Run, ...]
+
+    @property
+    def first(self) -> Run:
+        return self.runs[0]
+
+    @property
+    def pooled(self) -> bool:
+        return "pooled" in self.first.config
+
+    def test(self, metric: str) -> Stat:
+        return Stat.of(float(run.result["test"].get(metric, math.nan)) for run in self.runs)
+
+    def traffic(self, way: str) -> float | None:
+        """Bytes of a whole run, `up` or `down`, on average over the seeds."""
+        known = [r.result["traffic"][f"{way}_bytes"] for r in self.runs if "traffic" in r.result]
+        return statistics.fmean(known) if known else None
+
+    def each(self, way: str) -> float | None:
+        """Bytes of one client in one round."""
+        rounds = [row for run in self.runs for row in run.spent if row["round"]]
+        if rounds:
+            return sum(row[f"{way}_bytes"] for row in rounds) / max(sum(row["clients"] for row in rounds), 1)
+        whole, run = self.traffic(way), self.first
+        clients = int(run.config.get("run", {}).get("cohort", 0)) or int(run.result["dataset"]["users"])
+        return None if whole is None else whole / max(run.result["rounds"], 1) / max(clients, 1)
+
+    @property
+    def seconds(self) -> float:
+        return statistics.fmean(float(run.result["seconds"]) for run in self.runs)
+
+    @property
+    def round_seconds(self) -> float | None:
+        """Of training in one round; in folders of older versions, a share of the whole run."""
+        each = [float(row["seconds"]) for run in self.runs for row in run.spent if row["round"]]
+        many = 0 if self.pooled else self.first.result["rounds"]
+        return statistics.fmean(each) if each else self.seconds / many if many else None
+
+    @property
+    def private(self) -> list[dict[str, Any]]:
+        """What leaves the device for the method's sake, not for the study's."""
+        return [row for row in self.first.result.get("ledger", ()) if row["step"] != "evaluate"]
+
+    def curve(self, part: str, metric: str) -> list[Point]:
+        """Over the rounds that all seeds measured."""
+        found: dict[int, list[float]] = {}
+        for run in self.runs:
+            for row in run.rows:
+                value = row.get(part, {}).get(metric, math.nan)
+                if not math.isnan(value):
+                    found.setdefault(int(row["round"]), []).append(float(value))
+        whole = sorted((r, v) for r, v in found.items() if len(v) == len(self.runs))
+        return [Point(r, statistics.fmean(v), min(v), max(v)) for r, v in whole]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Runs whose figures mean the same: one dataset, one split, one way of measuring."""
+
+    groups: tuple[Group, ...]
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for group in self.groups for run in group.runs]
+
+    @property
+    def metrics(self) -> list[str]:
+        return [k for k in self.runs[0].result["test"] if "/" not in k]
+
+    @property
+    def activities(self) -> list[str]:
+        return list(dict.fromkeys(k.split("/", 1)[1] for k in self.runs[0].result["test"] if "/" in k))
+
+    def references(self, kind: str) -> dict[str, dict[str, float]]:
+        """`floor` or `ceiling`: by name and metric, on average over the runs."""
+        found: dict[str, dict[str, list[float]]] = {}
+        for run in self.runs:
+            for name, figures in run.result[kind].items():
+                for metric, value in figures.items():
+                    found.setdefault(name, {}).setdefault(metric, []).append(float(value))
+        return {name: {m: Stat.of(v).mean for m, v in figures.items()} for name, figures in found.items()}
+
+    def role(self, group: Group) -> str:
+        """What a method on pooled data is beside the federated ones."""
+        if not group.pooled:
+            return ""
+        kind = next((k for k in ("floor", "ceiling") if group.first.label in self.references(k)), "pooled data")
+        return kind if kind != "ceiling" else "ceiling, pooled data"
+
+    @property
+    def title(self) -> str:
+        data = self.runs[0].result["dataset"]
+        presets = dict.fromkeys(run.result.get("preset", "") for run in self.runs)
+        named = "".join(f", {preset}" for preset in presets if preset)
+        return f"{data['name']} ({data['users']:,} users, {data['items']:,} items){named}"
+
+    @property
+    def protocol(self) -> str:
+        """How it was measured, in words."""
+        _, split, negatives, evaluate = _protocol(self.runs[0])
+        kind = {"loo": "the last item of each user is the test", "ratio": f"{split.test:.0%} of each user is the test"}
+        kind["given"] = "the split came with the data"
+        words = [kind.get(split.kind, f"the last {split.test:.0%} of all rows is the test"), f"order: {split.order}"]
+        full = "all unseen items are ranked" if evaluate.seen == "filtered" else "all items are ranked, seen ones too"
+        words.append(full if evaluate.candidates == "full" else "ranked among 99 sampled items, not the catalogue")
+        if negatives.pool == "all":
+            words.append("negatives avoid held-out items, which leaks them")
+        return "; ".join(words)
+
+
+def _protocol(run: Run) -> tuple[DataConfig, SplitConfig, NegativesConfig, EvaluateConfig]:
+    tree = run.config
+    part = lambda name: dict(tree.get(name, {}))
+    evaluate = fill(EvaluateConfig, part("evaluate"), "evaluate")
+    return (
+        fill(DataConfig, part("data"), "data"),
+        fill(SplitConfig, part("split"), "split"),
+        fill(NegativesConfig, part("negatives"), "negatives"),
+        replace(evaluate, every=1, select="", targets=()),  # what changes no figure of a round
+    )
+
+
+def read_run(folder: Path) -> Run:
+    path = folder / "result.json"
+    if not folder.is_dir():
+        raise CoveyError(f"there is no run folder {folder}; start one with covey run --out {folder}")
+    if not path.exists():
+        begun = (folder / "config.toml").exists()
+        hint = f"finish it with covey resume {folder}" if begun else "start one with covey run --out"
+        raise CoveyError(f"{folder} has no result.json: {'the run is not finished' if begun else 'no run'}; {hint}")
+    result = _json(path.read_bytes(), path)
+    wrong = [k for k, kind in NEEDED.items() if not isinstance(result.get(k), kind)]
+    if wrong or not {"name", "users", "items"} <= set(result["dataset"]):
+        raise CoveyError(f"{path} is of another version of covey, this is {__version__}; run it again with covey run")
+    spent = _rows(folder / ROUNDS)
+    if any(not isinstance(row.get(k), int | float) for row in spent for k in SPENT):
+        raise CoveyError(f"{folder / ROUNDS} is of another version of covey; run it again with covey run")
+    return Run(folder, result, _rows(folder / "metrics.jsonl"), spent)
+
+
+def _rows(path: Path) -> tuple[dict[str, Any], ...]:
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    return tuple(_json(line, path) for line in lines)
+
+
+def _json(raw: bytes, path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(raw)
+        if not isinstance(found, dict):
+            raise ValueError("it holds no object")
+    except ValueError as error:
+        raise CoveyError(f"{path} is damaged ({error}); run it again with covey run and another --out") from error
+    return found
+
+
+def read_settings(folders: Sequence[Path]) -> list[Setting]:
+    """Run folders, a folder given twice counts once. Rows: the floor, federated methods, methods on pooled data."""
+    runs = [read_run(folder) for folder in {f.resolve(): f for f in folders}.values()]
+    settings: dict[str, list[Run]] = {}
+    for run in runs:
+        what = [run.result["dataset"], *(asdict(part) for part in _protocol(run)), sorted(run.result["test"])]
+        settings.setdefault(json.dumps(what, sort_keys=True), []).append(run)
+    return [Setting(_groups(mine)) for mine in settings.values()]
+
+
+def _groups(runs: Sequence[Run]) -> tuple[Group, ...]:
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(_but_seed(run), []).append(run)
+    labels = [mine[0].label for mine in found.values()]
+    for mine in found.values():
+        seeds = [run.seed for run in mine]
+        if len(set(seeds)) < len(seeds):
+            twin = next(run for i, run in enumerate(mine) if run.seed in seeds[:i])
+            raise CoveyError(f"{twin.folder} repeats a run of seed {twin.seed}, which is no spread; leave one out")
+    groups = [
+        Group(label if labels.count(label) == 1 else f"{label} ({mine[0].folder.resolve().name})", tuple(mine))
+        for label, mine in zip(labels, found.values(), strict=True)
+    ]
+    return tuple(sorted(groups, key=_place))
+
+
+def _place(group: Group) -> tuple[int, float]:
+    """Floor first, then who trains on devices, then pooled data; the better the lower."""
+    first = next(iter(known(group.first.result["test"])), "")
+    kind = 0 if group.first.label == "popularity" else 2 if group.pooled else 1
+    return kind, group.test(first).mean
+
+
+def _but_seed(run: Run) -> str:
+    """The configuration without what does not change the method."""
+    tree = {k: v for k, v in run.config.items() if k != "engine"}
+    tree["run"] = {k: v for k, v in tree.get("run", {}).items() if k not in ("seed", "checkpoint")}
+    return json.dumps([run.result["method"], run.result.get("preset", ""), tree], sort_keys=True)

@@ -1,0 +1,118 @@
+"""The part of the page that tells what left the device, and with which guarantee."""
+
+import math
+from typing import Any
+
+from covey.study.render import wording
+from covey.study.render.markup import Child, Html, join, tag
+
+from .data import Group, Setting
+from .run_table import owed, size
+from .sections import bar, named, section, table
+
+
+def left_the_device(setting: Setting) -> Html:
+    alone = len(setting.groups) == 1
+    parts = [_ledger(setting.groups[0])] if alone else [_overview(setting), *map(_folded, setting.groups)]
+    note = (
+        "Epsilon of a user is the worst user's total over all messages, by basic composition: smaller is safer, and"
+        " “no guarantee” means that nothing protects the content. Fields protected together share one epsilon."
+    )
+    return section("What left the device", *parts, tag("p", note, class_="aside"))
+
+
+def guarantee(group: Group) -> str:
+    """The user-level promise, in a few words; one that simulated noise only stands for is called so."""
+    simulated = _promised(group) and _simulated(group)
+    return _promise(group) + (", noise simulated" if simulated else "")
+
+
+def _promised(group: Group) -> bool:
+    """Whether everything that leaves has a guarantee."""
+    return bool(group.private) and all(row["epsilon_user_total"] != "none" for row in group.private)
+
+
+def _simulated(group: Group) -> bool:
+    return (group.first.result.get("privacy") or {}).get("noise") == "simulated"
+
+
+def _promise(group: Group) -> str:
+    if group.pooled:
+        return "all data is collected"
+    if not group.private:
+        return "nothing leaves"
+    total = sum(math.inf if row["epsilon_user_total"] == "none" else row["epsilon_user_total"] for row in group.private)
+    if math.isinf(total):
+        return "no guarantee"
+    told: dict[str, Any] = group.first.result.get("privacy") or {"epsilon_user": total}  # results of older versions
+    better = told.get("accountant")
+    epsilon, delta = (better["epsilon"], better["delta"]) if better else (told["epsilon_user"], told.get("delta_user"))
+    return f"epsilon {epsilon:.4g}" + (f", delta {delta:.2g}" if delta else "")
+
+
+def _overview(setting: Setting) -> Html:
+    rows: list[list[Child]] = []
+    for group in setting.groups:
+        open_ = [row for row in group.private if row["epsilon_user_total"] == "none"]
+        fields = "–" if group.pooled else f"{len(group.private)}"
+        bytes_ = "–" if group.pooled else size(sum(row["bytes"] for row in open_))
+        rows.append(
+            [
+                named(setting, group),
+                fields,
+                len(open_) if not group.pooled else "–",
+                bytes_,
+                _badge(guarantee(group), _simulated(group)),
+            ]
+        )
+    return table(["method", "fields sent", "without guarantee", "bytes without", "for a user in total"], rows)
+
+
+def _badge(promise: str, simulated: bool = False) -> Html:
+    """Green is what protects somebody."""
+    bad = promise in ("no guarantee", "all data is collected")
+    return tag("span", promise, class_="badge bad" if bad else "badge" if simulated else "badge good")
+
+
+def _folded(group: Group) -> Html | None:
+    if group.pooled or not group.private:
+        return None
+    return tag("details", tag("summary", f"{group.name}: every field"), _ledger(group))
+
+
+def _ledger(group: Group) -> Html:
+    if group.pooled:
+        return tag("p", "This method sees everybody's interactions: they are all collected in one place.")
+    study = [row for row in group.first.result.get("ledger", ()) if row["step"] == "evaluate"]
+    measured = tag("details", tag("summary", "Sent for the measurements of this study"), _fields(study))
+    if not group.private:
+        return join(tag("p", "Training sends nothing: no field leaves the device."), measured if study else None)
+    open_ = [row for row in group.private if row["epsilon_user_total"] == "none"]
+    sent = sum(row["bytes"] for row in group.private)
+    line = f"{len(group.private)} field{'s' if len(group.private) > 1 else ''}, {size(sent)} in all. "
+    if open_:
+        plain = sum(row["bytes"] for row in open_)
+        line += (
+            f"Without any guarantee: {len(open_)} of {len(group.private)} ({size(plain)}), so a user has none in total."
+        )
+    else:
+        line += f"Every field has a guarantee; a user spends {_promise(group)} in total."
+        line += f" But it has {wording.SIMULATED}." * _simulated(group)
+    result = group.first.result
+    said = [wording.sums(result), *owed(result.get("privacy"))]
+    sums = [tag("p", text.strip()) for text in said if text and text not in line]
+    return join(tag("p", line), *sums, _fields(group.private, _simulated(group)), measured if study else None)
+
+
+def _fields(rows: list[dict[str, Any]], simulated: bool = False) -> Html:
+    most = max((row["bytes"] for row in rows), default=0) or 1
+    out: list[list[Child]] = []
+    for row in rows:
+        once, total = row["epsilon"], row["epsilon_user_total"]
+        spent = _badge("no guarantee" if total == "none" else f"epsilon {total:.4g}", simulated)
+        slack = f", delta {row['delta']:.2g}" if row.get("delta") else ""
+        each = "–" if once == "none" else f"{once:.4g} per {row['unit']}{slack}"
+        sent = join(size(row["bytes"]), bar(row["bytes"] / most))
+        out.append([tag("code", row["field"]), spent, row["what"], row["step"], sent, row["messages_per_user"], each])
+    head = ["field", "for a user in total", "what it is", "exchange", "bytes", "times a user", "epsilon each"]
+    return table(head, out, left=4, kind="ledger")

@@ -1,0 +1,93 @@
+"""Where the items lie in the public table: its two main directions, with titles.
+
+Shape suffixes: I = items, S = items shown, D = width of the table.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from covey.core.errors import CoveyError
+from covey.data.naming import ids_of
+from covey.run.assemble import Prepared, prepare
+from covey.run.checkpoint import read
+from covey.run.config.schema import Config
+
+from .data import Run
+from .figures import Spot
+
+MOST_ITEMS = 1500  # on a page; the most popular ones of a larger catalogue
+
+
+@dataclass(frozen=True)
+class ItemMap:
+    spots: list[Spot]
+    n_items: int
+    explained: float  # share of the variance that two directions hold
+    note: str = ""  # why there are no titles
+
+
+@dataclass(frozen=True)
+class Known:
+    """The items of a run."""
+
+    titles: list[str]
+    count_I: Tensor  # how often each occurs
+    ids: list[str] | None  # the data's own
+    note: str = ""  # why the dataset is not known
+
+
+def map_of(run: Run, most: int = MOST_ITEMS) -> ItemMap | None:
+    """None where the run has no public item table that could be shown."""
+    path = run.folder / "model.safetensors"
+    if not path.exists():
+        return None
+    _, public = read(path, "covey model 1")
+    table_ID = public.get("items")
+    if table_ID is None or table_ID.ndim != 2 or min(table_ID.shape) < 2 or not table_ID.isfinite().all():
+        return None
+    known = catalogue_of(run, len(table_ID))
+    titles, count_I = known.titles, known.count_I
+    shown_S = count_I.argsort(descending=True, stable=True)[:most]
+    place_S2, explained = principal(table_ID[shown_S].double())
+    weight_S = (count_I[shown_S] / count_I.max().clamp(min=1)).tolist()
+    rows = zip(place_S2.tolist(), shown_S.tolist(), weight_S, strict=True)
+    return ItemMap([Spot(x, y, titles[i], w) for (x, y), i, w in rows], len(table_ID), explained, known.note)
+
+
+def principal(rows_SD: Tensor) -> tuple[Tensor, float]:
+    """Coordinates along the two directions of most variance, and the share of it they hold."""
+    centred_SD = rows_SD - rows_SD.mean(dim=0)
+    left_SK, strength_K, _ = torch.linalg.svd(centred_SD, full_matrices=False)
+    place_S2 = left_SK[:, :2] * strength_K[:2]
+    sign_2 = place_S2.gather(0, place_S2.abs().argmax(dim=0, keepdim=True)).sign()  # the same picture each time
+    whole = float(strength_K.square().sum())
+    return place_S2 * sign_2, float(strength_K[:2].square().sum()) / whole if whole > 0 else 0.0
+
+
+def catalogue_of(run: Run, n_items: int) -> Known:
+    """Numbers for titles where the dataset is not here any more."""
+    try:
+        prepared = prepare(_config(run))
+        if prepared.split.n_items != n_items:
+            raise CoveyError("the dataset has changed since the run")
+    except CoveyError as error:
+        return Known([f"item {i}" for i in range(n_items)], torch.zeros(n_items), None, str(error))
+    count_I = prepared.catalogue.popularity_I
+    ids = ids_of(prepared.dataset)
+    return Known(titles_of(prepared), torch.zeros(n_items) if count_I is None else count_I, ids)
+
+
+def _config(run: Run) -> Config:
+    """With the folder's own copy of the dataset where it has one: the folder may have been moved."""
+    own = run.folder / "dataset.npz"
+    return Config.of(run.config | ({"data": {"name": str(own)}} if own.exists() else {}))
+
+
+def titles_of(prepared: Prepared) -> list[str]:
+    """Titles, else the data's own ids, else numbers."""
+    data = prepared.dataset
+    if data.titles:
+        return list(data.titles)
+    return [f"item {name}" for name in ids_of(data)]

@@ -1,0 +1,100 @@
+"""The part of the page that shows what a few people get, by title."""
+
+from dataclasses import dataclass
+
+from covey.core.errors import CoveyError
+from covey.core.ragged import Ragged
+from covey.inference.recommender import Choice, Recommender
+from covey.study.render.markup import Child, Html, join, tag
+
+from .data import Run, Setting
+from .items import titles_of
+from .sections import section, table
+
+PLACES = 8  # of a list of recommendations
+LATEST = 5  # of what somebody has
+LARGEST = 1 << 28  # bytes of the clients' state; a larger one is not read for three lists
+THIRDS = (("light", 1 / 6), ("medium", 3 / 6), ("heavy", 5 / 6))
+
+
+@dataclass(frozen=True)
+class Person:
+    about: str
+    user: object  # own id
+    latest: list[str]
+    lists: list[list[tuple[str, bool]]]  # for each method: titles, and whether that item was held out
+
+
+def recommendations(setting: Setting) -> Html | None:
+    """None where no run can be asked: its data is gone, or it keeps nothing to rank with."""
+    found = [(g.name, asked) for g in setting.groups if (asked := _load(g.first))]
+    if not found:
+        return None
+    names = [name for name, _ in found]
+    people = _people([asked for _, asked in found])
+    note = (
+        "Ranked with what each device keeps at the end of the run; ticked items were held out. Only a simulation can"
+        " show this: in use, nobody but the user's own device could."
+    )
+    shown = tag("div", *(_alone(p) for p in people), class_="people") if len(names) == 1 else None
+    return section(
+        "Recommendations", shown or join(*(_beside(p, names) for p in people)), tag("p", note, class_="aside")
+    )
+
+
+def _load(run: Run) -> Recommender | None:
+    state = run.folder / "checkpoint.safetensors"
+    if "pooled" in run.config or not state.exists() or state.stat().st_size > LARGEST:
+        return None
+    try:
+        return Recommender.load(run.folder, "cpu")
+    except CoveyError:
+        return None
+
+
+def _people(asked: list[Recommender]) -> list[Person]:
+    """One user of each third by activity, the same ones for every method."""
+    split, users = asked[0].prepared.split, asked[0].users
+    tested = split.test.lengths.nonzero()[:, 0]
+    order = tested[split.train.lengths[tested].argsort(stable=True)]
+    out = []
+    for name, at in THIRDS:
+        place = int(order[int(len(order) * at)])
+        has = _of(split.train, place)
+        titles = titles_of(asked[0].prepared)
+        lists = [_list(recommender, place) for recommender in asked]
+        out.append(Person(f"A {name} user, {len(has)} items", users[place], [titles[i] for i in has[-LATEST:]], lists))
+    return out
+
+
+def _list(recommender: Recommender, place: int) -> list[tuple[str, bool]]:
+    """As it is tested: the device knows train and validation items, and the test items are to be found."""
+    split, items, user = recommender.prepared.split, recommender.items, recommender.users[place]
+    held = {items[i] for i in _of(split.test, place)}
+    ranked: list[Choice] = recommender.ranked([user], PLACES, as_tested=True)[user]
+    return [(choice.title or f"item {choice.item}", choice.item in held) for choice in ranked]
+
+
+def _of(lists: Ragged, place: int) -> list[int]:
+    start, end = lists.offsets[place : place + 2].tolist()
+    return [int(i) for i in lists.values[start:end].tolist()]
+
+
+def _ticked(title: str, held: bool) -> Html:
+    return tag("span", title, " ✓", class_="held") if held else join(title)
+
+
+def _about(person: Person) -> Html:
+    caption = tag("figcaption", person.about, tag("small", f" id {person.user}"))
+    return join(caption, tag("p", "Latest: ", ", ".join(person.latest), class_="aside"))
+
+
+def _alone(person: Person) -> Html:
+    return tag("figure", _about(person), tag("ol", *(tag("li", _ticked(*one)) for one in person.lists[0])))
+
+
+def _beside(person: Person, names: list[str]) -> Html:
+    rows: list[list[Child]] = []
+    for place in range(PLACES):
+        rows.append([place + 1, *(_ticked(*mine[place]) if place < len(mine) else "" for mine in person.lists)])
+    return tag("figure", _about(person), table(["", *names], rows, left=len(names) + 1, kind="lists"))

@@ -1,0 +1,169 @@
+"""What tuning may vary: options of a method with a range or choices each.
+
+Declared in configs/spaces, one file for a method, or on the command line. A declaration is text:
+`log 0.001 1`, `linear 0 0.5`, `int linear 1 10`, `int log 8 256` or `choice 0.0 1e-5 1e-4`.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any
+
+from covey.core.errors import CoveyError
+from covey.core.toml_writer import dumps
+from covey.run.config.schema import PARTS, Config
+from covey.run.config.shipped import shipped
+from covey.run.config.tree import Tree, assign, merge, parse
+
+GRAMMAR = "write 'log LOW HIGH', 'linear LOW HIGH', 'int log LOW HIGH', 'int linear LOW HIGH' or 'choice A B ...'"
+TUNABLE = tuple(name for name in PARTS if name != "attack")
+Values = dict[str, Any]  # by option, such as solver.lr
+
+
+@dataclass(frozen=True)
+class Range:
+    low: float
+    high: float
+    log: bool
+    whole: bool
+
+    def holds(self, value: Any) -> bool:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number and self.low <= value <= self.high and (not self.whole or value == int(value))
+
+    def ends(self) -> tuple[Any, ...]:
+        return self.clean(self.low), self.clean(self.high)
+
+    def at(self, share: float) -> float:
+        """The value that this share of the range is below; from 0 to under 1."""
+        low, high = (self.low, self.high + 1) if self.whole else (self.low, self.high)
+        return self.clean(low * (high / low) ** share if self.log else low + share * (high - low))
+
+    def clean(self, value: float) -> float:
+        """With the digits that a reader needs."""
+        return min(int(value), int(self.high)) if self.whole else min(max(float(f"{value:.4g}"), self.low), self.high)
+
+
+@dataclass(frozen=True)
+class Choices:
+    values: tuple[Any, ...]
+
+    def holds(self, value: Any) -> bool:
+        return value in self.values
+
+    def at(self, share: float) -> Any:
+        return self.values[int(share * len(self.values))]
+
+    def ends(self) -> tuple[Any, ...]:
+        return self.values
+
+
+Space = dict[str, Range | Choices]
+
+
+def space_of(method: str, more: Iterable[str] = ()) -> tuple[Space, dict[str, str]]:
+    """The shipped space of a method with `A.B=declaration` on top; also as the text it was declared by."""
+    files = shipped("spaces")
+    told = _flat(parse(files[method])) if method in files else {}
+    for text in more:
+        option, equals, said = text.partition("=")
+        if not equals or not option.strip():
+            raise CoveyError(f"--space takes A.B=declaration, not {text!r}; such as --space 'solver.lr=log 0.001 1'")
+        told[option.strip()] = said.strip()
+    if not told:
+        raise CoveyError(f"{method} has no search space; give one: --space 'solver.lr=log 0.001 1'")
+    return {option: declared(said, option) for option, said in told.items()}, told
+
+
+def _flat(tree: Tree, path: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, value in tree.items():
+        out |= _flat(value, f"{path}{key}.") if isinstance(value, dict) else {f"{path}{key}": value}
+    return out
+
+
+def declared(text: Any, option: str) -> Range | Choices:
+    """One declaration, strictly."""
+    if not isinstance(text, str):
+        raise CoveyError(f"the space of {option} is {text!r}, not text; {GRAMMAR}")
+    words = text.split()
+    whole = words[:1] == ["int"]
+    kind, *rest = words[whole:] or [""]
+    if kind == "choice" and rest and not whole:
+        return Choices(tuple(_value(word) for word in rest))
+    if kind not in ("log", "linear") or len(rest) != 2:
+        raise CoveyError(f"the space of {option} is {text!r}; {GRAMMAR}")
+    low, high = (_number(word, whole, option) for word in rest)
+    if not low < high or (kind == "log" and low <= 0):
+        raise CoveyError(f"the space of {option} is {text!r}; low is below high, and over 0 if log")
+    return Range(low, high, kind == "log", whole)
+
+
+def _value(word: str) -> Any:
+    return assign({}, [f"x={word}"])["x"]
+
+
+def _number(word: str, whole: bool, option: str) -> float:
+    try:
+        number = int(word) if whole else float(word)
+    except ValueError as error:
+        what = "a whole number" if whole else "a number"
+        raise CoveyError(f"the space of {option} has {word!r} where {what} is needed; {GRAMMAR}") from error
+    if not math.isfinite(number):
+        raise CoveyError(f"the space of {option} has {word!r}; its ends are finite")
+    return number
+
+
+def apply(tree: Tree, values: Mapping[str, Any]) -> Tree:
+    """A configuration with these values."""
+    return assign(tree, [f"{option}={_text(value)}" for option, value in values.items()])
+
+
+def _text(value: Any) -> str:
+    return dumps({"x": value}).strip().partition("= ")[2]
+
+
+def check(tree: Tree, space: Space) -> Values:
+    """The published value of each option, after every end of the space was tried on the configuration."""
+    for option, axis in space.items():
+        section = option.partition(".")[0]
+        if section not in TUNABLE:
+            raise CoveyError(
+                f"{option} is no option of a method, so it is not tuned; there are sections {', '.join(TUNABLE)}"
+            )
+        if section not in tree:
+            raise CoveyError(f"the method has no [{section}] whose {option!r} could be tuned; see its configuration")
+        for value in axis.ends():
+            _try(apply(tree, {option: value}), option, value)
+    config = Config.of(tree)
+    return {option: _published(config, option) for option in space}
+
+
+def _try(tree: Tree, option: str, value: Any) -> None:
+    try:
+        Config.of(tree)
+    except CoveyError as error:
+        raise CoveyError(f"the space of {option} cannot have {value!r}: {error}") from error
+
+
+def _published(config: Config, option: str) -> Any:
+    """What an option is without tuning; None where nothing is set."""
+    section, *path = option.split(".")
+    found: Any = config.parts(section) if section == "mechanism" else config.part(section)
+    for key in path:
+        found = asdict(found) if is_dataclass(found) and not isinstance(found, type) else found
+        if isinstance(found, list | tuple) and key.isdecimal() and int(key) < len(found):
+            found = found[int(key)]
+        else:
+            found = found.get(key) if isinstance(found, dict) else None
+    return list(found) if isinstance(found, tuple) else found
+
+
+def preset(tree: Tree, values: Mapping[str, Any]) -> Tree:
+    """Only what was tuned, to be put on any protocol. A list of mechanisms replaces another, so it stands whole."""
+    full = apply(tree, values)
+    out: Tree = {}
+    for option, value in values.items():
+        section = option.partition(".")[0]
+        out = merge(out, {section: full[section]} if isinstance(full[section], list) else apply({}, {option: value}))
+    return out
