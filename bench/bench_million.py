@@ -57,7 +57,7 @@ def measure(command: list[str], threads: int, limit_gib: float) -> dict[str, Any
         out = Path(folder) / "run"
         begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-        full = [sys.executable, "-m", "covey.cli", *command, "--out", str(out), "--json"]
+        full = [sys.executable, "-m", "covey", *command, "--out", str(out), "--json"]
         capped = lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         process = subprocess.Popen(full, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=capped)
         done, seen = threading.Event(), list[tuple[float, float]]()

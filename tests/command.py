@@ -46,6 +46,6 @@ def leftovers(folder: Path) -> list[str]:
 
 def command(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     """In a process of its own."""
-    words = [sys.executable, "-m", "covey.cli", *map(str, arguments)]
+    words = [sys.executable, "-m", "covey", *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(Path(covey.__file__).parents[1])}  # this covey, from any folder
     return subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder, env=environment)

@@ -13,7 +13,7 @@ from covey.core.errors import CoveyError
 
 def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> None:
     dies = (
-        "import os, pathlib, sys; from covey import atomic;"
+        "import os, pathlib, sys; from covey.core import atomic;"
         "atomic.write(pathlib.Path(sys.argv[1]), lambda part: (part.write_text('half'), os._exit(9)))"
     )
     path = tmp_path / "a.txt"

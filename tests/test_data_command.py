@@ -250,7 +250,7 @@ def test_odd_files_are_imported_and_trained_on(say: Covey, covey: Covey, name: s
 
 def test_the_command_is_declared_without_heavy_imports() -> None:
     code = (
-        "import argparse, sys; import covey.commands.data as d;"
+        "import argparse, sys; import covey.cli.data as d;"
         "d.add(argparse.ArgumentParser().add_subparsers()); print('torch' in sys.modules, 'numpy' in sys.modules)"
     )
     words = [sys.executable, "-c", code]

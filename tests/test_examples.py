@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from covey.contract.examples import Batch, Examples, local_rows, merge
 from covey.core.errors import CoveyError
+from covey.core.padding import pad_lengths
 from covey.core.ragged import Ragged, Rows, cat
 from covey.core.rng import Rng
-from covey.engine.client.padding import pad_lengths
 from covey.objectives.pairs import Bce
 
 LISTS = st.lists(st.lists(st.integers(0, 9), max_size=6), min_size=1, max_size=6)

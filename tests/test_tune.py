@@ -191,7 +191,7 @@ def test_batches_of_several_jobs_are_the_same_again(tmp_path: Path) -> None:
 def test_a_search_killed_goes_on(tmp_path: Path) -> None:
     out, rows = tmp_path / "s", tmp_path / "s" / "trials.jsonl"
     words = ["tune", "fedmf", "--trials", "5", "--json", *sets(*SMALL, "run.rounds=20"), "--out"]
-    process = subprocess.Popen([sys.executable, "-m", "covey.cli", *words, str(out)], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-m", "covey", *words, str(out)], stdout=subprocess.DEVNULL)
     while not rows.exists() or rows.read_bytes().count(b"\n") < 2:
         assert process.poll() is None
         time.sleep(0.01)
@@ -210,7 +210,7 @@ def test_a_search_killed_goes_on(tmp_path: Path) -> None:
 def test_processes_of_a_killed_search_end_with_it(tmp_path: Path) -> None:
     out, folder = tmp_path / "s", tmp_path / "s" / "runs"
     words = ["tune", "fedmf", "--jobs", "2", *sets(*SMALL, "run.rounds=100000"), "--out", str(out)]
-    process = subprocess.Popen([sys.executable, "-m", "covey.cli", *words], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-m", "covey", *words], stdout=subprocess.DEVNULL)
     while not folder.exists() or len(list(folder.glob("*/metrics.jsonl"))) < 2:
         assert process.poll() is None
         time.sleep(0.05)

@@ -9,7 +9,13 @@ os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")  # matrix products with the sam
 __version__ = "0.1.0"
 __all__ = ["CoveyError", "Dataset", "Recommender", "__version__", "fit", "load"]
 
-_HOME = {"CoveyError": "core", "Dataset": "data", "Recommender": "api", "fit": "api", "load": "api"}
+_HOME = {
+    "CoveyError": "core",
+    "Dataset": "data",
+    "Recommender": "inference.api",
+    "fit": "inference.api",
+    "load": "inference.api",
+}
 
 
 def __getattr__(name: str) -> Any:

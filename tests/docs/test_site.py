@@ -129,14 +129,18 @@ def test_a_new_page_needs_no_other_change(copy: Path) -> None:
     (copy / "docs/new").mkdir()
     shutil.copy(ROOT / "docs/images/demo.png", copy / "results/picture.png")
     (copy / "results/one.json").write_text('{"answer": 42}')
-    links = "[a](../../results/one.json) [b](../../src/covey/engine/fleet) [c](../../src/covey/core/rng.py) [d](../data.md)"
+    links = (
+        "[a](../../results/one.json) [b](../../src/covey/engine/fleet) [c](../../src/covey/core/rng.py) [d](../data.md)"
+    )
     page = f"# New: a page\n\n![picture](../../results/picture.png)\n\n{links}\nAs a list:\n- one\n"
     (copy / "docs/new/page.md").write_text(page)
     done = build(copy / "mkdocs.yml", copy / "site")
     assert done.returncode == 0, done.stderr
     html = (copy / "site/new/page.html").read_text(encoding="utf-8")
     found = Page(html)
-    assert {"../files/results/one.json.html", "../files/src/covey/engine/fleet.html", "../data.html"} <= set(found.links)
+    assert {"../files/results/one.json.html", "../files/src/covey/engine/fleet.html", "../data.html"} <= set(
+        found.links
+    )
     assert "../files/results/picture.png" in found.loads and (copy / "site/files/results/picture.png").is_file()
     assert "<li>one</li>" in html and "42" in (copy / "site/files/results/one.json.html").read_text(encoding="utf-8")
     assert "new/page.html" in Page((copy / "site/index.html").read_text(encoding="utf-8")).menu

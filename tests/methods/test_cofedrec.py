@@ -7,8 +7,8 @@ from torch import Tensor
 from covey.aggregate.combine import Mean
 from covey.core.errors import CoveyError
 from covey.core.messages import Catalogue, Round, Upload
+from covey.core.padding import pad_steps
 from covey.core.rng import Rng
-from covey.engine.client.padding import pad_steps
 from covey.engine.client.training import Trainer
 from covey.engine.method import Method
 from covey.engine.rounds import view

@@ -237,7 +237,7 @@ def test_killed_half_way_it_finishes_without_repeating(tmp_path: Path) -> None:
     folder.mkdir()
     text = TABLE.replace("seeds = 2", "seeds = 4", 1).replace("run.rounds=3", "run.rounds=40")
     (folder / "two.toml").write_text(text)
-    command = [sys.executable, "-m", "covey.cli", "reproduce", "own"]
+    command = [sys.executable, "-m", "covey", "reproduce", "own"]
     first = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
     assert first.stderr is not None
     for line in first.stderr:

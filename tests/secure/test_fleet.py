@@ -297,7 +297,9 @@ def test_impossible_pairs(method: str, changes: list[str], message: str, covey: 
 
 def test_without_the_package(tmp_path: Path) -> None:
     """One line, and nothing is left behind."""
-    hide = "import sys; sys.modules['cryptography'] = None; from covey.cli import main; sys.exit(main(sys.argv[1:]))"
+    hide = (
+        "import sys; sys.modules['cryptography'] = None; from covey.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
     words = ["run", "--method", "fedmf", *sets(*SMALL, "fleet.secure=true"), "--out", str(tmp_path / "out")]
     said = subprocess.run([sys.executable, "-c", hide, *words], capture_output=True, text=True, check=False)
     assert said.returncode == 2 and said.stderr.count("\n") == 1, said

@@ -1,1 +1,1 @@
-"""Sub-commands of the `covey` program, one file each."""
+"""The `covey` program: `main.py` parses the command line, every command is one file."""

@@ -1,3 +1,5 @@
+"""What an attack is to Covey: it sees what a client sees, and decides what is sent instead."""
+
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 

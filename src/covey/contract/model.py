@@ -1,3 +1,10 @@
+"""What a recommender is to Covey: pure functions of stacked parameters.
+
+A parameter has a leading C (one per client) or a leading 1 (the same for all of them); the
+functions broadcast, so the same code trains a thousand personal copies, sums gradients from one
+shared copy, and scores the whole catalogue.
+"""
+
 from dataclasses import dataclass
 from typing import Protocol
 

@@ -3,8 +3,6 @@
 import difflib
 from typing import Literal, get_args, get_origin, get_type_hints
 
-from covey.core.errors import CoveyError
-
 from .errors import CoveyError
 
 

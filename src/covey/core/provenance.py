@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]  # the package: a change anywhere in it counts
 
 
 def machine(device: str = "cuda") -> str:

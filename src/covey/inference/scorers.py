@@ -30,8 +30,9 @@ from covey.run import checkpoint
 from covey.run.assemble import Prepared, fleet_of, method_of
 from covey.run.checkpoint import CHECKPOINT, MODEL
 from covey.run.config.schema import Config
-from covey.run.loop import batches_of, measured, summaries
+from covey.run.loop import measured, summaries
 from covey.run.pooled import fit_pooled, pooled_figures, save_pooled
+from covey.run.schedule import batches_of
 
 
 class Scorer(Protocol):

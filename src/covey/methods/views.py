@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.examples import Batch
+from covey.core.padding import pad_lengths
 from covey.core.ragged import Fields, Ragged, offsets_of
 from covey.core.rng import Rng
-from covey.engine.client.padding import pad_lengths
 from covey.kernels import LOG2E, REGISTERS, onednn
 
 Which = Literal["all", "positives"]

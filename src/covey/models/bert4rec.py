@@ -92,7 +92,7 @@ class BERT4Rec:
         if history.hidden_CP is None:
             raise CoveyError(
                 "BERT4Rec guesses hidden items, and this objective hides none;"
-                " use covey.sequence_objectives:MaskedItem, or objective.hide over 0"
+                " use covey.objectives.sequence:MaskedItem, or objective.hide over 0"
             )
         return self._states(params, history, history.hidden_CP, Dropout(self.dropout, rng.fold("dropout")))
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from covey import data
+from covey.contract.attack import Attack
 from covey.contract.fleet import Fleet
 from covey.contract.views import TrainingData
 from covey.core.errors import CoveyError
@@ -20,7 +21,7 @@ from covey.data.split import Split, SplitConfig, candidates, pool
 from covey.data.split import split as split_rows
 from covey.data.synthetic import Synthetic
 from covey.engine.client.blocks import Engine
-from covey.engine.client.malicious import Attack, Malicious, leaked
+from covey.engine.client.malicious import Malicious, leaked
 from covey.engine.client.program import LocalData, Program
 from covey.engine.client.ranking import HeldOut
 from covey.engine.fleet.memory import check_room, memory_of

@@ -26,7 +26,8 @@ from covey.run import checkpoint
 from covey.run.config.schema import Config
 from covey.run.config.tree import Tree, parse
 from covey.run.loop import run
-from covey.study.papers.formatting import NOT_RUN
+
+NOT_RUN = "not run yet"  # the error of a run that nobody has started
 
 DIED = "its process died, as one that needs too much memory does; try fewer --jobs"
 Say = Callable[[str], None]

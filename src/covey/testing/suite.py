@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from covey.contract.attack import Attack
 from covey.core import toml_writer
 from covey.core.errors import CoveyError
 from covey.core.messages import Catalogue
-from covey.engine.client.malicious import Attack
 from covey.engine.fleet.simulated import SimulatedFleet
 from covey.engine.method import Method
 from covey.run import checkpoint

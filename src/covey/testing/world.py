@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from covey.contract.attack import Attack
 from covey.contract.fleet import Fleet
 from covey.contract.views import TrainingData
 from covey.core.messages import Catalogue, Download, Round, Sent, Total, Upload
@@ -16,7 +17,7 @@ from covey.data.split import SplitConfig, pool
 from covey.data.split import split as split_rows
 from covey.data.synthetic import Synthetic, generate
 from covey.engine.client.blocks import Engine
-from covey.engine.client.malicious import Attack, Crew, Malicious, leaked
+from covey.engine.client.malicious import Crew, Malicious, leaked
 from covey.engine.client.program import LocalData, Program
 from covey.engine.client.ranking import HeldOut
 from covey.engine.fleet.codec import SIZE_OF_HEADER

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from covey.contract.examples import Batch, Examples, LocalRows, local_rows, merge
 from covey.core.errors import CoveyError
+from covey.core.padding import pad_lengths, pad_steps
 from covey.core.ragged import Ragged
-
-from .padding import pad_lengths, pad_steps
 
 REGISTERS = 32  # numbers that a vectorised loop takes at once
 LAUNCH = 400_000  # rows that an H200 computes while a step is started: by a profile (bench_contrast.py)

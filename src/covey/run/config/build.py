@@ -14,6 +14,7 @@ from covey.core.errors import CoveyError
 from .tree import Tree
 
 T = TypeVar("T")
+MOVED = {"covey.sequence_objectives": "covey.objectives.sequence"}  # modules by the names that older files use
 
 
 STRUCTURE = {  # fields that say what a part is: its class fixes them, no configuration does
@@ -28,7 +29,7 @@ def part_of(section: Tree, near: Iterable[str] = ()) -> Any:
     use = options.pop("use", "")
     module, _, name = str(use).partition(":")
     try:
-        found = import_module(module)
+        found = import_module(MOVED.get(module, module))
     except (ImportError, TypeError, ValueError) as error:
         raise CoveyError(f'cannot find {use!r}: write use = "module:Class" ({error})') from error
     cls = getattr(found, name, None)

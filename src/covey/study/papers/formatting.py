@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from covey.study.batch import NOT_RUN
 from covey.study.report.data import Stat, said
 from covey.study.report.run_table import size
 
@@ -20,7 +21,6 @@ COSTS_SAID = (
 )
 TOLD = "At the selected rounds, seed by seed:"
 NOTHING = "–"
-NOT_RUN = "not run yet"
 
 
 class Note(NamedTuple):

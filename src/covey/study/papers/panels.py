@@ -1,6 +1,6 @@
 """Small multiples as inline SVG: a metric over a sweep, and ours beside the paper's for a table.
 
-Colours are classes of the page's style sheet, as in `covey.report.figures`.
+Colours are classes of the page's style sheet, as in `covey.study.report.figures`.
 """
 
 import math

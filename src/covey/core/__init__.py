@@ -1,0 +1,46 @@
+"""Foundations without domain logic: records, random streams, checks and files; everybody may import them.
+
+The names of the records can be imported from here. They are loaded on first use, so that the
+command line can import `covey.core.errors` without loading torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .checks import among_choices as among_choices
+    from .checks import positive as positive
+    from .errors import CoveyError as CoveyError
+    from .messages import Catalogue as Catalogue
+    from .messages import Download as Download
+    from .messages import Round as Round
+    from .messages import Sent as Sent
+    from .messages import Total as Total
+    from .messages import Upload as Upload
+    from .messages import stack as stack
+    from .ragged import Drawer as Drawer
+    from .ragged import Field as Field
+    from .ragged import Fields as Fields
+    from .ragged import Ragged as Ragged
+    from .ragged import Rows as Rows
+    from .ragged import cat as cat
+    from .ragged import offsets_of as offsets_of
+    from .ragged import take as take
+
+_HOME = {
+    "checks": ("among_choices", "positive"),
+    "errors": ("CoveyError",),
+    "messages": ("Catalogue", "Download", "Round", "Sent", "Total", "Upload", "stack"),
+    "ragged": ("Drawer", "Field", "Fields", "Ragged", "Rows", "cat", "offsets_of", "take"),
+}
+_MODULE = {name: module for module, names in _HOME.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE:
+        raise AttributeError(f"module 'covey.core' has no attribute {name!r}")
+    return getattr(import_module(f"covey.core.{_MODULE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(_MODULE)

@@ -1,0 +1,1 @@
+"""Import of tables: files and data frames with one interaction per row."""

@@ -1,0 +1,1 @@
+"""The client side: what a device does when it is asked, written once over a cohort dimension."""

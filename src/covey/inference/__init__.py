@@ -1,0 +1,1 @@
+"""After training: the Python interface, recommendations, new items and new clients."""

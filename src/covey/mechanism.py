@@ -1,0 +1,10 @@
+"""Everything that the author of a mechanism imports, in one place; the definitions are in `covey.contract`."""
+
+from covey.contract.aggregation import Combine as Combine
+from covey.contract.aggregation import Group as Group
+from covey.contract.aggregation import Grouping as Grouping
+from covey.contract.aggregation import ServerStep as ServerStep
+from covey.contract.mechanism import Mechanism as Mechanism
+from covey.contract.views import ClientView as ClientView
+from covey.contract.views import ServerView as ServerView
+from covey.contract.views import TrainingData as TrainingData

@@ -1,0 +1,1 @@
+"""Configurations: the tree of a TOML file, its schema, overrides, and the objects that it names."""

@@ -1,0 +1,1 @@
+"""How results are shown: wording, numbers, tables, plots and pages."""
