@@ -134,3 +134,120 @@ def test_a_paper_s_number_may_change_without_a_run(tmp_path: Path, rounds: list[
     rounds.clear()
     more = kept(tmp_path, TWO.replace("[[claim]]", '[row.paper]\ntiny = { "hit@10" = 0.2 }\n[[claim]]', 1))
     assert rounds == [] and more["rows"][1]["cells"]["tiny"]["paper"] == {"hit@10": 0.2}
+
+
+# A has trials of tuning and B has none, so their test has figures but no verdict.
+UNEQUAL = TWO.replace('label = "A"\n', 'label = "A"\ntrials = 12\n', 1)
+
+
+def stored(tmp_path: Path) -> Path:
+    return tmp_path / "results" / "own-two.json"
+
+
+def older(tmp_path: Path) -> bytes:
+    """Writes the stored record as the first versions did, without the keys that came later."""
+    record = json.loads(stored(tmp_path).read_text())
+    for key in ("part", "told", "ends", "course"):
+        del record[key]
+    for row in record["rows"]:
+        del row["lowest"]
+    for claim in record["claims"]:
+        for test in claim["tests"]:
+            for key in ("users", "dropped", "seeds"):
+                del test[key]
+    record["command"] = "an older command"
+    text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+    stored(tmp_path).write_text(text)
+    return text.encode()
+
+
+def test_a_record_of_the_first_version_is_left_as_it_is(tmp_path: Path, rounds: list[int]) -> None:
+    test = kept(tmp_path, UNEQUAL)["claims"][0]["tests"][0]
+    assert test["reason"].startswith("tuning budgets differ") and test["p"] is not None
+    before = older(tmp_path)
+    rounds.clear()
+    for begin in (False, True):
+        kept(tmp_path, UNEQUAL, begin=begin)
+        assert rounds == [] and stored(tmp_path).read_bytes() == before
+
+
+def test_a_test_of_the_first_version_outlives_a_new_row(tmp_path: Path, rounds: list[int]) -> None:
+    first = kept(tmp_path, UNEQUAL)["claims"][0]["tests"][0]
+    older(tmp_path)
+    more = kept(tmp_path, UNEQUAL + ROW.format("C", 3), begin=False)
+    unknown = {"users": 0, "dropped": 0, "seeds": 2}
+    assert more["claims"][0]["tests"][0] == first | unknown
+    assert json.loads(stored(tmp_path).read_text()) == more
+
+
+def test_a_reason_why_nothing_was_compared_is_kept_while_it_is_true(tmp_path: Path, rounds: list[int]) -> None:
+    single = TWO.replace("seeds = 2", "seeds = 1", 1).replace("rounds=2", "rounds=1", 1)  # equal work
+    record = kept(tmp_path, single)
+    why = "as an older version said it"
+    record["claims"][0] |= {"reason": f"hit@10 in tiny: {why}"}
+    record["claims"][0]["tests"][0] |= {
+        **dict.fromkeys(("difference", "low", "high", "p", "p_holm")),
+        **dict.fromkeys(("users", "dropped", "seeds"), 0),
+        "reason": why,
+    }
+    store(record, tmp_path / "results")
+    before = stored(tmp_path).read_bytes()
+    kept(tmp_path, single, begin=False)
+    assert stored(tmp_path).read_bytes() == before
+    budgets = single.replace('label = "A"\n', 'label = "A"\ntrials = 12\n', 1)
+    reason = kept(tmp_path, budgets, begin=False)["claims"][0]["tests"][0]["reason"]
+    assert reason.startswith("tuning budgets differ")
+
+
+@pytest.mark.parametrize("change", [("run.rounds=2", "run.rounds=3"), ("seeds = 2", "seeds = 3")])
+def test_a_changed_plan_loses_nothing_where_nothing_is_to_be_run(
+    tmp_path: Path, rounds: list[int], change: tuple[str, str]
+) -> None:
+    """The cell keeps the settings that it was made with, until its runs are at hand."""
+    kept(tmp_path, TWO)
+    before = stored(tmp_path).read_bytes()
+    changed, said = TWO.replace(*change, 1), []
+    shutil.rmtree(tmp_path / "work")
+    table, results = made(tmp_path, changed), tmp_path / "results"
+    more = reproduce([table], tmp_path / "work", WHOLE, 1, said.append, False, results)[0]
+    store(more, results)
+    assert stored(tmp_path).read_bytes() == before
+    assert "own two: B in tiny is kept as stored, with other settings" in "\n".join(said)
+    reproduce([table], tmp_path / "work", WHOLE, 1, lambda line: None)
+    rounds.clear()
+    new = kept(tmp_path, changed, begin=False, gone=False)
+    cell, old = (record["rows"][1]["cells"]["tiny"] for record in (new, more))
+    assert rounds == [] and cell["figures"] != old["figures"]
+    assert new["claims"][0]["tests"][0]["difference"] != more["claims"][0]["tests"][0]["difference"]
+
+
+def test_figures_of_the_whole_are_not_those_of_a_changed_option(tmp_path: Path, rounds: list[int]) -> None:
+    kept(tmp_path, TWO)
+    shutil.rmtree(tmp_path / "work")
+    for cut in (Cut(set=("model.dim=6",)), Cut(quick=True)):
+        table, results = made(tmp_path, TWO), tmp_path / "results"
+        said = reproduce([table], tmp_path / "work", cut, 1, lambda line: None, False, results)[0]
+        assert not said["rows"][1]["cells"]["tiny"]["figures"]
+
+
+def test_a_method_with_a_new_title_is_not_run_again(tmp_path: Path, rounds: list[int]) -> None:
+    record = kept(tmp_path, TWO)
+    for row in record["rows"]:
+        row["cells"]["tiny"]["config"] |= {"title": "An older title", "paper": "An older reference"}
+    store(record, tmp_path / "results")
+    rounds.clear()
+    assert kept(tmp_path, TWO) == record and rounds == []
+
+
+def test_other_metrics_lose_nothing_where_nothing_is_to_be_run(tmp_path: Path, rounds: list[int]) -> None:
+    first = kept(tmp_path, TWO)
+    more = kept(tmp_path, TWO.replace(', "ndcg@10"]', "]", 1), begin=False)
+    assert more["rows"] == first["rows"] and more["claims"] == first["claims"]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"rows": 1, "claims": 2}'])
+def test_what_is_no_record_is_written_over(tmp_path: Path, rounds: list[int], text: str) -> None:
+    record = kept(tmp_path, TWO)
+    stored(tmp_path).write_text(text)
+    store(record, tmp_path / "results")
+    assert json.loads(stored(tmp_path).read_text()) == record

@@ -107,6 +107,19 @@ def test_done_where_nothing_was_run(
     assert not said.out and not list(tmp_path.iterdir())
 
 
+def test_done_needs_no_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COVEY_DATA", raising=False)
+    record = Path(__file__).parents[2] / "results" / "pfedrec-table1.json"
+    copy = tmp_path / "results" / record.name
+    copy.parent.mkdir()
+    copy.write_bytes(record.read_bytes())
+    assert main.main(["reproduce", "pfedrec", "--done", "--keep"]) == 0
+    assert "PFedRec" in capsys.readouterr().out and copy.read_bytes() == record.read_bytes()
+
+
 @pytest.mark.parametrize("paper", papers())
 def test_claims_of_shipped_papers_compare_equal_seeds(paper: str) -> None:
     for one in tables(paper):

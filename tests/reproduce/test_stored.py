@@ -1,22 +1,18 @@
-"""Records that are stored: every figure is of the settings that its row and column have today."""
+"""Stored records: figures have the settings of today's plans, and are kept without their runs."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from covey.run.config.tree import Tree
-from covey.study.papers.plan import configs, tables
+from covey.study.papers.plan import Cut, configs, tables
+from covey.study.papers.record import reproduce, store
+from covey.study.papers.resume import settings
 
 RESULTS = Path(__file__).parents[2] / "results"
 RECORDS = sorted(path for path in RESULTS.glob("*.json") if '"claims"' in path.read_text(encoding="utf-8"))
-LABELS = ("engine", "title", "paper", "method", "preset")  # say where, and what it is called
 # Its defaults of then stand in the table's file today.
 RENAMED = {("covey-ml-1m-ratio", "spectral, 4 sums of rank 64")}
-
-
-def settings(tree: Tree) -> str:
-    return json.dumps({k: v for k, v in tree.items() if k not in LABELS}, sort_keys=True)
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
@@ -29,3 +25,20 @@ def test_a_stored_cell_has_the_settings_of_its_plan(path: Path) -> None:
             if cell["figures"] and (path.stem, row["label"]) not in RENAMED:
                 now = planned[row["label"], column]
                 assert settings(cell["config"]) == settings(now), f"{row['label']}, {column}: run it again"
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_a_stored_record_is_kept_without_its_runs_and_data(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COVEY_DATA", raising=False)
+    copy = tmp_path / path.name
+    copy.write_bytes(path.read_bytes())
+    old = json.loads(copy.read_text(encoding="utf-8"))
+    wanted = tables(old["paper"], [old["table"]])
+    datasets = sorted({column["dataset"] for column in old["columns"]}) if old.get("part") else ()
+    cut = Cut(datasets=tuple(datasets))
+    (made,) = reproduce(wanted, tmp_path / "runs", cut, 1, lambda line: None, begin=False, stored=tmp_path)
+    assert [row["label"] for row in made["rows"]] == [row["label"] for row in old["rows"]]
+    assert store(made, tmp_path) == copy
+    assert copy.read_bytes() == path.read_bytes()

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from covey.study.papers.plan import Table
 
 
@@ -51,7 +53,9 @@ def act(options: argparse.Namespace) -> int:
     if options.paper:
         cut = Cut(options.quick, tuple(options.dataset), tuple(options.set))
         wanted = tables(options.paper, options.tables)
-        _data_is_there(wanted, cut.datasets)
+        names = _datasets(wanted, cut.datasets)
+        if not options.done:
+            _data_is_there(names)
         say = lambda line: None if options.json else print(line, file=sys.stderr, flush=True)
         old = options.results if options.keep else None
         records = reproduce(wanted, options.work, cut, options.jobs, say, not options.done, old)
@@ -73,9 +77,8 @@ def _has_figures(made: "dict[str, Any]") -> bool:
     return any(cell["figures"] for row in made["rows"] for cell in row["cells"].values())
 
 
-def _data_is_there(wanted: "list[Table]", only: tuple[str, ...]) -> None:
-    """Before anything runs: a dataset that is missing, and how to get it."""
-    from covey import data
+def _datasets(wanted: "list[Table]", only: tuple[str, ...]) -> "Sequence[str]":
+    """Return the datasets to run on: those that the user named, or else all of the tables."""
     from covey.core.errors import CoveyError
     from covey.study.papers.plan import datasets
 
@@ -83,5 +86,12 @@ def _data_is_there(wanted: "list[Table]", only: tuple[str, ...]) -> None:
     for name in only:
         if name not in names:
             raise CoveyError(f"no column is of dataset {name!r}; there are {', '.join(names)}")
-    for name in only or names:
+    return only or names
+
+
+def _data_is_there(names: "Sequence[str]") -> None:
+    """Before anything runs: a dataset that is missing, and how to get it."""
+    from covey import data
+
+    for name in names:
         data.load(name)

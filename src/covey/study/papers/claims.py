@@ -109,13 +109,13 @@ def _measured(
             return test, None, f"runs are missing: {test.better} has no {test.metric} in {test.column}", ""
         return test, _difference(figures, np.full_like(figures, float(test.worse)), test.metric), "", ""
     sides = ((test.better, test.column), (test.worse, test.against))
-    names = [row if test.better != test.worse else f"{row} in {column}" for row, column in sides]
+    names = _names(test)
     cells = [cell(*side) for side in sides]
     one, two = cells
     if one is None or two is None:
         row, column = sides[0 if one is None else 1]
         return test, None, f"runs are missing: {row} was not run in {column}", ""
-    forbidden = _missing(one, two, *names) or _untuned(one, two, *names) or _unequal(one, two, *names)
+    forbidden = barred(test, one, two)
     if known:
         return test, known, forbidden, _exempt(one, two, *names)
     a_SU, b_SU = (users(*side, test.metric) for side in sides)
@@ -127,6 +127,17 @@ def _measured(
         shapes = " and ".join(f"{len(x)} seeds of {np.shape(x)[1]} users" for x in (a_SU, b_SU))
         return test, None, forbidden or f"runs are missing: {shapes} cannot be paired", ""
     return test, _difference(a_SU, b_SU, test.metric), forbidden, _exempt(one, two, *names)
+
+
+def _names(test: Outcome) -> list[str]:
+    sides = ((test.better, test.column), (test.worse, test.against))
+    return [row if test.better != test.worse else f"{row} in {column}" for row, column in sides]
+
+
+def barred(test: Outcome, one: Cell, two: Cell) -> str:
+    """Return why a test between two cells has no verdict, whatever it measures; "" where it may have one."""
+    names = _names(test)
+    return _missing(one, two, *names) or _untuned(one, two, *names) or _unequal(one, two, *names)
 
 
 def _difference(a_SU: Array, b_SU: Array, metric: str) -> Comparison:

@@ -115,10 +115,13 @@ class Cut:
     datasets: tuple[str, ...] = ()
     set: tuple[str, ...] = ()
 
+    def changed(self) -> bool:
+        """Whether an option was set that changes the figures."""
+        return any(not text.strip().startswith("engine.") for text in self.set)
+
     def name(self) -> str:
         """What its record is called beside that of the whole; where and how much at once makes no other."""
-        changed = [text for text in self.set if not text.strip().startswith("engine.")]
-        words = [*(["quick"] if self.quick else []), *self.datasets, *(["changed"] if changed else [])]
+        words = [*(["quick"] if self.quick else []), *self.datasets, *(["changed"] if self.changed() else [])]
         return "".join(f"-{word}" for word in words)
 
 

@@ -19,7 +19,7 @@ from covey.study.batch import Outcome, Say, done_before, execute, key
 from .claims import judge
 from .curves import course_of, rows_of, told_of
 from .plan import Column, Cut, Row, Table, chosen, configs, tuned
-from .resume import Kept, kept
+from .resume import Kept, kept, read
 from .sanity import impossible, refuse
 from .summaries import reads_of
 
@@ -38,6 +38,10 @@ def reproduce(
     tables = [table for table in (chosen(table, cut) for table in tables) if table.columns]
     at_hand = None if begin else lambda config: done_before(config, work) is not None
     old = {table.name: _kept_of(table, cut, stored, at_hand) if stored else NOTHING_KEPT for table in tables}
+    for table in tables:
+        for row, column in sorted(old[table.name].other):
+            where = f"{table.paper} {table.name}: {row} in {column}"
+            say(f"{where} is kept as stored, with other settings or seeds than the plan has now")
     wanted = {
         (table.name, row.label, column.label): configs(table, row, column, cut)
         for table in tables
@@ -68,8 +72,8 @@ def record(table: Table, runs: Cells, cut: Cut, old: Kept = NOTHING_KEPT) -> Tre
     for row in table.rows:
         mine = {c.label: c for r, c in table.cells() if r is row}
         cells = {
-            label: (old.cells.get((row.label, label)) or _measured(table, row, column, runs[row.label, label], cut))
-            | _planned(table, row, column, cut)
+            label: old.cell((row.label, label), _planned(table, row, column, cut))
+            or _measured(table, row, column, runs[row.label, label], cut) | _planned(table, row, column, cut)
             for label, column in mine.items()
         }
         names = {"label": row.label, "method": row.method, "role": row.role, "lowest": row.lowest}
@@ -83,7 +87,7 @@ def record(table: Table, runs: Cells, cut: Cut, old: Kept = NOTHING_KEPT) -> Tre
         "about": table.plan.about,
         "quick": cut.quick,
         "part": cut.name(),
-        "command": _command(table, cut),
+        "command": (not done and old.command) or _command(table, cut),
         "commit": ", ".join(sorted({o.made["commit"] for o in done} | old.commits)),
         "machine": "; ".join(sorted({o.made["machine"] for o in done} | old.machines)),
         "metrics": list(table.plan.metrics),
@@ -214,10 +218,21 @@ def users_of(outcomes: list[Outcome], metric: str) -> Figures | None:
 
 
 def store(made: Tree, folder: Path) -> Path:
+    """Write a record into a folder and return its file, which is left alone if it already says the same."""
     folder.mkdir(parents=True, exist_ok=True)
     path = file_of(made["paper"], made["table"], made["part"], folder)
-    atomic.write_text(path, json.dumps(made, indent=1, ensure_ascii=False) + "\n")
+    text = json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+    if not _says(path, json.loads(text)):
+        atomic.write_text(path, text)
     return path
+
+
+def _says(path: Path, made: Tree) -> bool:
+    """Return whether a file is a record equal to `made`; what is no record is not."""
+    try:
+        return read(path) == made
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
 
 
 def file_of(paper: str, table: str, part: str, folder: Path) -> Path:
