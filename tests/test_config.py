@@ -239,12 +239,12 @@ def test_one_of_several_types_and_what_must_be_given(tmp_path: Path, monkeypatch
     code = "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Mine:\n    a: int | str\n    b: int = 0\n"
     (tmp_path / "my_parts.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    section: Tree = {"use": "my_parts:Mine"}
-    assert [part_of(section | {"a": a}).a for a in (1, "x")] == [1, "x"]
+    section, mine = {"use": "my_parts:Mine"}, ["my_parts"]
+    assert [part_of(section | {"a": a}, trust=mine).a for a in (1, "x")] == [1, "x"]
     with pytest.raises(CoveyError, match=r"Mine.a = 1.5 does not fit: it takes int or str"):
-        part_of(section | {"a": 1.5})
+        part_of(section | {"a": 1.5}, trust=mine)
     with pytest.raises(CoveyError, match="Mine needs 'a'"):
-        part_of(section)
+        part_of(section, trust=mine)
 
 
 def test_attackers_have_a_share_and_a_start() -> None:

@@ -13,16 +13,18 @@ import numpy as np
 from covey import data
 from covey.core import atomic
 from covey.core.errors import CoveyError
+from covey.core.lock import hold
 from covey.core.progress import Bar
+from covey.core.trust import trusted
 from covey.data.dataset import Array, Dataset, renumber
 from covey.data.tables.importing import Columns, Imported, from_file, from_frame
 from covey.run.config.overrides import changed, check_applies, keeps_mechanisms, options_in
 from covey.run.config.schema import Config
 from covey.run.config.shipped import read
 from covey.run.config.tree import Tree, merge
-from covey.run.loop import run
+from covey.run.loop import run_held
 
-from .recommender import DATA, Choice, Recommender, make_folder
+from .recommender import DATA, Choice, Recommender
 
 __all__ = ["Choice", "Recommender", "fit", "load"]
 
@@ -86,12 +88,14 @@ def fit(
     out: str | Path | None = None,
     set: Iterable[str] = (),
     verbose: bool = False,
+    trust: Iterable[str] = (),
     **sections: Any,
 ) -> Recommender:
     """Trains a method (a shipped name, or a TOML file) on a dataset, its name or a DataFrame.
 
     Options are sections of the configuration, `fit(..., model={"dim": 16})`, or assignments as on
-    the command line, `set=["model.dim=16"]`. With `out`, the run folder is kept there.
+    the command line, `set=["model.dim=16"]`. With `out`, the run folder is kept there. `trust` names
+    modules outside of covey that the configuration may import: `trust=["mymodel"]` for a method of your own.
     """
     if "name" in sections.get("data", {}):
         raise CoveyError("data.name is what fit takes as its dataset: fit(method, 'ml-100k')")
@@ -99,6 +103,7 @@ def fit(
     if preset:
         tree = merge(tree, read("presets", preset)) | {"preset": preset}
     tree = merge(tree, {"run": {"seed": seed} | ({} if rounds is None else {"rounds": rounds})})
+    trust = trusted(trust)
     if out is None:
         tree = merge(tree, {"run": {"ceilings": []}})  # for a report that nobody will see
     if "mechanism" in sections:
@@ -108,33 +113,31 @@ def fit(
     said = [*options_in(assignments), *_options_of(sections), *([] if rounds is None else ["run.rounds"])]
     with tempfile.TemporaryDirectory(prefix="covey-") as away:
         folder = Path(away) / "run" if out is None else Path(out)
-        _train(tree, dataset, folder, verbose, said)
-        return Recommender.load(folder)
+        _train(tree, dataset, folder, verbose, said, trust)
+        return Recommender.load(folder, trust=trust)
 
 
 def _options_of(sections: dict[str, Any]) -> list[str]:
     return [f"{name}.{key}" for name, section in sections.items() if isinstance(section, dict) for key in section]
 
 
-def _train(tree: Tree, dataset: Any, folder: Path, verbose: bool, said: Iterable[str]) -> None:
-    if (folder / "config.toml").exists():
-        raise CoveyError(f"{folder} holds a run already; choose another out")
+def _train(tree: Tree, dataset: Any, folder: Path, verbose: bool, said: Iterable[str], trust: Iterable[str]) -> None:
     if _is_name(dataset):
         tree = merge(tree, {"data": {"name": str(dataset)}})
     else:
         tree = merge(tree, {"data": {"name": str((folder / DATA).absolute())}})
-    config, there = Config.of(tree), folder.exists()
+    config = Config.of(tree, trust)
     check_applies(config, said)
-    try:
-        if not _is_name(dataset):
-            make_folder(folder)
-            atomic.write(folder / DATA, load(dataset).save)
-        with Bar(quiet=not verbose) as bar:
-            run(config, folder, progress=bar.update)
-    except CoveyError:
-        if not (folder / "config.toml").exists():
-            with suppress(OSError):
-                (folder / DATA).unlink(missing_ok=True)
-                if not there:
-                    folder.rmdir()
-        raise
+    with hold(folder):
+        if (folder / "config.toml").exists():
+            raise CoveyError(f"{folder} holds a run already; choose another out")
+        try:
+            if not _is_name(dataset):
+                atomic.write(folder / DATA, load(dataset).save)
+            with Bar(quiet=not verbose) as bar:
+                run_held(config, folder, progress=bar.update)
+        except CoveyError:
+            if not (folder / "config.toml").exists():
+                with suppress(OSError):
+                    (folder / DATA).unlink(missing_ok=True)
+            raise

@@ -54,7 +54,7 @@ def growth_of(
     pairs = dict.fromkeys((_user(user, places), _new(item, new)) for user, item in interactions)
     dataset = _grown(assigned(prepared.dataset, config.split), list(titles), list(titles.values()), list(pairs))
     kept = SplitConfig("given", rows="given")
-    config = Config.of(config.tree | {"split": {"kind": kept.kind, "rows": kept.rows}})
+    config = Config.of(config.tree | {"split": {"kind": kept.kind, "rows": kept.rows}}, config.trust)
     made = ready(config, dataset, split_rows(dataset, kept))
     return Growth(config, made, prepared.dataset.n_items, any(titles.values()))
 

@@ -3,11 +3,13 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from covey.contract.ledger import PrivacyConfig
 from covey.core.errors import CoveyError
+from covey.core.trust import trusted
 from covey.data.split import SplitConfig
 from covey.engine.client.blocks import Engine
 from covey.engine.secure.settings import FleetConfig
@@ -115,15 +117,18 @@ class Config:
     engine: Engine = field(default_factory=Engine)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
     fleet: FleetConfig = field(default_factory=FleetConfig)
+    trust: frozenset[str] = field(default=frozenset(), compare=False)  # the operator's word, no part of the tree
 
     @classmethod
-    def of(cls, tree: Tree) -> "Config":
+    def of(cls, tree: Tree, trust: Iterable[str] = ()) -> "Config":
+        """A tree, checked; `trust` names modules outside of covey that it may use, beside those trusted already."""
         for key, value in tree.items():
             _known(key, [*SETTINGS, *PARTS, *LABELS], "the configuration")
             if key in LABELS:
                 _fit(value, LABELS[key], key)
         _fit(tree.get("tuned", {"trials": 0}).get("trials"), int, "tuned.trials")
-        config = cls(tree, **{k: fill(c, _section(tree.get(k, {}), k), k) for k, c in SETTINGS.items()})
+        sections = {k: fill(c, _section(tree.get(k, {}), k), k) for k, c in SETTINGS.items()}
+        config = cls(tree, **sections, trust=trusted(trust))
         here = [name for name in PARTS if config.parts(name)]
         if "pooled" in here and len(here) > 1:
             other = next(name for name in here if name != "pooled")
@@ -147,7 +152,7 @@ class Config:
             own = self.attack()[1] if name == "attack" else _section(section, name)
             if "use" not in own:
                 raise CoveyError(f'[{name}] names no class; write use = "module:Class"')
-            made.append(part_of(own, CREW if name == "attack" else ()))
+            made.append(part_of(own, CREW if name == "attack" else (), self.trust))
             if not hasattr(made[-1], PARTS[name]):
                 raise CoveyError(f'[{name}] use = {section["use"]!r} is no {name}; write use = "module:Class" of one')
         return made
