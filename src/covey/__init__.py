@@ -7,11 +7,12 @@ os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")  # matrix products with the sam
 
 
 def _leave_current_folder() -> None:
-    """Under `python -m covey`, takes the current folder off the path, where a numpy.py would pass for NumPy.
+    """Under `python -m covey`, takes the current folder off the path.
 
-    Only if covey itself was found there does it stay, behind all other places.
+    A numpy.py there would pass for NumPy. Only if covey itself was found there does the folder
+    stay, behind all other places.
     """
-    if sys.flags.safe_path or sys.argv[:1] != ["-m"]:  # this stands there while the module to run is looked for
+    if sys.flags.safe_path or sys.argv[:1] != ["-m"]:  # its value while Python looks for the module
         return
     word = sys.orig_argv[-len(sys.argv)]  # covey, covey.cli or -mcovey
     module = word.partition("m")[2] if word.startswith("-") else word

@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     for command in (report, compare, reproduce, matrix, maps, tune, recommend, listing, data, doctor, completion):
         command.add(commands)
     for name in IMPORTING:
-        what = "a module outside of covey that the configuration may import; also for several (and COVEY_TRUST)"
+        what = "a module outside of covey that configurations may import; repeatable (or COVEY_TRUST=A,B)"
         commands.choices[name].add_argument("--trust", action="append", default=[], metavar="MODULE", help=what)
     return parser
 

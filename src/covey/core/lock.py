@@ -1,7 +1,7 @@
 """A run folder is for one process at a time.
 
-The lock is the operating system's: it ends with its process, however that ends, so a run that was killed can be
-resumed at once. The file that carries it says who holds it, and goes when the lock is given back.
+The lock is the operating system's. It ends with its process, however that ends, so a run that was
+killed can be resumed at once. The lock file says who holds it and is removed with the lock.
 """
 
 import fcntl
@@ -21,7 +21,10 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def hold(folder: Path) -> Iterator[None]:
-    """Makes the folder and keeps other processes out of it; folders that stay empty are removed again."""
+    """Makes the folder and keeps other processes out of it.
+
+    Folders that were made here and stay empty are removed again.
+    """
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         file = _locked(folder)
@@ -29,7 +32,7 @@ def hold(folder: Path) -> Iterator[None]:
             yield
         finally:
             with suppress(OSError):
-                (folder / NAME).unlink()  # while it is locked: nobody has it now who would lose it
+                (folder / NAME).unlink()  # before the lock is given back
             file.close()
     finally:
         with suppress(OSError):

@@ -12,7 +12,7 @@ import torch
 
 from .trust import begin_with, trusted
 
-SAFE = "PYTHONSAFEPATH"  # Python then imports nothing from the current folder while a process starts
+SAFE = "PYTHONSAFEPATH"  # keeps a starting process from importing out of the current folder
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """The gate between a text and an import: which modules a configuration may name.
 
-A configuration, a run folder or a record is data that may come from anybody, and importing a module runs it.
-So `use = "module:Class"` reaches modules of covey, and others only where the operator has named them: with
-`--trust`, in the environment variable COVEY_TRUST, or with `trust=` in Python. Trust is never stored.
+A configuration, a run folder or a record is data that may come from anybody, and importing a
+module runs its code. So `use = "module:Class"` reaches modules of covey, and others only if the
+operator has named them: with `--trust`, in the environment variable COVEY_TRUST, or with `trust=`
+in Python. Trust is never stored.
 """
 
 import os
@@ -37,7 +38,7 @@ def _names(given: Iterable[str]) -> frozenset[str]:
     names = frozenset([given] if isinstance(given, str) else given)
     for name in names:
         if not _is_module(name):
-            raise CoveyError(f"cannot trust {name!r}: give the name of a module as in an import, such as mymodel")
+            raise CoveyError(f"cannot trust {name!r}: give the name of a module, such as mymodel")
     return names
 
 
@@ -62,7 +63,7 @@ def begin_with(names: frozenset[str]) -> None:
 
 @contextmanager
 def found_here() -> Iterator[None]:
-    """Lets trusted modules be found in the current folder, behind all other places, if they are nowhere else."""
+    """Puts the current folder last on the path if a trusted module is found nowhere else."""
     tops = {name.partition(".")[0] for name in trusted()}
     before = list(sys.path)
     if any(top not in sys.modules and find_spec(top) is None for top in tops):
@@ -86,20 +87,24 @@ def module_of(use: str, names: frozenset[str]) -> ModuleType:
 
 
 def check(use: str, names: frozenset[str], home: str = "") -> None:
-    """Refuses a name outside of covey and the trusted modules; `home` is the module that defines its class."""
+    """Refuses a name outside of covey and of the trusted modules.
+
+    `home` is the module that defines the class, where that is known.
+    """
     module = home or use.partition(":")[0]
     if any(module == name or module.startswith(f"{name}.") for name in (OWN, *names)):
         return
     what = f"which is defined in {home} and" if home else "which"
     raise Untrusted(
-        f"configuration names {use}, {what} is not part of covey; if you trust that code, say --trust {module}"
-        f' (or {VARIABLE}={module}, or trust=["{module}"] in Python)'
+        f"configuration names {use}, {what} is not part of covey; if you trust that code,"
+        f' say --trust {module} (or {VARIABLE}={module}, or trust=["{module}"] in Python)'
     )
 
 
 def check_tree(tree: Any, names: frozenset[str]) -> None:
     """The same for every `use` in plain data, without importing anything."""
-    for value in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
-        check_tree(value, names)
+    parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
+    for part in parts:
+        check_tree(part, names)
     if isinstance(tree, dict) and isinstance(use := tree.get("use"), str) and ":" in use:
         check(use, names)
