@@ -141,6 +141,41 @@ def test_options_are_all_there_with_their_defaults(page: str, table: re.Match[st
         assert tomllib.loads(f"x = {cell}")["x"] == default, f"{page}: {option}"
 
 
+@pytest.mark.parametrize(
+    ("use", "shown", "own"),
+    [
+        ("covey.attacks.a_ra:ARa", "covey.attacks.a_hum:AHum", {}),
+        ("covey.attacks.explicit:ExplicitBoost", "covey.attacks.bandwagon:Bandwagon", {}),
+        ("covey.attacks.random_profile:RandomProfile", "covey.attacks.bandwagon:Bandwagon", {}),
+        ("covey.attacks.popular:PopularProfile", "covey.attacks.bandwagon:Bandwagon", {}),
+        ("covey.attacks.overstated:Overstated", "covey.attacks.bandwagon:Bandwagon", {"scale": 10.0}),
+        ("covey.defenses.krum:Krum", "covey.defenses.bulyan:Bulyan", {}),
+        ("covey.defenses.krum_mean:KrumMean", "covey.defenses.bulyan:Bulyan", {}),
+        ("covey.defenses.multi_krum:MultiKrum", "covey.defenses.bulyan:Bulyan", {}),
+        ("covey.defenses.median:Median", "covey.defenses.trimmed:TrimmedMean", {}),
+        ("covey.pooled.ncf:PooledNCF", "covey.pooled.mf:PooledMF", {"hidden": (32, 16)}),
+        ("covey.pooled.sequence:PooledGRU", "covey.pooled.sequence:PooledSASRec", {}),
+        (
+            "covey.pooled.sequence:PooledBERT4Rec",
+            "covey.pooled.sequence:PooledSASRec",
+            {"heads": 2, "epochs": 500, "hide": 0.2, "end": 0.1},
+        ),
+        (
+            "covey.methods.private_sums:PrivateCount",
+            "covey.methods.private_sums:PrivateSubspace",
+            {"sums": 1},
+        ),
+    ],
+)
+def test_options_that_are_those_of_another_table(use: str, shown: str, own: dict[str, Any]) -> None:
+    """The pages show the table of `shown` and say in words what is other for `use`."""
+    mine, other = (
+        {f.name: f.default for f in dataclasses.fields(part(x)) if f.name not in FIXED} for x in (use, shown)
+    )
+    assert {k: v for k, v in mine.items() if k not in own}.items() <= other.items()
+    assert own.items() <= mine.items()
+
+
 @pytest.mark.parametrize(("page", "arguments"), COMMANDS, ids=lambda x: x if isinstance(x, str) else " ".join(x)[:60])
 def test_commands_are_understood(
     page: str, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
