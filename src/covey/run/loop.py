@@ -205,9 +205,8 @@ def measured(config: Config, fleet: SimulatedFleet, server: Server, number: int)
         assert fleet.data.held is not None
         ids_C = some_of(fleet.data.held.test.lengths[ids_C], config.evaluate.clients)
     sent = Sent({k: v for k, v in server.public.items() if k not in fleet.program.model.kept})
-    traffic = fleet.meter.up, fleet.meter.down
-    answers = fleet.ask("evaluate", number, ids_C, Download(sent))
-    fleet.meter.up, fleet.meter.down = traffic  # measuring is the study's, not the method's
+    with fleet.meter.paused():  # measuring is the study's, not the method's
+        answers = fleet.ask("evaluate", number, ids_C, Download(sent))
     assert isinstance(answers, Upload)
     return ids_C, answers.extra.get("evaluate", {})
 
