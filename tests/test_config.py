@@ -203,6 +203,16 @@ def test_what_a_part_is_cannot_be_set() -> None:
         Config.of(assign(read("methods", "cofedrec"), ["mechanism.0.whole_table=false"]))
 
 
+def test_an_option_of_old_that_had_one_value_is_still_read() -> None:
+    """Stored configurations hold it, and are known by their digests."""
+    tree = assign(read("methods", "fedmf"), ['evaluate.ties="against"'])
+    config = Config.of(tree)
+    assert config.tree["evaluate"] == {"ties": "against"}
+    assert config.evaluate == Config.of(read("methods", "fedmf")).evaluate
+    with pytest.raises(CoveyError, match="evaluate has no option 'ties'"):
+        Config.of(assign(tree, ['evaluate.ties="random"']))
+
+
 # Strict
 
 

@@ -199,4 +199,4 @@ def _cast_fleet(fleet: Fleet, dtype: torch.dtype) -> None:
         fleet.store.dense = cast(fleet.store.dense, dtype)
     elif isinstance(fleet, WireFleet):
         for node in fleet.nodes.values():
-            node.kept, node.before = cast(node.kept, dtype), cast(node.before, dtype)
+            node.kept = cast(node.kept, dtype)

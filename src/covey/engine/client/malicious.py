@@ -118,9 +118,6 @@ class Malicious:
     def discloses(self) -> tuple[Disclosure, ...]:
         return self.honest.discloses()
 
-    def with_crew(self, crew: Crew) -> "Malicious":
-        return replace(self, crew=crew)
-
 
 def leaked(attack: Attack, lists: Ragged, seed: int) -> Ragged | None:
     """What an informed attack is given: a share of every list, rounded up, at random."""

@@ -104,6 +104,9 @@ LABELS |= {"weighting": Literal["equal", "examples"], "tuned": dict}  # what `co
 CREW = tuple(f.name for f in dataclasses.fields(AttackConfig))
 
 
+RETIRED = {"evaluate": {"ties": "against"}}  # options that only ever had one value, in stored configurations
+
+
 @dataclass(frozen=True)
 class Config:
     """A resolved configuration: plain data, every key known."""
@@ -127,7 +130,7 @@ class Config:
             if key in LABELS:
                 _fit(value, LABELS[key], key)
         _fit(tree.get("tuned", {"trials": 0}).get("trials"), int, "tuned.trials")
-        sections = {k: fill(c, _section(tree.get(k, {}), k), k) for k, c in SETTINGS.items()}
+        sections = {k: fill(c, _current(tree.get(k, {}), k), k) for k, c in SETTINGS.items()}
         config = cls(tree, **sections, trust=trusted(trust))
         here = [name for name in PARTS if config.parts(name)]
         if "pooled" in here and len(here) > 1:
@@ -169,3 +172,9 @@ class Config:
     def digest(self) -> str:
         """A name for this configuration: equal ones have equal digests."""
         return hashlib.sha256(json.dumps(self.tree, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _current(value: Any, name: str) -> Tree:
+    """A section of settings without the options that are no more."""
+    retired = RETIRED.get(name, {})
+    return {k: v for k, v in _section(value, name).items() if k not in retired or v != retired[k]}
