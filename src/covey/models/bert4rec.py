@@ -58,7 +58,10 @@ class BERT4Rec(SequenceModel):
 
     def public(self, n_items: int, rng: Rng) -> Fields:
         N, D, E = self.layers, self.dim, 4 * self.dim
-        drawn = lambda scale, name, *shape: scale * rng.fold(name).normal(*shape)[0]
+
+        def drawn(scale: float, name: str, *shape: int) -> Tensor:
+            return scale * rng.fold(name).normal(*shape)[0]
+
         return {
             "items": drawn(self.scale, "items", n_items, D),
             "positions": drawn(self.scale, "positions", self.last, D),
@@ -105,7 +108,10 @@ class BERT4Rec(SequenceModel):
 
     def _layer(self, params: Fields, n: int, x_CPD: Tensor, padding: Tensor, dropout: Dropout) -> Tensor:
         w, b, norm = params["w"], params["b"], params["norm"]
-        through = lambda x, which: linear(x, w[:, 4 * n + which], b[:, 5 * n + which])
+
+        def through(x: Tensor, which: int) -> Tensor:
+            return linear(x, w[:, 4 * n + which], b[:, 5 * n + which])
+
         q, k, v = (through(x_CPD, which) for which in (QUERY, KEY, VALUE))
         a_CPD = through(attend(q, k, v, padding, self.heads, dropout, f"attention {n}"), OUT)
         x_CPD = normed(x_CPD + dropout(a_CPD, f"out {n}"), norm[:, 2 * n + 1])

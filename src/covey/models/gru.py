@@ -72,8 +72,10 @@ def _fused(params: Fields, x_CPD: Tensor) -> Tensor:
     flat = torch.cat([w.flatten() for w in weights]).split([w.numel() for w in weights])  # cuDNN wants one stretch
     weights = [part.view(w.shape) for part, w in zip(flat, weights, strict=True)]
     learns = torch.is_grad_enabled()
-    start = lambda part_CPD: part_CPD.new_zeros(1, len(part_CPD), part_CPD.shape[2])
-    parts = [torch.gru(x, start(x), weights, True, 1, 0.0, learns, False, True)[0] for x in x_CPD.split(MOST)]
+    parts = []
+    for part_CPD in x_CPD.split(MOST):
+        start = part_CPD.new_zeros(1, len(part_CPD), part_CPD.shape[2])
+        parts.append(torch.gru(part_CPD, start, weights, True, 1, 0.0, learns, False, True)[0])
     return torch.cat(parts)[:many]
 
 

@@ -41,7 +41,10 @@ class SASRec(SequenceModel):
 
     def public(self, n_items: int, rng: Rng) -> Fields:
         N, D = self.layers, self.dim
-        drawn = lambda name, *shape: rng.fold(name).normal(*shape)[0]
+
+        def drawn(name: str, *shape: int) -> Tensor:
+            return rng.fold(name).normal(*shape)[0]
+
         return {
             "items": self.scale * drawn("items", n_items, D),
             "positions": self.scale * drawn("positions", self.last - 1, D),
@@ -77,7 +80,10 @@ class SASRec(SequenceModel):
 
     def _layer(self, params: Fields, n: int, x_CPD: Tensor, later_PP: Tensor, dropout: Dropout) -> Tensor:
         w, b = params["w"], params["b"]
-        through = lambda x, which: linear(x, w[:, 5 * n + which], b[:, 5 * n + which])
+
+        def through(x: Tensor, which: int) -> Tensor:
+            return linear(x, w[:, 5 * n + which], b[:, 5 * n + which])
+
         q_CPD = normed(x_CPD, params["norm"][:, 2 * n])
         key_CPD, value_CPD = through(x_CPD, KEY), through(x_CPD, VALUE)
         a_CPD = attend(through(q_CPD, QUERY), key_CPD, value_CPD, later_PP, self.heads, dropout, f"attention {n}")
