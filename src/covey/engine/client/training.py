@@ -50,9 +50,9 @@ class Trainer:
 
     def blocks(self, work: Work) -> list[Block]:
         """The blocks in which clients train for themselves."""
-        return list(plan(work, self._costs(work)))
+        return list(plan(work, self.costs(work)))
 
-    def _costs(self, work: Work) -> CostModel:
+    def costs(self, work: Work) -> CostModel:
         """What blocks cost on this device, where each client has a table of its own."""
         waits = self.solver.optimizer == "sgd"  # Adam would move on
         costs = CostModel(self.engine.rows_per_block(), self.mechanisms, waits=waits)
@@ -66,7 +66,7 @@ class Trainer:
 
     def _costs_of_sum(self, view: ClientView, work: Work, one_table: bool) -> CostModel:
         """What blocks cost where only a sum is wanted, and no client's own bits have to be kept."""
-        costs = self._costs(work)
+        costs = self.costs(work)
         if one_table:
             costs = replace(costs, table="shared")
         if isinstance(costs, GpuCostModel):
