@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from common import Engine, commit, config_of, cpu_seconds, machine, say, write
 from covey.contract.aggregation import Combine
+from covey.contract.fleet import Request
 from covey.contract.mechanism import Mechanism
 from covey.core.messages import Download, Round, Sent, Upload
 from covey.core.ragged import Rows
@@ -149,7 +150,7 @@ def applied(engine: Engine, part: Combine | Mechanism, upload: Upload) -> Callab
 def measure(repeats: int, every: int) -> dict[str, Any]:
     engine = Engine.of(config_of("fedncf", "loo-full", *SIZES))
     ids_C, sent = torch.arange(256), Download(Sent(dict(engine.server.public)))
-    train = lambda: engine.fleet.ask("train", 1, ids_C, sent)
+    train = lambda: engine.fleet.ask(Request("train", 1, ids_C, sent))
     upload = train()
     assert isinstance(upload, Upload)
     training = statistics.median(cpu_seconds(train) for _ in range(repeats))

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from common import Engine, commit, config_of, interleaved, machine, source_of, write
+from covey.contract.fleet import Request
 from covey.contract.mechanism import Mechanism
 from covey.core.messages import Download, Round, Sent
 from covey.core.ragged import Ragged
@@ -93,7 +94,7 @@ def auxiliary(engine: Engine, clients: int, repeats: int, cohort: int = 256) -> 
             sent = part.send(view(engine.server, engine.method, NAME, Round(number, some)))
             between = time.process_time()
             download = Download(Sent(dict(engine.server.public)), {NAME: sent})
-            engine.fleet.ask("train", number, some, download, fold=True)
+            engine.fleet.ask(Request("train", number, some, download, fold=True))
             sends, trains = sends + between - began, trains + time.process_time() - between
         seconds["recommends"].append(sends)
         seconds["clients"].append(trains)

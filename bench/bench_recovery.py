@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from common import commit, machine, say, write
+from covey.contract.fleet import Request
 from covey.contract.views import TrainingData
 from covey.core.messages import Catalogue, Download, Sent, Upload
 from covey.core.ragged import Ragged, Rows
@@ -46,8 +47,8 @@ def uploads(clients: int) -> tuple[Upload, Ragged]:
     program = Program(MF(DIM), Bce(negatives=4), Catalogue(ITEMS), Local("adam", lr=0.01, epochs=5))
     fleet = SimulatedFleet(program, LocalData(TrainingData(rows.train, pool(rows, "train"))))
     sent = Download(Sent(dict(program.model.public(ITEMS, Rng.server(0, 0, "public")))))
-    fleet.ask("train", 1, fleet.ids_N, sent)
-    answers = fleet.ask("train", 2, fleet.ids_N, sent)
+    fleet.ask(Request("train", 1, fleet.ids_N, sent))
+    answers = fleet.ask(Request("train", 2, fleet.ids_N, sent))
     assert isinstance(answers, Upload)
     return answers, rows.train
 

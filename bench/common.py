@@ -15,12 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from covey.contract.fleet import Request
 from covey.core.messages import Download, Round, Sent, Upload
 from covey.core.ragged import Fields
 from covey.engine.fleet.simulated import SimulatedFleet
 from covey.engine.method import Method
 from covey.engine.rounds import Server, enrol, run_round, start
-from covey.run.assemble import fleet_of, method_of, prepare
+from covey.run.assemble import clients_of, method_of, prepare
 from covey.run.config.schema import Config
 from covey.run.config.shipped import read
 from covey.run.config.tree import assign, merge
@@ -65,7 +66,8 @@ class Engine:
     def of(cls, config: Config) -> "Engine":
         prepared = prepare(config)
         method = method_of(config, prepared.catalogue)
-        fleet, server = fleet_of(config, prepared, method), start(method)
+        clients = clients_of(config, prepared, method)
+        fleet, server = SimulatedFleet.of(clients), start(method)
         server = replace(server, public={k: v.to(fleet.device) for k, v in server.public.items()})  # as a run begins
         return cls(config, method, fleet, enrol(server, fleet, method))
 
@@ -83,7 +85,7 @@ class Engine:
         assert len(done.ids_C) == len(ids_C)
 
     def evaluate(self, ids_C: Tensor) -> Fields:
-        answer = self.fleet.ask("evaluate", self.number, ids_C, Download(Sent(dict(self.server.public))))
+        answer = self.fleet.ask(Request("evaluate", self.number, ids_C, Download(Sent(dict(self.server.public)))))
         assert isinstance(answer, Upload)
         return answer.extra["evaluate"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from covey.contract.ledger import Ledger
 from covey.core.errors import CoveyError
-from covey.run.assemble import fleet_of, method_of, prepare
+from covey.run.assemble import clients_of, fleet_of, method_of, prepare
 from covey.run.config.schema import Config
 from covey.run.config.shipped import read
 from covey.run.config.tree import assign
@@ -27,7 +27,10 @@ def config_of(method: str, *changes: str) -> Config:
 def planned(config: Config) -> Ledger:
     prepared = prepare(config)
     method = method_of(config, prepared.catalogue)
-    return of_planned(config, method, fleet_of(config, prepared, method), int(prepared.split.train.lengths.max()))
+    people = clients_of(config, prepared, method)
+    ids_N = fleet_of(config, people).ids_N
+    longest = int(prepared.split.train.lengths.max())
+    return of_planned(config, method, people.population, ids_N, longest)
 
 
 def in_training(ledger: Ledger) -> dict[tuple[str, str], int]:
@@ -218,8 +221,9 @@ def test_what_nobody_declared_is_shown() -> None:
     config = config_of("fedmf", *SMALL)
     prepared = prepare(config)
     method = method_of(config, prepared.catalogue)
-    fleet = fleet_of(config, prepared, method)
+    clients = clients_of(config, prepared, method)
+    fleet = fleet_of(config, clients)
     fleet.meter.count("train", "stray", 8, fleet.ids_N[:1])
-    (row,) = of_sent(fleet, 1).table()
+    (row,) = of_sent(fleet, clients.program, 1).table()
     assert (row["field"], row["epsilon_user_total"]) == ("stray", "none")
     assert "NOT DECLARED" in str(row["what"])

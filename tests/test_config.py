@@ -15,7 +15,7 @@ from command import Covey, sets
 from covey.core import toml_writer
 from covey.core.errors import CoveyError
 from covey.models.mf import MF
-from covey.run.assemble import fleet_of, method_of, prepare
+from covey.run.assemble import clients_of, fleet_of, method_of, prepare
 from covey.run.config.build import fill, part_of
 from covey.run.config.schema import CREW, AttackConfig, Config, RunConfig
 from covey.run.config.shipped import read, shipped
@@ -264,8 +264,8 @@ def test_attackers_have_a_share_and_a_start() -> None:
     assert config.part("attack").targets == (3,)
     assert CREW == ("share", "start")
     prepared = prepare(config)
-    fleet = fleet_of(config, prepared, method_of(config, prepared.catalogue))
-    assert (fleet.n_honest, len(fleet.ids_N)) == (40, 44)
+    clients = clients_of(config, prepared, method_of(config, prepared.catalogue))
+    assert (clients.population.n_honest, len(fleet_of(config, clients).ids_N)) == (40, 44)
 
 
 def test_parts_are_what_they_are_for() -> None:

@@ -12,6 +12,7 @@ from covey.aggregate.combine import Mean
 from covey.aggregate.grouping import Nobody
 from covey.contract.aggregation import Group, Grouping
 from covey.contract.attack import AttackView
+from covey.contract.fleet import Request
 from covey.contract.ledger import Disclosure
 from covey.contract.mechanism import Mechanism
 from covey.contract.views import ClientView, Sees, ServerView
@@ -198,7 +199,7 @@ def test_mini_batches_need_single_examples() -> None:
 def test_an_unknown_step() -> None:
     game = play()
     with pytest.raises(ValueError, match="unknown step"):
-        game.fleet.ask("dance", 1, torch.tensor([1]), Download(Sent(dict(game.server.public))))
+        game.fleet.ask(Request("dance", 1, torch.tensor([1]), Download(Sent(dict(game.server.public)))))
 
 
 def test_everybody_starts_from_the_same_seed() -> None:

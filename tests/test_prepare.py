@@ -13,7 +13,7 @@ from covey.data import Dataset
 from covey.engine.fleet.simulated import SimulatedFleet
 from covey.engine.rounds import Server, enrol, run_round, start
 from covey.objectives.pairs import Bce
-from covey.run.assemble import Prepared, fleet_of, local_data, method_of, prepare
+from covey.run.assemble import Prepared, clients_of, local_data, method_of, prepare
 from covey.run.config.schema import Config
 from covey.run.config.shipped import read, shipped
 from covey.run.config.tree import Tree, assign, merge
@@ -93,7 +93,7 @@ def test_negatives_come_from_the_whole_pool() -> None:
 
 def trained(config: Config, prepared: Prepared) -> tuple[Server, SimulatedFleet]:
     method = method_of(config, prepared.catalogue)
-    fleet = fleet_of(config, prepared, method)
+    fleet = SimulatedFleet.of(clients_of(config, prepared, method))
     server = enrol(start(method), fleet, method)
     for number in (1, 2):
         server, _ = run_round(server, fleet, method, cohort(config, fleet.ids_N, number))

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 import covey
-from covey.contract.fleet import Fleet
+from covey.contract.fleet import Fleet, Request
 from covey.contract.model import History
 from covey.contract.views import TrainingData
 from covey.core.errors import CoveyError
-from covey.core.messages import Catalogue, Download, Round, Total, Upload
+from covey.core.messages import Catalogue, Round, Total, Upload
 from covey.core.ragged import Ragged
 from covey.core.rng import Rng
 from covey.engine.client.program import LocalData, Program
@@ -122,17 +122,14 @@ class Losing:
     def meter(self) -> Meter:
         return self.devices.meter
 
-    @meter.setter
-    def meter(self, meter: Meter) -> None:
-        self.devices.meter = meter
-
     @property
     def ids_N(self) -> Tensor:
         return self.devices.ids_N
 
-    def ask(self, step: str, round: int, ids_C: Tensor, download: Download, fold: bool = False) -> Upload | Total:
-        self.asked.append((round, ids_C.tolist()))
-        return self.devices.ask(step, round, ids_C[~torch.isin(ids_C, torch.tensor(self.lost[round]))], download, fold)
+    def ask(self, request: Request) -> Upload | Total:
+        self.asked.append((request.round, request.ids_C.tolist()))
+        stay = ~torch.isin(request.ids_C, torch.tensor(self.lost[request.round]))
+        return self.devices.ask(replace(request, ids_C=request.ids_C[stay]))
 
 
 def test_who_dropped_out_half_way_can_come_and_go() -> None:

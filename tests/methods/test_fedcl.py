@@ -10,6 +10,7 @@ from covey.aggregate.combine import Sum
 from covey.aggregate.fold import total_of
 from covey.aggregate.step import Adam
 from covey.contract.examples import Examples
+from covey.contract.fleet import Request
 from covey.contract.ledger import Ledger
 from covey.contract.mechanism import no_clients
 from covey.contract.views import ClientView, ServerView, TrainingData
@@ -237,7 +238,7 @@ def answers(fold: bool) -> tuple[Upload | Total, Fields, Tensor]:
     fleet, shared = fleet_of(ours), public(ours)
     hard_CT = Rng.of(3, 3, ids_C).permutation(ITEMS)[:, :6]
     download = Download(Sent(dict(shared)), {"fedcl": Sent(each={"items": hard_CT})})
-    return fleet.ask("train", 1, ids_C, download, fold), shared, hard_CT
+    return fleet.ask(Request("train", 1, ids_C, download, fold)), shared, hard_CT
 
 
 def test_uploads_are_the_gradients_of_eq_1() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from covey.contract.accountant import gaussian_epsilon
+from covey.contract.fleet import Request
 from covey.contract.ledger import Ledger
 from covey.contract.views import ServerView, TrainingData
 from covey.core.errors import CoveyError
@@ -123,7 +124,7 @@ def test_nobody_adds_more_than_one(scale: float) -> None:
     basis = Sent({"basis": scale * torch.randn(ITEMS, 3), "clients": torch.tensor(5)})
     for one in range(5):
         total = fleet.ask(
-            "report", 1, torch.tensor([one]), Download(Sent(dict(start(ours).public)), {"spectral": basis})
+            Request("report", 1, torch.tensor([one]), Download(Sent(dict(start(ours).public)), {"spectral": basis}))
         )
         rows = total.extra["spectral"]["rows" if isinstance(total, Total) else "sum"]
         assert float(rows.values.norm()) <= 1 + 1e-6
@@ -139,7 +140,7 @@ def test_shares_add_up_to_the_noise() -> None:
         about = Sent({"basis": torch.zeros(4000, 1), "clients": torch.tensor(50)})
         fleet = fleet_of(ours, lists)
         sent = Download(Sent(dict(start(ours).public)), {"count": about})
-        total = fleet.ask("report", 1, fleet.ids_N, sent, fold=True)
+        total = fleet.ask(Request("report", 1, fleet.ids_N, sent, fold=True))
         assert float(total.extra["count"]["sum"].std()) == pytest.approx(wide * part.sigma, rel=0.05)
         drawn_ID = replace(part, noise="summed")._sum(view(start(ours), ours, "count", Round(1, fleet.ids_N)), nothing)
         assert float(drawn_ID.std()) == pytest.approx(wide * part.sigma, rel=0.05)  # drawn once it is as wide

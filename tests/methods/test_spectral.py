@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import covey
+from covey.contract.fleet import Request
 from covey.contract.model import History
 from covey.contract.views import TrainingData
 from covey.core.errors import CoveyError
@@ -161,7 +162,7 @@ def test_an_item_that_stands_twice_counts_squared_in_the_diagonal() -> None:
     """x = (2, 1): X'X = [[4, 2], [2, 1]], so the diagonal is 4 and 1; the columns are u, degree, diagonal."""
     ours = method(1, 2, sums=1, response="ease", item_power=0.0, user_power=0.0)
     fleet = fleet_of(ours, Ragged.of([[0, 1, 0]]))
-    total = fleet.ask("report", 1, fleet.ids_N, Download(Sent(dict(double(start(ours)).public))), fold=True)
+    total = fleet.ask(Request("report", 1, fleet.ids_N, Download(Sent(dict(double(start(ours)).public))), fold=True))
     rows = total.extra["spectral"]["rows"]
     assert rows[:, 1:].tolist() == [[2, 4], [1, 1]]
 
@@ -202,7 +203,7 @@ def test_clients_choose_the_filter_that_serves_their_validation_items() -> None:
     for strength in tries:
         alone = method(8, 80, sums=2, strength=strength)
         public = sums(alone, fleet_of(alone, rows.train), 2).public
-        answer = fleet.ask("evaluate", 5, fleet.ids_N, Download(Sent(dict(public))))
+        answer = fleet.ask(Request("evaluate", 5, fleet.ids_N, Download(Sent(dict(public)))))
         assert not isinstance(answer, Total)
         found[strength] = float(answer.extra["evaluate"]["valid/ndcg@20"].nanmean())
     best = max(found, key=lambda s: found[s])
@@ -269,7 +270,7 @@ def test_only_sums_reach_the_server() -> None:
     ours = method(3, ITEMS)
     fleet = fleet_of(ours, LISTS)
     public = Sent(dict(start(ours).public))
-    answer = fleet.ask("report", 1, fleet.ids_N, Download(public), fold=ours.hears_sums)
+    answer = fleet.ask(Request("report", 1, fleet.ids_N, Download(public), fold=ours.hears_sums))
     assert isinstance(answer, Total)
     assert ours.hears_sums and ours.folds
 
@@ -287,7 +288,7 @@ def test_four_sums_beat_popularity() -> None:
     }
 
     def recall(public: dict[str, Tensor]) -> float:
-        answer = fleet.ask("evaluate", 5, fleet.ids_N, Download(Sent(dict(public))))
+        answer = fleet.ask(Request("evaluate", 5, fleet.ids_N, Download(Sent(dict(public)))))
         return float(answer.extra["evaluate"]["test/recall@20"].nanmean())
 
     assert recall(server.public) > 1.2 * recall(popular)

@@ -162,7 +162,7 @@ def test_somebody_new_is_served_on_top_of_the_same_base() -> None:
     found = fitted.ranked_new([fitted.items[3], fitted.items[7]], k=30, filter_seen=False)
     best = model.score(given, u_CD, given["items"])[0].sort(descending=True)
     assert [fitted.items.index(x.item) for x in found] == best.indices.tolist()
-    private = private_part(fitted.scorer.fleet.program)
+    private = private_part(fitted.scorer.clients.program)
     assert private is not None and [m.name for m in private.mechanisms] == ["spectral residual"]
     learned = covey.fit("fedmf", rounds=9, data=data, set=[part]).ranked_new([fitted.items[3]], k=30)
     assert len(learned) == 29

@@ -14,6 +14,7 @@ from torch import Tensor
 from command import SMALL, Covey, expect_line, expect_nothing, sets
 from covey.aggregate.combine import ItemMean, Mean, Sum
 from covey.aggregate.fold import total_of
+from covey.contract.fleet import Request
 from covey.contract.mechanism import Mechanism
 from covey.contract.views import ClientView, ServerView
 from covey.core.errors import CoveyError
@@ -57,9 +58,9 @@ class Given:
     def ids_N(self) -> Tensor:
         return self.upload.ids_C
 
-    def ask(self, step: str, round: int, ids_C: Tensor, download: Download, fold: bool = False) -> Upload | Total:
-        some = self.upload.take(torch.isin(self.upload.ids_C, ids_C).nonzero()[:, 0])
-        self.meter.received(step, some)
+    def ask(self, request: Request) -> Upload | Total:
+        some = self.upload.take(torch.isin(self.upload.ids_C, request.ids_C).nonzero()[:, 0])
+        self.meter.received(request.step, some)
         return some
 
 
@@ -97,7 +98,7 @@ def extras(one: Total, two: Total) -> list[tuple[Any, Any]]:
 def test_the_total_of_every_kind_of_field(masks: bool) -> None:
     upload = an_upload()
     door = SecureFleet(Given.of(upload), replace(SECURE, masks=masks))
-    total = door.ask("train", 1, upload.ids_C.flip(0), Download(), fold=True)
+    total = door.ask(Request("train", 1, upload.ids_C.flip(0), Download(), fold=True))
     assert isinstance(total, Total)
     want = total_of(upload)
     expect_same_total(total, replace(want, ids_C=want.ids_C.flip(0)))
@@ -106,7 +107,9 @@ def test_the_total_of_every_kind_of_field(masks: bool) -> None:
 
 def test_masks_change_no_bit() -> None:
     upload = an_upload()
-    ask = lambda config: SecureFleet(Given.of(upload), config).ask("train", 1, upload.ids_C, Download(), fold=True)
+    ask = lambda config: SecureFleet(Given.of(upload), config).ask(
+        Request("train", 1, upload.ids_C, Download(), fold=True)
+    )
     one, two = ask(SECURE), ask(replace(SECURE, masks=False))
     assert isinstance(one, Total) and isinstance(two, Total)
     expect_same_total(one, two, atol=0)
@@ -114,9 +117,9 @@ def test_masks_change_no_bit() -> None:
 
 def test_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     upload = an_upload()
-    whole = SecureFleet(Given.of(upload), SECURE).ask("train", 1, upload.ids_C, Download(), fold=True)
+    whole = SecureFleet(Given.of(upload), SECURE).ask(Request("train", 1, upload.ids_C, Download(), fold=True))
     monkeypatch.setattr(secure_fleet, "AT_ONCE", 2)
-    parts = SecureFleet(Given.of(upload), SECURE).ask("train", 1, upload.ids_C, Download(), fold=True)
+    parts = SecureFleet(Given.of(upload), SECURE).ask(Request("train", 1, upload.ids_C, Download(), fold=True))
     assert isinstance(whole, Total) and isinstance(parts, Total)
     expect_same_total(whole, parts, atol=0)
 
@@ -126,7 +129,9 @@ def test_out_of_range_and_odd_shapes_are_left_out_and_counted(masks: bool) -> No
     upload = an_upload()
     upload.update["bias"][4, 0] = 1000.0  # times a weight of 5
     devices = Given.of(upload)
-    total = SecureFleet(devices, replace(SECURE, masks=masks)).ask("train", 1, upload.ids_C, Download(), fold=True)
+    total = SecureFleet(devices, replace(SECURE, masks=masks)).ask(
+        Request("train", 1, upload.ids_C, Download(), fold=True)
+    )
     assert isinstance(total, Total) and devices.meter.dropped == {"out of range": 1}
     rest = torch.arange(9) != 4
     expect_same_total(total, total_of(upload.take(rest.nonzero()[:, 0])))
@@ -137,7 +142,9 @@ def test_below_the_threshold_the_total_is_empty_and_the_round_passes(masks: bool
     upload = an_upload()
     upload.update["bias"][:5] = float("inf")
     devices = Given.of(upload)
-    total = SecureFleet(devices, replace(SECURE, masks=masks)).ask("train", 1, upload.ids_C, Download(), fold=True)
+    total = SecureFleet(devices, replace(SECURE, masks=masks)).ask(
+        Request("train", 1, upload.ids_C, Download(), fold=True)
+    )
     assert isinstance(total, Total) and len(total) == 0 and not total.update
     assert devices.meter.dropped["secure sum failed"] == 9
 
@@ -146,25 +153,25 @@ def test_a_client_contributes_once_a_round() -> None:
     """The difference of two sums with different clients would be one client's part."""
     upload = an_upload()
     door = SecureFleet(Given.of(upload), SECURE)
-    door.ask("train", 1, upload.ids_C, Download(), fold=True)
+    door.ask(Request("train", 1, upload.ids_C, Download(), fold=True))
     with pytest.raises(CoveyError, match="summed already; a client contributes once"):
-        door.ask("train", 1, upload.ids_C[:-1], Download(), fold=True)
-    door.ask("train", 2, upload.ids_C, Download(), fold=True)
+        door.ask(Request("train", 1, upload.ids_C[:-1], Download(), fold=True))
+    door.ask(Request("train", 2, upload.ids_C, Download(), fold=True))
 
 
 def test_single_uploads_and_lists_are_refused() -> None:
     upload = an_upload()
     with pytest.raises(CoveyError, match="single trains were asked for"):
-        SecureFleet(Given.of(upload), SECURE).ask("train", 1, upload.ids_C, Download())
+        SecureFleet(Given.of(upload), SECURE).ask(Request("train", 1, upload.ids_C, Download()))
     listed = replace(upload, extra={"m": {"list": Ragged.of([[1]] * 9)}})
     with pytest.raises(CoveyError, match="holds lists, which have no sum"):
-        SecureFleet(Given.of(listed), SECURE).ask("train", 1, upload.ids_C, Download(), fold=True)
+        SecureFleet(Given.of(listed), SECURE).ask(Request("train", 1, upload.ids_C, Download(), fold=True))
 
 
 def test_traffic_is_that_of_the_protocol() -> None:
     upload = an_upload()
     door = SecureFleet(Given.of(upload), SECURE)
-    door.ask("train", 1, upload.ids_C, Download(), fold=True)
+    door.ask(Request("train", 1, upload.ids_C, Download(), fold=True))
     meter, n, H = door.devices.meter, 9, 8
     numbers = {"weight": 1, "update/items": 7 * 3 + 7, "update/bias": 2, "model/score": 4, "m/counts": 3}
     assert meter.bytes == {("train", name): 8 * many * n for name, many in numbers.items()}
@@ -253,7 +260,7 @@ def test_devices_that_drop_out_in_the_middle(monkeypatch: pytest.MonkeyPatch) ->
         return handle(party, request)
 
     monkeypatch.setattr(Party, "handle", lost)
-    total = SecureFleet(Given.of(upload), SECURE).ask("train", 1, upload.ids_C, Download(), fold=True)
+    total = SecureFleet(Given.of(upload), SECURE).ask(Request("train", 1, upload.ids_C, Download(), fold=True))
     assert isinstance(total, Total)
     rest = torch.tensor([row for row, c in enumerate(upload.ids_C.tolist()) if c not in (3, 7)])
     expect_same_total(total, total_of(upload.take(rest)))

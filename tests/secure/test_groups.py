@@ -9,6 +9,7 @@ from torch import Tensor
 
 import covey
 from covey.aggregate.fold import total_of
+from covey.contract.fleet import Request
 from covey.core.errors import CoveyError
 from covey.core.messages import Download, Total, Upload
 from covey.core.ragged import Ragged, Rows
@@ -40,14 +41,14 @@ class Given:
     def ids_N(self) -> Tensor:
         return self.upload.ids_C
 
-    def ask(self, step: str, round: int, ids_C: Tensor, download: Download, fold: bool = False) -> Upload | Total:
-        return self.upload.take(torch.isin(self.upload.ids_C, ids_C).nonzero()[:, 0])
+    def ask(self, request: Request) -> Upload | Total:
+        return self.upload.take(torch.isin(self.upload.ids_C, request.ids_C).nonzero()[:, 0])
 
 
 def asked(upload: Upload, **options: object) -> tuple[Total, dict[str, int]]:
     devices = Given(upload)
     config = FleetConfig(secure=True, **options)  # type: ignore[arg-type]
-    total = SecureFleet(devices, config).ask("report", 1, upload.ids_C, Download(), fold=True)
+    total = SecureFleet(devices, config).ask(Request("report", 1, upload.ids_C, Download(), fold=True))
     assert isinstance(total, Total)
     return total, devices.meter.dropped
 

@@ -1,19 +1,53 @@
 """The interface between a round and the clients."""
 
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from covey.core.messages import Download, Total, Upload
 
 
+@dataclass(frozen=True)
+class Request:
+    """What the server asks of clients in one exchange.
+
+    Args:
+        step: What the clients do: "enrol", "deliver", "report", "train" or "evaluate".
+        round: The number of the round; 0 is the enrolment.
+        ids_C: The clients that are asked, [C].
+        download: What goes to them; entries for single clients are in the order of `ids_C`.
+        fold: Whether the sum of the answers is enough; the reply is then a `Total`.
+        attempt: Counts repetitions of a request whose answers were lost.
+    """
+
+    step: str
+    round: int
+    ids_C: Tensor
+    download: Download = field(default_factory=Download)
+    fold: bool = False
+    attempt: int = 0
+
+    def take(self, pick: Tensor) -> "Request":
+        """The same request to some of the clients; `pick` are places in `ids_C`."""
+        return replace(self, ids_C=self.ids_C[pick], download=self.download.take(pick))
+
+    def to(self, device: torch.device) -> "Request":
+        """The same request with all tensors on a device."""
+        return replace(self, ids_C=self.ids_C.to(device), download=self.download.to(device))
+
+
 class Fleet(Protocol):
-    """Where the clients are. `ask` is all the server can do to them."""
+    """Where the clients are. `ask` is all that the server can do to them."""
 
     @property
-    def hides(self) -> frozenset[str]: ...  # steps in which no single answer reaches the server, only sums
+    def hides(self) -> frozenset[str]:
+        """Steps in which no single answer reaches the server, only sums."""
 
     @property
-    def ids_N(self) -> Tensor: ...
+    def ids_N(self) -> Tensor:
+        """The clients that the server knows at present, attackers included, [N]."""
 
-    def ask(self, step: str, round: int, ids_C: Tensor, download: Download, fold: bool = False) -> Upload | Total: ...
+    def ask(self, request: Request) -> Upload | Total:
+        """The answers, in the order asked, without the clients that did not answer."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from covey.aggregate.fold import total_of
-from covey.contract.fleet import Fleet
+from covey.contract.fleet import Fleet, Request
 from covey.contract.mechanism import Mechanism
 from covey.contract.views import ServerView
 from covey.core.messages import Download, Round, Sent, Total, Upload
@@ -50,10 +50,10 @@ def admit(server: Server, fleet: Fleet, method: Method, round_number: int, ids_C
 def _join(server: Server, fleet: Fleet, method: Method, round: Round) -> Upload | None:
     start = {k: v for k, v in server.public.items() if k in method.model.kept}
     if start:
-        fleet.ask("deliver", round.number, round.ids_C, Download(Sent(dict(start))))
+        fleet.ask(Request("deliver", round.number, round.ids_C, Download(Sent(dict(start)))))
     if not method.asks("enrol"):
         return None
-    answers = fleet.ask("enrol", round.number, round.ids_C, Download(_public(server, method)))
+    answers = fleet.ask(Request("enrol", round.number, round.ids_C, Download(_public(server, method))))
     assert isinstance(answers, Upload)
     return answers
 
@@ -77,13 +77,13 @@ def run_round(server: Server, fleet: Fleet, method: Method, round: Round) -> tup
     if method.asks("report"):
         ids_C, cohort = _reporters(server, fleet, method, round)
         download = Download(_public(server, method), sends("report", replace(round, ids_C=ids_C)))
-        reports = fleet.ask("report", round.number, ids_C, download, fold=method.hears_sums)
+        reports = fleet.ask(Request("report", round.number, ids_C, download, fold=method.hears_sums))
         server = _hear(server, fleet, method, round, reports)
         round = replace(round, ids_C=reports.ids_C) if cohort else round  # those who answered
 
     if method.solver is not None and len(round.ids_C):
         download = Download(_public(server, method), sends("train", round))
-        upload = fleet.ask("train", round.number, round.ids_C, download, fold=method.folds)
+        upload = fleet.ask(Request("train", round.number, round.ids_C, download, fold=method.folds))
         round = replace(round, ids_C=upload.ids_C)
         server, upload = _filter(server, method, round, upload)
         if len(upload):
@@ -117,7 +117,7 @@ def _aggregate(server: Server, fleet: Fleet, method: Method, round: Round, uploa
             server = replace(server, public={**server.public, **params})
         else:
             ids_C = round.ids_C if group.rows is None else upload.ids_C[group.rows]
-            fleet.ask("deliver", round.number, ids_C, Download(Sent(dict(params))))
+            fleet.ask(Request("deliver", round.number, ids_C, Download(Sent(dict(params)))))
     return server
 
 
@@ -171,7 +171,7 @@ def _hear(server: Server, fleet: Fleet, method: Method, round: Round, reports: U
             drawer, public = m.hear(view(server, method, m.name, around, "report"), heard)
             server = _put(replace(server, public={**server.public, **public}), m.name, drawer)
             if own := {k: v for k, v in public.items() if k in method.model.kept}:
-                fleet.ask("deliver", round.number, fleet.ids_N, Download(Sent(own)))
+                fleet.ask(Request("deliver", round.number, fleet.ids_N, Download(Sent(own))))
     return server
 
 

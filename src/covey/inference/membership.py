@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from covey.contract.fleet import Fleet
+from covey.contract.fleet import Fleet, Request
 from covey.core.errors import CoveyError
 from covey.core.messages import Download, Sent, Total
 from covey.engine.method import Method
@@ -54,7 +54,7 @@ def _change(server: Server, fleet: Fleet, method: Method, number: int, ids_C: Te
         start, stop = span_of(tile + 1, part.tiles, len(gram_II))
         about = Sent({"tile": torch.tensor([start, stop]), "change": torch.tensor(change)})
         download = Download(Sent({"items": server.public["items"]}), {part.name: about})
-        total = fleet.ask("report", number + tile, asked_C, download, fold=True)
+        total = fleet.ask(Request("report", number + tile, asked_C, download, fold=True))
         assert isinstance(total, Total)
         if change == UPDATE and len(total) < len(asked_C):  # a list that is new in some tiles only is nobody's
             raise CoveyError("not every client answered, and nothing was changed; let them leave, and join again")

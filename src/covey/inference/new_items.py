@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from covey.aggregate.grouping import Everyone
+from covey.contract.fleet import Request
 from covey.core.errors import CoveyError
 from covey.core.messages import Download, Sent, Total
 from covey.core.ragged import Drawer, Fields
+from covey.engine.client.program import Program
 from covey.engine.method import Method
 from covey.engine.rounds import Server
 from covey.methods.spectral import SubspaceIteration
@@ -19,7 +21,7 @@ from covey.methods.titles import title_vectors
 from covey.models.spectral import Spectral
 from covey.pooled.ease import FittedEase
 from covey.pooled.popularity import FittedPopularity
-from covey.run.assemble import fleet_of, method_of
+from covey.run.assemble import clients_of, method_of, simulation_of
 from covey.run.pooled import fit_pooled
 
 from .catalogue_growth import Growth
@@ -43,11 +45,18 @@ def grown(scorer: Scorer, growth: Growth, rounds: int) -> Scorer:
     if growth.config.fleet.secure:
         raise CoveyError("fleet.secure guards the uploads, and rounds for new items would go without it; fit again")
     start_MD = _start(scorer.server.public["items"], growth)
-    fleet = fleet_of(growth.config, growth.prepared, method)
-    new = replace(scorer, fleet=fleet)
+    clients = clients_of(growth.config, growth.prepared, method)
+    summed = isinstance(method.model, Spectral)
+    guest = clients if summed else replace(clients, program=_only_items(clients.program))
+    fleet = simulation_of(growth.config, guest)
     fleet.load(_grown_state(scorer, start_MD, growth.prepared.split.n_items))
-    public = _reported(new, growth, start_MD) if isinstance(method.model, Spectral) else None
-    public = public or _folded(new, method, growth, start_MD, rounds or scorer.taken)
+    new = replace(scorer, clients=guest, fleet=fleet)
+    if summed:
+        public = _reported(new, growth, start_MD)
+    else:
+        public = _folded(new, method, growth, start_MD, rounds or scorer.taken)
+        fleet = simulation_of(growth.config, clients)
+    new = replace(new, clients=clients, fleet=fleet)
     fleet.load(_grown_state(scorer, public["items"][growth.before :], growth.prepared.split.n_items))
     return replace(new, server=Server(public))
 
@@ -98,35 +107,38 @@ def _grown_state(devices: Devices, rows_MD: Tensor, n_items: int) -> Fields:
 
 def _folded(devices: Devices, method: Method, growth: Growth, start_MD: Tensor, rounds: int) -> Fields:
     """Rounds of plain training, of which only the rows of new items with interactions are kept."""
-    fleet, old, whole = devices.fleet, growth.before, devices.fleet.program
-    assert whole.solver is not None
+    people, old = devices.clients.population, growth.before
     public = dict(devices.server.public)
     public["items"] = torch.cat([public["items"], start_MD])
-    moves_J = torch.cat([torch.zeros(old, dtype=torch.bool), growth.taken_M > 0]).to(fleet.device)
-    fleet.program = replace(whole, solver=replace(whole.solver, phases=(("items",),)), mechanisms=())
-    ids_C, drawer = torch.arange(fleet.n_present, device=fleet.device), Drawer()
+    moves_J = torch.cat([torch.zeros(old, dtype=torch.bool), growth.taken_M > 0]).to(people.device)
+    ids_C, drawer = people.honest(devices.fleet.ids_N), Drawer()
     for number in range(devices.round + 1, devices.round + 1 + rounds) if bool(moves_J.any()) else ():
-        sent = Download(Sent({k: v for k, v in public.items() if k not in whole.model.kept}))
-        upload = fleet.ask("train", number, ids_C, sent, fold=method.combine.sees == "total")
+        sent = Download(Sent({k: v for k, v in public.items() if k not in method.model.kept}))
+        upload = devices.fleet.ask(Request("train", number, ids_C, sent, fold=method.combine.sees == "total"))
         update, _ = method.combine.combine(upload, ("items",))
         update_JD = update["items"] * moves_J[:, None].to(update["items"])
         drawer, moved = method.server_step.step(drawer, {"items": public["items"]}, {"items": update_JD})
         public["items"] = torch.where(moves_J[:, None], moved["items"], public["items"])
-    fleet.program = whole
     return public
+
+
+def _only_items(program: Program) -> Program:
+    """Clients that train the item table and nothing else."""
+    assert program.solver is not None
+    return replace(program, solver=replace(program.solver, phases=(("items",),)), mechanisms=())
 
 
 def _reported(devices: Devices, growth: Growth, start_MD: Tensor) -> Fields:
     """One round of reports: the rows that subspace iteration would give new items if the basis stood still."""
-    fleet, public, old = devices.fleet, devices.server.public, growth.before
+    public, old = devices.server.public, growth.before
     taken_M = growth.taken_M.to(public["items"])
     items_JD = torch.cat([public["items"], torch.zeros_like(start_MD)])
-    part = next(m for m in fleet.program.mechanisms if isinstance(m, SubspaceIteration))
+    part = next(m for m in devices.clients.program.mechanisms if isinstance(m, SubspaceIteration))
     half_M = taken_M.clamp(min=1) ** part.item_power
     weight_J = torch.cat([public["weight"], half_M**-2])
     sent = Download(Sent({"items": items_JD, "weight": weight_J, "filter": public["filter"]}), {})
-    ids_C = torch.arange(fleet.n_present, device=fleet.device)
-    answers = fleet.ask("report", devices.round + 1, ids_C, sent, fold=True)
+    ids_C = devices.clients.population.honest(devices.fleet.ids_N)
+    answers = devices.fleet.ask(Request("report", devices.round + 1, ids_C, sent, fold=True))
     assert isinstance(answers, Total)
     sum_JD = answers.extra[part.name]["rows"][:, : items_JD.shape[1]] * weight_J.sqrt()[:, None]  # A'A Q
     basis_ID = public["items"] * public["weight"].sqrt()[:, None]  # Q

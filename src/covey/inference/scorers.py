@@ -17,7 +17,7 @@ from covey.core.ragged import Drawer, Fields, Ragged
 from covey.core.rng import Rng
 from covey.engine.client.program import LocalData, Program
 from covey.engine.client.ranking import Ranker
-from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.fleet.base import Clients, Simulation
 from covey.engine.rounds import Server
 from covey.evaluate.ranking import distinct
 from covey.pooled.common import Fitted
@@ -27,7 +27,7 @@ from covey.pooled.ncf import FittedNCF
 from covey.pooled.popularity import FittedPopularity
 from covey.pooled.sequence import FittedSequence, PooledBERT4Rec, PooledGRU, PooledSASRec
 from covey.run import checkpoint
-from covey.run.assemble import Prepared, fleet_of, method_of
+from covey.run.assemble import Prepared, clients_of, method_of, simulation_of
 from covey.run.checkpoint import CHECKPOINT, MODEL
 from covey.run.config.schema import Config
 from covey.run.loop import measured, summaries
@@ -52,34 +52,37 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class Devices:
-    """The clients of a simulation and the server's last word to them."""
+    """The clients of a simulation, with the last state of the server."""
 
-    fleet: SimulatedFleet
+    clients: Clients
+    fleet: Simulation
     server: Server
     round: int
     taken: int  # how often a client took part
 
     @torch.no_grad()
     def scores(self, ids_C: Tensor, history: Ragged) -> Tensor:
-        ids_C, version_C = ids_C.to(self.fleet.device), self.fleet.store.version_of(ids_C.to(self.fleet.device))
-        out_CI = torch.empty(len(ids_C), self.fleet.program.catalogue.n_items)
-        for version in version_C.unique():
-            pick = (version_C == version).nonzero()[:, 0]
-            kept, rng = self.fleet.store.take(ids_C[pick]), Rng.of(self.fleet.seed, self.round, ids_C[pick])
+        ids_C = ids_C.to(self.clients.population.device)
+        out_CI = torch.empty(len(ids_C), self.clients.program.catalogue.n_items)
+        for pick, kept in self.fleet.private(ids_C):
+            rng = Rng.of(self.clients.seed, self.round, ids_C[pick])
             out_CI[pick.cpu()] = self._ranked(kept, history.take(pick.cpu()), rng)
         return out_CI
 
     def newcomer(self, history: Ragged, rounds: int) -> Tensor:
         """Fits the private part as on a new device: what the server publishes stands still, nothing is sent."""
-        fleet, device = self.fleet, self.fleet.device
-        ids_C = torch.tensor([len(fleet.data.training.items)], device=device)  # one that nobody has
+        program, device = self.clients.program, self.clients.population.device
+        ids_C = torch.tensor([len(self.clients.population)], device=device)  # the id of no client
         lists = history.to(device)
         data = LocalData(TrainingData(lists, distinct(lists)))
-        rng = lambda number: Rng.of(fleet.seed, number, ids_C)
-        kept = fleet.program.birth(rng(0))
-        tables = {k: v for k, v in self.server.public.items() if k in fleet.program.model.kept}
-        kept, _ = fleet.program.answer("deliver", kept, data, Download(Sent(dict(tables))), ids_C, rng(0))
-        private = private_part(fleet.program)
+
+        def rng(number: int) -> Rng:
+            return Rng.of(self.clients.seed, number, ids_C)
+
+        kept = program.birth(rng(0))
+        tables = {k: v for k, v in self.server.public.items() if k in program.model.kept}
+        kept, _ = program.answer("deliver", kept, data, Download(Sent(dict(tables))), ids_C, rng(0))
+        private = private_part(program)
         for number in range(1, (rounds or self.taken) + 1) if private else ():
             assert private is not None
             kept, _ = private.answer("train", kept, data, Download(Sent(dict(self._sent()))), ids_C, rng(number))
@@ -87,23 +90,24 @@ class Devices:
             return self._ranked(kept, history, rng(self.round)).cpu()
 
     def figures(self, config: Config, prepared: Prepared) -> dict[str, dict[str, float]]:
-        ids_C, figures = measured(config, self.fleet, self.server, self.round)
-        return summaries(figures, self.fleet.data.training.items.lengths[ids_C])
+        people = self.clients.population
+        ids_C, figures = measured(config, people, self.fleet, self.server, self.round)
+        return summaries(figures, people.lengths_N[ids_C])
 
     def save(self, config: Config, folder: Path) -> None:
         at = {"round": self.round, "digest": config.digest(), "best": {}, "written": 0}
         checkpoint.Checkpoint(self.server, self.fleet.state(), at).save(folder / CHECKPOINT)
 
     def _sent(self) -> Fields:
-        return {k: v for k, v in self.server.public.items() if k not in self.fleet.program.model.kept}
+        return {k: v for k, v in self.server.public.items() if k not in self.clients.program.model.kept}
 
     def _ranked(self, kept: Drawer, history: Ragged, rng: Rng) -> Tensor:
         """[C, I] as the devices themselves rank: what was sent, their own on top, the table they last received."""
-        model, mechanisms = self.fleet.program.model, self.fleet.program.mechanisms
+        model, mechanisms = self.clients.program.model, self.clients.program.mechanisms
         params = {k: v[None] for k, v in self._sent().items()} | {k: kept[k] for k in model.kept}
         params |= {k.removeprefix("received/"): v for k, v in kept.items() if k.startswith("received/")}
         ranker = Ranker.of(model, params, kept, rng, mechanisms)
-        return ranker.all_items(ranker.user(history.to(self.fleet.device)))
+        return ranker.all_items(ranker.user(history.to(self.clients.population.device)))
 
 
 def private_part(program: Program) -> Program | None:
@@ -162,16 +166,17 @@ def load_pooled(config: Config, prepared: Prepared, folder: Path) -> PooledScore
 
 def load_devices(config: Config, digest: str, prepared: Prepared, folder: Path) -> Devices:
     _there(folder / CHECKPOINT, folder)
-    fleet = fleet_of(config, prepared, method_of(config, prepared.catalogue))
-    saved = checkpoint.load(folder / CHECKPOINT, fleet.device)
+    clients = clients_of(config, prepared, method_of(config, prepared.catalogue))
+    saved = checkpoint.load(folder / CHECKPOINT, clients.population.device)
     if saved.progress["digest"] != digest:
         raise CoveyError(f"the checkpoint in {folder} belongs to another configuration; {checkpoint.AGAIN}")
-    rows = {len(v) for k, v in saved.fleet.items() if k.startswith("dense/")} | {fleet.store.n}
-    if len(rows) > 1 or len(saved.server.public["items"]) != prepared.split.n_items:
+    rows = {len(v) for k, v in saved.fleet.items() if k.startswith("dense/")}
+    if rows - {len(clients.population)} or len(saved.server.public["items"]) != prepared.split.n_items:
         raise CoveyError(f"dataset {config.data.name!r} has changed since {folder} was written; train again")
+    fleet = simulation_of(config, clients)
     fleet.load(saved.fleet)
     number = int(saved.progress["round"])
-    return Devices(fleet, saved.server, number, max(1, number // batches_of(config, prepared.split.n_users)))
+    return Devices(clients, fleet, saved.server, number, max(1, number // batches_of(config, prepared.split.n_users)))
 
 
 def _there(file: Path, folder: Path) -> None:

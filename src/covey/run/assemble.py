@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -24,8 +25,8 @@ from covey.engine.client.blocks import Engine
 from covey.engine.client.malicious import Malicious, leaked
 from covey.engine.client.program import LocalData, Program
 from covey.engine.client.ranking import HeldOut
+from covey.engine.fleet.base import Clients, Population, RunFleet, Simulation
 from covey.engine.fleet.memory import check_room, memory_of
-from covey.engine.fleet.simulated import SimulatedFleet
 from covey.engine.method import Method
 from covey.engine.secure.fleet import SecureFleet
 from covey.engine.secure.settings import FEWEST
@@ -154,11 +155,13 @@ def _watched(config: Config, attack: Attack | None, n_items: int) -> EvaluateCon
     return replace(config.evaluate, targets=config.evaluate.targets or pushed)
 
 
-def fleet_of(config: Config, prepared: Prepared, method: Method) -> SimulatedFleet:
+def clients_of(config: Config, prepared: Prepared, method: Method) -> Clients:
+    """Who takes part in a run: programs and local data of the honest clients and of the attackers."""
     device = device_of(config)
     n, attackers, malicious = prepared.split.n_users, 0, None
     attack = config.part("attack")
-    program = program_of(method, _watched(config, attack, prepared.split.n_items), config.engine, config.run.seed)
+    watched = _watched(config, attack, prepared.split.n_items)
+    program = program_of(method, watched, config.engine, config.run.seed)
     program = replace(program, hidden=config.fleet.hides)
     if "attack" in config.tree:
         crew, _ = config.attack()
@@ -167,16 +170,60 @@ def fleet_of(config: Config, prepared: Prepared, method: Method) -> SimulatedFle
         malicious = Malicious(program, attack, n, crew.start, known=known)
     check_room(method, n + attackers, memory_of(device), f"the {device.type.upper()}")
     present = n - int(config.run.late * n)
-    return SimulatedFleet(program, local_data(prepared, attackers, device), config.run.seed, present, malicious)
+    data = local_data(prepared, attackers, device)
+    return Clients(program, data, config.run.seed, present, malicious)
 
 
-def door_of(config: Config, fleet: SimulatedFleet) -> Fleet:
+def fleet_of(config: Config, clients: Clients) -> RunFleet:
+    """The fleet that `[fleet] use` names, with these clients."""
+    kind = config.fleet_class()
+    fleet: RunFleet = kind.of(clients)
+    return fleet
+
+
+def simulation_of(config: Config, clients: Clients) -> Simulation:
+    """The same for a fleet whose clients' private state is in this process."""
+    fleet = fleet_of(config, clients)
+    if not hasattr(fleet, "private"):
+        raise CoveyError(
+            f"fleet.use = {config.fleet.use!r}: its clients keep their state to themselves, so nothing can be"
+            " recommended from here; ask the clients, or train with the simulated fleet"
+        )
+    return cast(Simulation, fleet)
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """Everything that takes part in the rounds of a run.
+
+    Args:
+        method: The method.
+        population: What the run knows about the clients.
+        fleet: The clients.
+        server_side: The fleet as the server sees it: the clients themselves, or their secure sums.
+    """
+
+    method: Method
+    population: Population
+    fleet: RunFleet
+    server_side: Fleet
+
+
+def assemble(config: Config, prepared: Prepared) -> Assembly:
+    """Builds the method and the clients of a run from its configuration and data."""
+    method = method_of(config, prepared.catalogue)
+    clients = clients_of(config, prepared, method)
+    fleet = fleet_of(config, clients)
+    return Assembly(method, clients.population, fleet, server_side_of(config, fleet, clients.program))
+
+
+def server_side_of(config: Config, fleet: RunFleet, program: Program) -> Fleet:
     """What the server talks to: the devices themselves, or their secure sums."""
     if not config.fleet.secure:
         return fleet
     if 0 < config.run.cohort < FEWEST:
         raise CoveyError(f"run.cohort = {config.run.cohort}; a secure sum takes at least {FEWEST} clients")
-    for part in fleet.program.mechanisms:
+    for part in program.mechanisms:
         if config.fleet.group and any(d.of_sum for d in part.discloses()):
             raise CoveyError(
                 f"{part.name} spreads its noise over all clients, and the sum of a group has only a part of it;"

@@ -11,14 +11,13 @@ import torch
 from torch import Tensor
 
 from covey import __version__
-from covey.contract.fleet import Fleet
+from covey.contract.fleet import Request
 from covey.core import atomic, toml_writer
 from covey.core.errors import CoveyError
 from covey.core.lock import hold
 from covey.core.messages import Download, Sent, Upload
 from covey.core.ragged import Fields
-from covey.engine.fleet.simulated import SimulatedFleet
-from covey.engine.method import Method
+from covey.engine.fleet.base import Population, RunFleet
 from covey.engine.rounds import Server, admit, enrol, run_round, start, told
 from covey.evaluate.exposure import of_users
 from covey.evaluate.exposure import summary as exposure
@@ -26,7 +25,7 @@ from covey.evaluate.metrics import summarise
 from covey.run.config.schema import Config
 
 from . import checkpoint, privacy_budget
-from .assemble import Prepared, device_of, door_of, fleet_of, method_of, prepare
+from .assemble import Assembly, Prepared, assemble, device_of, prepare
 from .checkpoint import CHECKPOINT, MODEL, USERS
 from .floor_and_ceiling import references, some_of
 from .pooled import run_pooled
@@ -112,47 +111,45 @@ def _spent(watch: Watch) -> dict[str, float]:
 def _federated(
     config: Config, prepared: Prepared, out: Path, resume: bool, progress: Progress | None, watch: Watch
 ) -> dict[str, Any]:
-    method = method_of(config, prepared.catalogue)
-    fleet = fleet_of(config, prepared, method)
+    made = assemble(config, prepared)
+    method, people, fleet = made.method, made.population, made.fleet
     longest = int(prepared.split.train.lengths.max())
-    privacy_budget.check(config, method, fleet, longest)
+    privacy_budget.check(config, method, people, fleet.ids_N, longest)
     if resume:
         privacy_budget.check_resume(method, out)
-    door = door_of(config, fleet)
     begun = resume and (out / CHECKPOINT).exists()
-    state, trace = _load(config, fleet, out, watch) if begun else _begin(config, method, fleet, door, out, watch)
-    total = rounds_of(config, len(fleet.data.training.items))
-    for now in _rounds(config, method, fleet, door, state, trace, total, out, progress):
+    state, trace = (_load if begun else _begin)(config, made, out, watch)
+    total = rounds_of(config, len(people))
+    for now in _rounds(config, made, state, trace, total, out, progress):
         state = now
         if state.round % config.run.checkpoint == 0 or state.round == total:
             trace.flush()
             _save(config, fleet, state, out)
     checkpoint.save_model(state.server.public, out / MODEL)
     checkpoint.save_model(state.users, out / USERS)
-    ledger = privacy_budget.of_sent(fleet, longest)
+    ledger = privacy_budget.of_sent(fleet, people.program, longest)
     return {
         "rounds": total,
         **state.best,
-        **facts(config, prepared, fleet, out),
+        **facts(config, prepared, people, out),
         "traffic": _traffic(fleet, total),
         "ledger": ledger.table(),
         "privacy": ledger.summary(config.privacy.delta),
     }
 
 
-def _begin(
-    config: Config, method: Method, fleet: SimulatedFleet, door: Fleet, out: Path, watch: Watch
-) -> tuple[State, Trace]:
-    """Nothing is written before the method stands."""
-    server = start(method)
-    server = replace(server, public={k: v.to(fleet.device) for k, v in server.public.items()})
+def _begin(config: Config, made: Assembly, out: Path, watch: Watch) -> tuple[State, Trace]:
+    """Nothing is written before the enrolment has succeeded."""
+    server, device = start(made.method), made.population.device
+    server = replace(server, public={k: v.to(device) for k, v in server.public.items()})
     lap = watch.read()
-    state = State(enrol(server, door, method))
+    state = State(enrol(server, made.server_side, made.method))
     _open(config, out)
     (out / CHECKPOINT).unlink(missing_ok=True)  # of a run that is gone
     atomic.write_text(out / "metrics.jsonl", "")
-    trace = Trace.begin(out / ROUNDS, watch, lap)
-    trace.stop(fleet, 0, len(fleet.ids_N), len(fleet.ids_N))
+    trace = Trace.begin(out / ROUNDS, watch, lap, device)
+    many = len(made.fleet.ids_N)
+    trace.stop(made.fleet, 0, many, many)
     return state, trace
 
 
@@ -165,58 +162,52 @@ def _open(config: Config, out: Path) -> None:
 
 
 def _rounds(
-    config: Config,
-    method: Method,
-    fleet: SimulatedFleet,
-    door: Fleet,
-    state: State,
-    trace: Trace,
-    total: int,
-    out: Path,
-    progress: Progress | None,
+    config: Config, made: Assembly, state: State, trace: Trace, total: int, out: Path, progress: Progress | None
 ) -> Iterator[State]:
+    fleet, people = made.fleet, made.population
     for number in range(state.round + 1, total + 1):
         server = state.server
         trace.start(fleet)
         if joins_late(config, number, total):
-            server = _late(server, fleet, door, method, number)
-            state = replace(state, best={}, users={})  # of fewer people: not to be compared with what follows
+            server = _late(server, made, number)
+            state = replace(state, best={}, users={})  # of fewer people: not comparable with what follows
         asked = cohort(config, fleet.ids_N, number)
-        server, answered = run_round(server, door, method, asked)
-        said = told(server) | caught(fleet, server, answered.ids_C)
+        server, answered = run_round(server, made.server_side, made.method, asked)
+        said = told(server) | caught(people, server, answered.ids_C)
         trace.stop(fleet, number, len(asked.ids_C), len(answered.ids_C), said)
         state = replace(state, server=server, round=number)
         row: dict[str, Any] = {}
         if number % config.evaluate.every == 0 or number == total:
-            state, row = _evaluate(config, fleet, state, out)
+            state, row = _evaluate(config, made, state, out)
         if progress:
             progress(number, total, row)
         yield state
 
 
-def _late(server: Server, fleet: SimulatedFleet, door: Fleet, method: Method, number: int) -> Server:
+def _late(server: Server, made: Assembly, number: int) -> Server:
     """The clients that were not there at the start join half-way."""
-    new_C = torch.arange(fleet.n_present, fleet.n_honest, device=fleet.device)
-    fleet.n_present = fleet.n_honest
-    return admit(server, door, method, number, new_C)
+    ids_N = torch.arange(made.population.n_honest, device=made.population.device)
+    new_C = ids_N[~torch.isin(ids_N, made.fleet.ids_N)]
+    made.fleet.join(new_C)
+    return admit(server, made.server_side, made.method, number, new_C)
 
 
-def measured(config: Config, fleet: SimulatedFleet, server: Server, number: int) -> tuple[Tensor, Fields]:
+def measured(config: Config, people: Population, fleet: RunFleet, server: Server, number: int) -> tuple[Tensor, Fields]:
     """Who measured itself, and the figures of each, on what it ranks with after this round."""
-    ids_C = torch.arange(fleet.n_present, device=fleet.device)
+    ids_C = people.honest(fleet.ids_N)
     if config.evaluate.clients:
-        assert fleet.data.held is not None
-        ids_C = some_of(fleet.data.held.test.lengths[ids_C], config.evaluate.clients)
-    sent = Sent({k: v for k, v in server.public.items() if k not in fleet.program.model.kept})
+        ids_C = some_of(people.test_lengths_N[ids_C], config.evaluate.clients)
+    sent = Sent({k: v for k, v in server.public.items() if k not in people.program.model.kept})
     with fleet.meter.paused():  # measuring is the study's, not the method's
-        answers = fleet.ask("evaluate", number, ids_C, Download(sent))
+        answers = fleet.ask(Request("evaluate", number, ids_C, Download(sent)))
     assert isinstance(answers, Upload)
     return ids_C, answers.extra.get("evaluate", {})
 
 
-def _evaluate(config: Config, fleet: SimulatedFleet, state: State, out: Path) -> tuple[State, dict[str, Any]]:
-    ids_C, figures = measured(config, fleet, state.server, state.round)
-    row = {"round": state.round, **summaries(figures, fleet.data.training.items.lengths[ids_C])}
+def _evaluate(config: Config, made: Assembly, state: State, out: Path) -> tuple[State, dict[str, Any]]:
+    people = made.population
+    ids_C, figures = measured(config, people, made.fleet, state.server, state.round)
+    row = {"round": state.round, **summaries(figures, people.lengths_N[ids_C])}
     row |= {"told": said} if (said := told(state.server)) else {}
     state = replace(state, written=atomic.append(out / "metrics.jsonl", state.written, json.dumps(row) + "\n"))
     if not state.best or _better(config, row, state.best):
@@ -244,23 +235,24 @@ def _better(config: Config, row: dict[str, Any], best: dict[str, Any]) -> bool:
     return bool(row["valid"][key] >= best["valid"][key])
 
 
-def _save(config: Config, fleet: SimulatedFleet, state: State, out: Path) -> None:
+def _save(config: Config, fleet: RunFleet, state: State, out: Path) -> None:
     progress = {"round": state.round, "digest": config.digest(), "best": state.best, "written": state.written}
     checkpoint.Checkpoint(state.server, fleet.state(), progress, state.users).save(out / CHECKPOINT)
 
 
-def _load(config: Config, fleet: SimulatedFleet, out: Path, watch: Watch) -> tuple[State, Trace]:
-    saved = checkpoint.load(out / CHECKPOINT, fleet.device)
+def _load(config: Config, made: Assembly, out: Path, watch: Watch) -> tuple[State, Trace]:
+    device = made.population.device
+    saved = checkpoint.load(out / CHECKPOINT, device)
     at, metrics = saved.progress, out / "metrics.jsonl"
     if at["digest"] != config.digest():
         raise CoveyError(f"the checkpoint in {out} belongs to another configuration; {checkpoint.AGAIN}")
     if not metrics.is_file() or metrics.stat().st_size < at["written"]:
         raise CoveyError(f"{metrics} has lost rows that the checkpoint counts on; {checkpoint.AGAIN}")
-    trace = Trace.resume(out / ROUNDS, watch, at["round"], checkpoint.AGAIN)
-    fleet.load(saved.fleet)
+    trace = Trace.resume(out / ROUNDS, watch, at["round"], checkpoint.AGAIN, device)
+    made.fleet.load(saved.fleet)
     return State(saved.server, at["round"], at["best"], saved.users, at["written"]), trace
 
 
-def _traffic(fleet: SimulatedFleet, total: int) -> dict[str, Any]:
+def _traffic(fleet: RunFleet, total: int) -> dict[str, Any]:
     meter = fleet.meter
     return {"up_bytes": meter.up, "down_bytes": meter.down, "rounds": total, "dropped": meter.dropped}

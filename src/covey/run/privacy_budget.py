@@ -11,7 +11,8 @@ from covey.contract.ledger import Disclosure, Key, Ledger
 from covey.core.errors import CoveyError
 from covey.core.messages import Round
 from covey.core.rng import Rng
-from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.client.program import Program
+from covey.engine.fleet.base import Metered, Population
 from covey.engine.method import Method
 from covey.engine.rounds import Server, start, view
 from covey.run.config.schema import Config
@@ -19,23 +20,24 @@ from covey.run.config.schema import Config
 from .schedule import cohort, joins_late, rounds_of
 
 
-def of_sent(fleet: SimulatedFleet, items_per_user: int) -> Ledger:
+def of_sent(fleet: Metered, program: Program, items_per_user: int) -> Ledger:
     """What has left the devices so far."""
-    declared = fleet.program.discloses()
+    declared = program.discloses()
     silent = Ledger.of(declared).undeclared(fleet.meter.bytes)  # a mistake of some part, and all the more to be shown
     ledger = Ledger.of(
         [*declared, *(Disclosure(*key, "NOT DECLARED by what sends it") for key in silent)], items_per_user
     )
-    ledger.sends, ledger.bytes, ledger.rows = fleet.meter.most_sends(), fleet.meter.bytes, _rows(fleet)
+    ledger.sends, ledger.bytes, ledger.rows = fleet.meter.most_sends(), fleet.meter.bytes, _rows(program)
     return ledger
 
 
-def of_planned(config: Config, method: Method, fleet: SimulatedFleet, items_per_user: int) -> Ledger:
+def of_planned(config: Config, method: Method, people: Population, ids_N: Tensor, items_per_user: int) -> Ledger:
     """What a run would send, by its schedule: nothing is trained, and nobody is asked."""
-    ledger = Ledger.of(fleet.program.discloses(), items_per_user)
-    ledger.rows = _rows(fleet)
-    told = {step: int(count_N[: fleet.n_honest].max()) for step, count_N in _counts(config, method, fleet).items()}
-    asked = {"enrol": 1} | ({"evaluate": 1} if fleet.program.evaluate.metrics else {})
+    ledger = Ledger.of(people.program.discloses(), items_per_user)
+    ledger.rows = _rows(people.program)
+    counts = _counts(config, method, len(people), ids_N)
+    told = {step: int(count_N[: people.n_honest].max()) for step, count_N in counts.items()}
+    asked = {"enrol": 1} | ({"evaluate": 1} if people.program.evaluate.metrics else {})
     declared = ledger.declared
     plain = [key for key in declared if not any((key[0], above) in declared for above in _above(key[1]))]
     ledger.sends = {key: (told | asked).get(key[0], 0) for key in plain}
@@ -47,11 +49,10 @@ def _above(path: str) -> list[str]:
     return ["/".join(parts[:n]) for n in range(1, len(parts))]
 
 
-def _counts(config: Config, method: Method, fleet: SimulatedFleet) -> dict[str, Tensor]:
+def _counts(config: Config, method: Method, n: int, ids_N: Tensor) -> dict[str, Tensor]:
     """How often each client reports and trains, asking only what decides who reports."""
-    first_N = fleet.ids_N.cpu()
-    everybody_N = torch.arange(len(fleet.data.training.items))
-    total, ids_N = rounds_of(config, len(everybody_N)), first_N
+    first_N, everybody_N = ids_N.cpu(), torch.arange(n)
+    total, ids_N = rounds_of(config, n), first_N
     count = {"report": torch.zeros_like(everybody_N), "train": torch.zeros_like(everybody_N)}
     choosers = [m for m in method.mechanisms if m.overrides("reporters")]
     server = start(method)
@@ -71,15 +72,14 @@ def _counts(config: Config, method: Method, fleet: SimulatedFleet) -> dict[str, 
     return count
 
 
-def _rows(fleet: SimulatedFleet) -> dict[str, int]:
+def _rows(program: Program) -> dict[str, int]:
     """Rows of every parameter that an upload can hold."""
-    program = fleet.program
     shapes = program.model.public(program.catalogue.n_items, Rng.server(0, 0, "shapes"))
     many = {name: max(1, x.numel() // x.shape[-1]) if x.dim() else 1 for name, x in shapes.items()}
     return {f"{part}/{name}": n for part in ("update", "model") for name, n in many.items()}
 
 
-def check(config: Config, method: Method, fleet: SimulatedFleet, items_per_user: int) -> None:
+def check(config: Config, method: Method, people: Population, ids_N: Tensor, items_per_user: int) -> None:
     """Refuses a run whose users would spend more than `privacy.max_epsilon`."""
     limit = config.privacy
     if math.isinf(limit.max_epsilon):
@@ -89,7 +89,7 @@ def check(config: Config, method: Method, fleet: SimulatedFleet, items_per_user:
             f"privacy: spent = {limit.spent:g} of max_epsilon = {limit.max_epsilon:g}: the budget is spent already;"
             " nothing more may leave the devices"
         )
-    ledger = of_planned(config, method, fleet, items_per_user)
+    ledger = of_planned(config, method, people, ids_N, items_per_user)
     open_ = [f"{step} {name}" for step, name in ledger.unprotected()]
     if open_ and limit.unprotected == "refuse":
         raise CoveyError(

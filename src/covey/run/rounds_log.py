@@ -9,7 +9,7 @@ import torch
 
 from covey.core import atomic
 from covey.core.errors import CoveyError
-from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.fleet.base import Metered
 
 ROUNDS = "rounds.jsonl"
 Told = dict[str, dict[str, float]]  # part -> name -> number
@@ -38,15 +38,16 @@ class Trace:
     waiting: list[str] = field(default_factory=list)
     lap: tuple[float, float] = (0.0, 0.0)  # the watch when the round began
     traffic: tuple[int, int] = (0, 0)  # the meter then
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))  # on which the clients compute
 
     @classmethod
-    def begin(cls, path: Path, watch: Watch, lap: tuple[float, float]) -> "Trace":
+    def begin(cls, path: Path, watch: Watch, lap: tuple[float, float], device: torch.device) -> "Trace":
         """Of a run whose enrolment began at `lap`."""
         atomic.write_text(path, "")
-        return cls(path, watch, lap=lap)
+        return cls(path, watch, lap=lap, device=device)
 
     @classmethod
-    def resume(cls, path: Path, watch: Watch, rounds: int, again: str) -> "Trace":
+    def resume(cls, path: Path, watch: Watch, rounds: int, again: str, device: torch.device) -> "Trace":
         """Goes on behind the rows of enrolment and of these rounds; the watch goes on from the last of them."""
         lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
         whole = lines[: rounds + 1]
@@ -55,15 +56,15 @@ class Trace:
             watch.before = float(last["elapsed"]), float(last["cpu_elapsed"])
         except (IndexError, KeyError, TypeError, ValueError) as error:
             raise CoveyError(f"{path} has lost rows that the checkpoint counts on; {again}") from error
-        return cls(path, watch, sum(map(len, whole)))
+        return cls(path, watch, sum(map(len, whole)), device=device)
 
-    def start(self, fleet: SimulatedFleet) -> None:
+    def start(self, fleet: Metered) -> None:
         """A round begins."""
-        self.lap, self.traffic = _now(self.watch, fleet), (fleet.meter.up, fleet.meter.down)
+        self.lap, self.traffic = self._now(), (fleet.meter.up, fleet.meter.down)
 
-    def stop(self, fleet: SimulatedFleet, number: int, asked: int, answered: int, told: Told | None = None) -> None:
+    def stop(self, fleet: Metered, number: int, asked: int, answered: int, told: Told | None = None) -> None:
         """It has ended; what it took goes into a row. Times are the only figures that differ from run to run."""
-        now, meter = _now(self.watch, fleet), fleet.meter
+        now, meter = self._now(), fleet.meter
         row = {
             "round": number,
             "clients": answered,
@@ -77,14 +78,13 @@ class Trace:
         } | ({"told": told} if told else {})  # what the method's parts say of it
         self.waiting.append(json.dumps(row) + "\n")
 
+    def _now(self) -> tuple[float, float]:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return self.watch.read()
+
     def flush(self) -> None:
         """Before a checkpoint, so that it never counts on a row that is not there."""
         if self.waiting:
             self.written = atomic.append(self.path, self.written, "".join(self.waiting))
             self.waiting = []
-
-
-def _now(watch: Watch, fleet: SimulatedFleet) -> tuple[float, float]:
-    if fleet.device.type == "cuda":
-        torch.cuda.synchronize(fleet.device)
-    return watch.read()

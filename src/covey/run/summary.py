@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from covey.data.naming import ids_of
-from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.fleet.base import Population
 from covey.engine.rounds import Server
 from covey.run.config.schema import Config
 
@@ -17,20 +17,20 @@ from .rounds_log import ROUNDS, Told
 from .schedule import smallest
 
 
-def facts(config: Config, prepared: Prepared, fleet: SimulatedFleet, out: Path) -> dict[str, Any]:
+def facts(config: Config, prepared: Prepared, people: Population, out: Path) -> dict[str, Any]:
     return {
-        **_attack(fleet, out / ROUNDS),
-        **_pushed(prepared, fleet, out / "metrics.jsonl"),
-        **_summed(config, fleet),
-        "sees_validation": _sees_validation(config, prepared, fleet),
+        **_attack(people, out / ROUNDS),
+        **_pushed(prepared, people, out / "metrics.jsonl"),
+        **_summed(config, people),
+        "sees_validation": _sees_validation(config, prepared, people),
     }
 
 
-def _attack(fleet: SimulatedFleet, rounds: Path) -> dict[str, Any]:
+def _attack(people: Population, rounds: Path) -> dict[str, Any]:
     """For the result of an attacked run: who attacked, what it knew, and how well filters found them out."""
-    if fleet.malicious is None:
+    if people.attack is None:
         return {}
-    attack, many = fleet.malicious.attack, len(fleet.data.training.items) - fleet.n_honest
+    attack, many = people.attack, len(people) - people.n_honest
     return {"attack": {"name": attack.name, "knowledge": attack.knowledge, "clients": many, **_detection(rounds)}}
 
 
@@ -46,9 +46,9 @@ def _detection(rounds: Path) -> dict[str, Any]:
     return {"left_out": int(out), "precision": share(out), "recall": share(came)}
 
 
-def _pushed(prepared: Prepared, fleet: SimulatedFleet, metrics: Path) -> dict[str, Any]:
+def _pushed(prepared: Prepared, people: Population, metrics: Path) -> dict[str, Any]:
     """The targets by name, and how far they were pushed after the last round, whose state is what is served."""
-    targets, titles = fleet.program.evaluate.targets, prepared.dataset.titles
+    targets, titles = people.program.evaluate.targets, prepared.dataset.titles
     if not targets:
         return {}
     ids = ids_of(prepared.dataset)
@@ -59,28 +59,28 @@ def _pushed(prepared: Prepared, fleet: SimulatedFleet, metrics: Path) -> dict[st
     }
 
 
-def _summed(config: Config, fleet: SimulatedFleet) -> dict[str, Any]:
+def _summed(config: Config, people: Population) -> dict[str, Any]:
     """Of how many clients a secure sum is, at least, since fewer are never opened; and what is no sum all the same."""
     if not config.fleet.secure:
         return {}
-    here = len(fleet.data.training.items)
-    fewest = min(smallest(config, n) for n in (here, here - int(config.run.late * fleet.n_honest)))
+    here = len(people)
+    fewest = min(smallest(config, n) for n in (here, here - int(config.run.late * people.n_honest)))
     fewest = min(fewest, config.fleet.group or fewest)
     least, clear = config.fleet.least(fewest), list(config.fleet.clear)
     return {"secure": {"clients_at_least": least, "clear": clear, "masks": config.fleet.masks}}
 
 
-def _sees_validation(config: Config, prepared: Prepared, fleet: SimulatedFleet) -> bool:
+def _sees_validation(config: Config, prepared: Prepared, people: Population) -> bool:
     """Whether a device scores its test from a list that has the validation items."""
-    program = fleet.program
+    program = people.program
     listens = program.model.sequential or any(m.overrides("base") for m in program.mechanisms)
     return listens and config.evaluate.history == "known" and bool(len(prepared.split.valid.values))
 
 
-def caught(fleet: SimulatedFleet, server: Server, answered_C: Tensor) -> Told:
+def caught(people: Population, server: Server, answered_C: Tensor) -> Told:
     """Of the last round, where there are attackers and a filter: attackers that answered, and that were left out."""
     out_C = server.memory.get("filter", {}).get("left out")
-    if out_C is None or fleet.malicious is None:
+    if out_C is None or people.attack is None:
         return {}
-    count = lambda ids_C: float((ids_C >= fleet.n_honest).sum())
-    return {"attackers": {"answered": count(answered_C), "left out": count(out_C)}}
+    answered, left_out = (float((ids_C >= people.n_honest).sum()) for ids_C in (answered_C, out_C))
+    return {"attackers": {"answered": answered, "left out": left_out}}

@@ -14,7 +14,6 @@ from covey.contract.attack import Attack
 from covey.core import toml_writer
 from covey.core.errors import CoveyError
 from covey.core.messages import Catalogue
-from covey.engine.fleet.simulated import SimulatedFleet
 from covey.engine.method import Method
 from covey.run import checkpoint
 from covey.run.config.build import STRUCTURE, part_of
@@ -78,7 +77,7 @@ class Conformance:
         """Nothing travels that is not declared, and the simulation counts the bytes that the wire has."""
         both = [self.play(wire=wire).go() for wire in (False, True)]
         simulated, wire = (play.outcome()["traffic"] for play in both)
-        declared = {(d.step, d.name) for d in both[0].fleet.program.discloses()}
+        declared = {(d.step, d.name) for d in both[0].program.discloses()}
         for play in both:
             undeclared = set(play.fleet.meter.bytes) - declared
             if undeclared:
@@ -147,7 +146,6 @@ class Conformance:
         """Stopped, written to disk and continued by a fresh process: the same bits as without a stop."""
         whole = self.play(late=3).go().outcome()
         stopped, fresh = self.play(late=3).go(self.rounds - 2), self.play(late=3)
-        assert isinstance(stopped.fleet, SimulatedFleet) and isinstance(fresh.fleet, SimulatedFleet)
         file = tmp_path / "checkpoint.safetensors"
         checkpoint.Checkpoint(stopped.server, stopped.fleet.state(), {"round": stopped.round}).save(file)
         saved = checkpoint.load(file)
@@ -181,7 +179,7 @@ class Conformance:
         found += [path for c in range(len(play.world.data.training.items)) for path in infinite(play.kept(c), f"{c}")]
         held = play.world.data.held
         assert held is not None
-        some = held.test.lengths[: play.fleet.n_present] > 0
+        some = held.test.lengths[play.honest()] > 0
         found += [k for k, v in play.evaluate().items() if k.startswith("test/") and bool(v[some].isnan().any())]
         if found:
             raise AssertionError(f"not finite: {found}")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from covey.contract.attack import Attack
-from covey.contract.fleet import Fleet
+from covey.contract.fleet import Request
 from covey.contract.views import TrainingData
 from covey.core.messages import Catalogue, Download, Round, Sent, Total, Upload
 from covey.core.ragged import Drawer, Ragged, Rows
@@ -20,16 +20,19 @@ from covey.engine.client.blocks import Engine
 from covey.engine.client.malicious import Crew, Malicious, leaked
 from covey.engine.client.program import LocalData, Program
 from covey.engine.client.ranking import HeldOut
+from covey.engine.fleet.base import Clients, Simulation
 from covey.engine.fleet.codec import SIZE_OF_HEADER
-from covey.engine.fleet.simulated import SimulatedFleet
-from covey.engine.fleet.wire import WireFleet
 from covey.engine.method import Method
 from covey.engine.rounds import Server, admit, enrol, run_round, start
+from covey.engine.secure.settings import FleetConfig
 from covey.evaluate.metrics import EvaluateConfig
 from covey.run.assemble import program_of
+from covey.run.config.build import class_of
+from covey.run.config.schema import is_fleet
 
 from .compare import cast
 
+WIRE = "covey.engine.fleet.wire:WireFleet"
 Lost = Callable[[str, int, Tensor], Tensor]  # step, round, ids [C] -> who does not hear of it, [C]
 
 
@@ -61,7 +64,7 @@ class World:
 class Losing:
     """A fleet some of whose clients never hear a request; keeps a record of who did."""
 
-    fleet: SimulatedFleet | WireFleet
+    fleet: Simulation
     lost: Lost
     hides: frozenset[str] = frozenset()
     asked: dict[tuple[int, str], set[int]] = field(default_factory=dict)
@@ -71,11 +74,12 @@ class Losing:
     def ids_N(self) -> Tensor:
         return self.fleet.ids_N
 
-    def ask(self, step: str, round: int, ids_C: Tensor, download: Download, fold: bool = False) -> Upload | Total:
-        stay = (~self.lost(step, round, ids_C)).nonzero()[:, 0]
-        self.asked.setdefault((round, step), set()).update(ids_C[stay].tolist())
+    def ask(self, request: Request) -> Upload | Total:
+        stay = (~self.lost(request.step, request.round, request.ids_C)).nonzero()[:, 0]
+        some = request.take(stay)
+        self.asked.setdefault((request.round, request.step), set()).update(some.ids_C.tolist())
         self.messages += len(stay)
-        return self.fleet.ask(step, round, ids_C[stay], download.take(stay), fold)
+        return self.fleet.ask(some)
 
 
 def nobody(step: str, round: int, ids_C: Tensor) -> Tensor:
@@ -111,23 +115,24 @@ class Play:
     attack: Attack | None = None
     wrap: Callable[[Program], Program] = lambda program: program
     round: int = 0
+    program: Program = field(init=False)
     server: Server = field(init=False)
-    fleet: SimulatedFleet | WireFleet = field(init=False)
+    fleet: Simulation = field(init=False)
     heard: Losing = field(init=False)
 
     def __post_init__(self) -> None:
         self.method = replace(self.method, seed=self.setting.seed)
-        program = self.wrap(client_half(self.method, self.setting))
+        self.program = program = self.wrap(client_half(self.method, self.setting))
         first = self.world.n_honest
         crew = None
         if self.attack:
             lists = self.world.data.training.items.take(torch.arange(first))
             crew = Malicious(program, self.attack, first, crew=Crew(), known=leaked(self.attack, lists, 0))
-        make = WireFleet if self.setting.wire else SimulatedFleet
         present = first - self.setting.late
-        self.fleet = make(program, self.world.data, self.setting.seed, n_present=present, malicious=crew)
+        clients = Clients(program, self.world.data, self.setting.seed, present, crew)
+        self.fleet = class_of(WIRE if self.setting.wire else FleetConfig.use, (), is_fleet).of(clients)
         self.heard = Losing(self.fleet, self.setting.lost)
-        _cast_fleet(self.fleet, self.setting.dtype)
+        self.fleet.convert(lambda kept: cast(kept, self.setting.dtype))
         self.server = _cast_server(start(self.method), self.setting.dtype)
 
     def begin(self) -> "Play":
@@ -144,8 +149,8 @@ class Play:
         return self
 
     def _admit(self, number: int) -> None:
-        new_C = torch.arange(self.fleet.n_present, self.world.n_honest)
-        self.fleet.n_present = self.world.n_honest
+        new_C = torch.arange(self.world.n_honest - self.setting.late, self.world.n_honest)
+        self.fleet.join(new_C)
         self.server = admit(self.server, self.heard, self.method, number, new_C)
 
     def cohort(self, number: int) -> Round:
@@ -157,9 +162,13 @@ class Play:
         ids_C = ids_N[order[place * size : (place + 1) * size]]
         return Round(number, ids_C, place == 0, place == batches - 1)
 
+    def honest(self) -> Tensor:
+        """The honest clients that are there."""
+        return self.fleet.ids_N[self.fleet.ids_N < self.world.n_honest]
+
     def evaluate(self) -> Drawer:
-        ids_C = torch.arange(self.fleet.n_present)
-        answers = self.heard.ask("evaluate", self.round, ids_C, Download(Sent(dict(self.server.public))))
+        ids_C = self.honest()
+        answers = self.heard.ask(Request("evaluate", self.round, ids_C, Download(Sent(dict(self.server.public)))))
         if not isinstance(answers, Upload) or len(answers) != len(ids_C):
             raise AssertionError(f"{len(ids_C) - len(answers)} clients did not evaluate themselves")
         return answers.extra["evaluate"]
@@ -177,10 +186,7 @@ class Play:
 
     def kept(self, client: int) -> dict[str, Any]:
         """A client's private state; fields that are empty or zero are left out, as a store may hold them or not."""
-        if isinstance(self.fleet, WireFleet):
-            drawer = self.fleet.nodes[client].kept
-        else:
-            drawer = self.fleet.store.take(torch.tensor([client]))
+        ((_, drawer),) = self.fleet.private(torch.tensor([client]))
         flat: dict[str, Tensor] = {}
         for name, value in drawer.items():
             rows = isinstance(value, Rows)
@@ -195,11 +201,3 @@ class Play:
 
 def _cast_server(server: Server, dtype: torch.dtype) -> Server:
     return Server(cast(server.public, dtype), cast(server.memory, dtype))
-
-
-def _cast_fleet(fleet: Fleet, dtype: torch.dtype) -> None:
-    if isinstance(fleet, SimulatedFleet):
-        fleet.store.dense = cast(fleet.store.dense, dtype)
-    elif isinstance(fleet, WireFleet):
-        for node in fleet.nodes.values():
-            node.kept = cast(node.kept, dtype)

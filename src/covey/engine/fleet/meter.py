@@ -49,6 +49,17 @@ class Meter:
         finally:
             self.up, self.down = traffic
 
+    @contextmanager
+    def apart(self) -> Iterator["Meter"]:
+        """Everything inside is counted by another meter, which is complete after the block."""
+        mine, other = dict(vars(self)), Meter(self.n)
+        vars(self).update(vars(Meter(self.n)))
+        try:
+            yield other
+        finally:
+            vars(other).update(vars(self))
+            vars(self).update(mine)
+
     def note(self, step: str, upload: Upload) -> None:
         """Fields of a message whose bytes were counted when it came in."""
         with self.paused():

@@ -1,6 +1,6 @@
 """All clients as rows of tensors on one machine; a chunk of a cohort is an index_select."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -8,12 +8,14 @@ import torch
 from torch import Tensor
 
 from covey.aggregate.fold import Fold
-from covey.core.messages import Download, Total, Upload
+from covey.contract.fleet import Request
+from covey.core.messages import Total, Upload
 from covey.core.ragged import Drawer, Field, Fields, cat, take
 from covey.core.rng import Rng
 from covey.engine.client.malicious import Malicious
 from covey.engine.client.program import LocalData, Program
 
+from .base import Clients
 from .codec import field_bytes, rows_bytes
 from .memory import limit_of, room
 from .meter import Meter
@@ -71,9 +73,26 @@ class SimulatedFleet:
         everybody = torch.arange(len(self.data.training.items), device=self.device)
         return everybody[(everybody < self.n_present) | (everybody >= self.n_honest)]
 
-    def ask(self, step: str, round: int, ids_C: Tensor, download: Download, fold: bool = False) -> Upload | Total:
-        ids_C = ids_C.to(self.device)
-        download = download.to(self.device)
+    @classmethod
+    def of(cls, clients: Clients) -> "SimulatedFleet":
+        return cls(clients.program, clients.data, clients.seed, clients.n_present, clients.malicious)
+
+    def join(self, ids_C: Tensor) -> None:
+        self.n_present += len(ids_C)
+
+    def private(self, ids_C: Tensor) -> Iterator[tuple[Tensor, Drawer]]:
+        """Clients that hold the same received tables form a group."""
+        version_C = self.store.version_of(ids_C)
+        for version in version_C.unique():
+            pick = (version_C == version).nonzero()[:, 0]
+            yield pick, self.store.take(ids_C[pick])
+
+    def convert(self, change: Callable[[Drawer], Drawer]) -> None:
+        self.store.dense = change(self.store.dense)
+
+    def ask(self, request: Request) -> Upload | Total:
+        step, round, fold = request.step, request.round, request.fold
+        ids_C, download = request.ids_C.to(self.device), request.download.to(self.device)
         self.meter.sent(download, len(ids_C))
         if step == "deliver":
             self.store.offer(download.public.shared)

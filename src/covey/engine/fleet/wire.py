@@ -2,20 +2,23 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from covey.aggregate.fold import total_of
+from covey.contract.fleet import Request
 from covey.core.messages import Download, Total, Upload, stack
-from covey.core.ragged import Drawer, Field, Ragged, Rows
+from covey.core.ragged import Drawer, Field, Fields, Ragged, Rows
 from covey.core.rng import Rng
 from covey.engine.client.malicious import Malicious
 from covey.engine.client.program import LocalData, Program
 
+from .base import Clients
 from .codec import Envelope, Malformed, decode_download, decode_upload, encode_download, encode_upload, upload_fields
+from .flat import flattened, restored
 from .meter import Meter
 from .validation import finite_rows
 
@@ -115,17 +118,63 @@ class WireFleet:
     def _data(self, client: int) -> LocalData:
         return self.data.take(torch.tensor([client]))
 
+    @classmethod
+    def of(cls, clients: Clients) -> "WireFleet":
+        return cls(
+            clients.program,
+            clients.data,
+            clients.seed,
+            n_present=clients.n_present,
+            malicious=clients.malicious,
+        )
+
+    def join(self, ids_C: Tensor) -> None:
+        self.n_present += len(ids_C)
+
+    def private(self, ids_C: Tensor) -> Iterator[tuple[Tensor, Drawer]]:
+        for place, client in enumerate(ids_C.tolist()):
+            yield torch.tensor([place]), self.nodes[client].kept
+
+    def convert(self, change: Callable[[Drawer], Drawer]) -> None:
+        for node in self.nodes.values():
+            node.kept = change(node.kept)
+
+    def state(self) -> Fields:
+        """What every node keeps, and what was counted. Replies of the current round are not in it."""
+        crew = self.malicious.crew.state() if self.malicious else {}
+        kept = {
+            f"node/{client}/{name}": value
+            for client, node in self.nodes.items()
+            for name, value in flattened(node.kept).items()
+        }
+        return {**kept, **self.meter.state(), **crew, "present": torch.tensor(self.n_present)}
+
+    def load(self, state: Fields) -> None:
+        mine: dict[int, Fields] = {client: {} for client in self.nodes}
+        for path, value in state.items():
+            if path.startswith("node/"):
+                _, whose, name = path.split("/", 2)
+                mine[int(whose)][name] = value
+        for client, node in self.nodes.items():
+            node.kept = restored(mine[client])
+        self.meter.load({k: v for k, v in state.items() if k.startswith("meter/")})
+        if self.malicious:
+            self.malicious.crew.load({k: v for k, v in state.items() if k.startswith("crew/")})
+        self.n_present = int(state["present"])
+
     @property
     def ids_N(self) -> Tensor:
         return torch.tensor([c for c in self.nodes if c < self.n_present or c >= self.n_honest])
 
-    def ask(self, step: str, round: int, ids_C: Tensor, download: Download, fold: bool = False) -> Upload | Total:
+    def ask(self, request: Request) -> Upload | Total:
+        step, round, ids_C = request.step, request.round, request.ids_C
+        download, fold = request.download, request.fold
         uploads: dict[int, Upload] = {}
         for row, client in enumerate(ids_C.tolist()):
             envelope = Envelope(step, self.run, round, client)
-            request = encode_download(envelope, download.take(torch.tensor([row])))
-            self.meter.down += len(request)
-            for reply in self._send(client, request):
+            sent = encode_download(envelope, download.take(torch.tensor([row])))
+            self.meter.down += len(sent)
+            for reply in self._send(client, sent):
                 self._receive(envelope, reply, download, uploads)
         good = self._alike(uploads)
         if not good:

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from covey.contract.fleet import Request
 from covey.core.errors import CoveyError
-from covey.core.messages import Download, Total, Upload
+from covey.core.messages import Total, Upload
+from covey.engine.fleet.base import Metered
 from covey.engine.fleet.meter import Meter
 
 from . import messages
@@ -25,15 +27,13 @@ from .settings import SUMMED, FleetConfig, SumFailed
 AT_ONCE = 256  # clients whose uploads exist together; their dense parts exist one by one
 
 
-class Devices(Protocol):
+class Devices(Metered, Protocol):
     """The fleet behind: simulated, or over a wire."""
-
-    meter: Meter
 
     @property
     def ids_N(self) -> Tensor: ...
 
-    def ask(self, step: str, round: int, ids_C: Tensor, download: Download, fold: bool = False) -> Upload | Total: ...
+    def ask(self, request: Request) -> Upload | Total: ...
 
 
 class Absent(ValueError):
@@ -45,11 +45,8 @@ class Contributions:
     """The clients' parts of one sum, computed some clients at a time as they are asked for, in the given order."""
 
     devices: Devices
-    step: str
-    round: int
-    ids_C: Tensor
-    download: Download
-    order_C: Tensor  # places in `ids_C`
+    request: Request
+    order_C: Tensor  # places in `request.ids_C`
     ready: dict[int, tuple[Upload, int]] = field(default_factory=dict)  # an upload, and the client's row in it
     equal: bool = True  # whether everybody so far counts the same
 
@@ -74,7 +71,12 @@ class Contributions:
 
     def _more(self) -> None:
         rows = self.waiting.pop(0)
-        upload = self.devices.ask(self.step, self.round, self.ids_C[rows], self.download.take(rows))
+        some = replace(self.request.take(rows), fold=False)
+        with self.devices.meter.apart() as clear:
+            upload = self.devices.ask(some)
+        self.devices.meter.down += clear.down  # what the parts would take in clear never left the clients
+        for why, many in clear.dropped.items():
+            self.devices.meter.drop(why, many)
         assert isinstance(upload, Upload)
         self.equal &= bool((upload.weight_C == 1).all())
         self.ready |= {client: (upload, row) for row, client in enumerate(upload.ids_C.tolist())}
@@ -101,28 +103,22 @@ class SecureFleet:
     def ids_N(self) -> Tensor:
         return self.devices.ids_N
 
-    def ask(self, step: str, round: int, ids_C: Tensor, download: Download, fold: bool = False) -> Upload | Total:
+    def ask(self, request: Request) -> Upload | Total:
+        step, round = request.step, request.round
         if step not in SUMMED or step not in self.hides:
-            return self.devices.ask(step, round, ids_C, download, fold)
-        if not fold:
+            return self.devices.ask(request)
+        if not request.fold:
             raise CoveyError(f"single {step}s were asked for, which secure aggregation hides; use a linear combine")
         if self.summed.get(step, -1) >= round:  # the difference of two sums may be one client's part
             raise CoveyError(f"the {step}s of round {round} were summed already; a client contributes once")
         self.summed[step] = round
-        ids_C = ids_C.to(self.ids_N.device)
-        meter, self.devices.meter = self.devices.meter, Meter(self.devices.meter.n)
-        try:
-            return self._sum(step, round, ids_C, download, meter)
-        finally:  # what the clients' parts would take in clear never left them
-            meter.down += self.devices.meter.down
-            for why, many in self.devices.meter.dropped.items():
-                meter.drop(why, many)
-            self.devices.meter = meter
+        return self._sum(request.to(self.ids_N.device), self.devices.meter)
 
-    def _sum(self, step: str, round: int, ids_C: Tensor, download: Download, meter: Meter) -> Total:
+    def _sum(self, request: Request, meter: Meter) -> Total:
         """Over all groups that came about and have no row that is too long."""
+        step, round, ids_C = request.step, request.round, request.ids_C
         groups = drawn(ids_C, self.config.group, self.run, round, step)
-        parts = Contributions(self.devices, step, round, ids_C, download.to(ids_C.device), torch.cat(groups))
+        parts = Contributions(self.devices, request, torch.cat(groups))
         layout = parts.layout()
         if layout is None:
             return nothing(ids_C)
@@ -144,7 +140,7 @@ class SecureFleet:
     def _group(self, parts: Contributions, ids_G: Tensor, layout: Layout, context: bytes, meter: Meter) -> GroupSum:
         fixed = Fixed(self.config.bits, self.config.range, len(ids_G))
         fixed.check()
-        room = _Room(parts, layout, fixed, meter, parts.step, context, self.config)
+        room = _Room(parts, layout, fixed, meter, parts.request.step, context, self.config)
         try:
             outcome = room.masked(ids_G.tolist()) if self.config.masks else room.plain(ids_G.tolist())
         finally:

@@ -18,8 +18,9 @@ class SumFailed(CoveyError):
 
 @dataclass(frozen=True)
 class FleetConfig:
-    """How the server hears from the clients: each upload, or only secure sums."""
+    """Where the clients are, and whether the server receives each upload or only secure sums."""
 
+    use: str = "covey.engine.fleet.simulated:SimulatedFleet"  # the class that holds or reaches the clients
     secure: bool = False
     neighbours: int = 16  # clients with whom a client shares a mask
     holders: int = 128  # clients that hold shares of a client's secrets

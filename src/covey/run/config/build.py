@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import math
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -28,15 +28,20 @@ def part_of(section: Tree, near: Iterable[str] = (), trust: Iterable[str] = ()) 
     `trust` are modules outside of covey that it may name, beside those that are trusted already.
     """
     options = dict(section)
-    use, names = str(options.pop("use", "")), trusted(trust)
+    cls = class_of(str(options.pop("use", "")), trust, dataclasses.is_dataclass)
+    return fill(cls, options, cls.__name__, near)
+
+
+def class_of(use: str, trust: Iterable[str], fits: Callable[[type[Any]], bool]) -> type[Any]:
+    """The class that `module:Class` names, if its module may be imported and the class fits."""
+    names = trusted(trust)
     module, _, name = use.partition(":")
     found = module_of(use, names)
-    cls = getattr(found, name, None)
-    if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
-        own = [k for k, v in vars(found).items() if isinstance(v, type) and dataclasses.is_dataclass(v)]
-        raise CoveyError(f"{module} has no part {name!r}{_hint(name, own)}")
-    check(use, names, home=cls.__module__)  # a module of covey imports classes that are not covey's
-    return fill(cls, options, name, near)
+    classes = {k: v for k, v in vars(found).items() if isinstance(v, type) and fits(v)}
+    if name not in classes:
+        raise CoveyError(f"{module} has no part {name!r}{_hint(name, classes)}")
+    check(use, names, home=classes[name].__module__)  # a module of covey imports others' classes
+    return classes[name]
 
 
 def fill(cls: type[T], options: Mapping[str, Any], where: str, near: Iterable[str] = ()) -> T:

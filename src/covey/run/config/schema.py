@@ -14,7 +14,7 @@ from covey.data.split import SplitConfig
 from covey.engine.client.blocks import Engine
 from covey.engine.secure.settings import FleetConfig
 from covey.evaluate.metrics import EvaluateConfig
-from covey.run.config.build import _fit, _known, _section, fill, part_of
+from covey.run.config.build import _fit, _known, _section, class_of, fill, part_of
 
 from .tree import Tree
 
@@ -132,6 +132,7 @@ class Config:
         _fit(tree.get("tuned", {"trials": 0}).get("trials"), int, "tuned.trials")
         sections = {k: fill(c, _current(tree.get(k, {}), k), k) for k, c in SETTINGS.items()}
         config = cls(tree, **sections, trust=trusted(trust))
+        config.fleet_class()
         here = [name for name in PARTS if config.parts(name)]
         if "pooled" in here and len(here) > 1:
             other = next(name for name in here if name != "pooled")
@@ -169,6 +170,10 @@ class Config:
         what = dict(_section(self.tree["attack"], "attack"))
         return fill(AttackConfig, {k: what.pop(k) for k in CREW if k in what}, "attack"), what
 
+    def fleet_class(self) -> type[Any]:
+        """The class of the fleet: it has `of(clients)` and `ask`."""
+        return class_of(self.fleet.use, self.trust, is_fleet)
+
     def digest(self) -> str:
         """A name for this configuration: equal ones have equal digests."""
         return hashlib.sha256(json.dumps(self.tree, sort_keys=True).encode()).hexdigest()[:16]
@@ -178,3 +183,8 @@ def _current(value: Any, name: str) -> Tree:
     """A section of settings without the options that are no more."""
     retired = RETIRED.get(name, {})
     return {k: v for k, v in _section(value, name).items() if k not in retired or v != retired[k]}
+
+
+def is_fleet(cls: type[Any]) -> bool:
+    """Whether a class can be the fleet of a run."""
+    return hasattr(cls, "of") and hasattr(cls, "ask")

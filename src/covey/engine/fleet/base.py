@@ -1,0 +1,119 @@
+"""What a run needs of its fleet beside the exchanges of a round, and what it knows about the clients.
+
+`[fleet] use = "module:Class"` names the fleet of a run. The class has a class method `of(clients)`
+and implements `RunFleet`; one that also implements `Simulation` can be asked for recommendations.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import torch
+from torch import Tensor
+
+from covey.contract.attack import Attack
+from covey.contract.fleet import Fleet
+from covey.core.ragged import Drawer, Fields
+from covey.engine.client.malicious import Malicious
+from covey.engine.client.program import LocalData, Program
+
+from .meter import Meter
+
+
+class Metered(Protocol):
+    """A fleet that counts its traffic and what is disclosed."""
+
+    @property
+    def meter(self) -> Meter: ...
+
+
+class Resumable(Protocol):
+    """A fleet whose state fits into a checkpoint."""
+
+    def state(self) -> Fields:
+        """Everything that changes during a run, as tensors by name."""
+
+    def load(self, state: Fields) -> None:
+        """Takes the state of an earlier process; names that belong to others are ignored."""
+
+
+class RunFleet(Fleet, Metered, Resumable, Protocol):
+    """The fleet of a run."""
+
+    @classmethod
+    def of(cls, clients: "Clients") -> Self:
+        """Sets the clients up; those from `clients.n_present` on join later."""
+
+    def join(self, ids_C: Tensor) -> None:
+        """Adds clients that were not there at the start to `ids_N`."""
+
+
+class Simulation(RunFleet, Protocol):
+    """A fleet in this process, whose clients' private state can be read and replaced."""
+
+    def private(self, ids_C: Tensor) -> Iterator[tuple[Tensor, Drawer]]:
+        """Places in `ids_C`, and what these clients keep, for all of them in one or more groups."""
+
+    def convert(self, change: Callable[[Drawer], Drawer]) -> None:
+        """Replaces what clients keep by `change` of it, field by field the same names."""
+
+
+@dataclass(frozen=True)
+class Clients:
+    """The clients of a run, as a fleet sets them up.
+
+    Args:
+        program: What honest clients execute.
+        data: The local data of all clients; attackers come after the honest clients.
+        seed: The seed of the run.
+        n_present: How many of the honest clients are there from the start.
+        malicious: What attackers execute, if there are any.
+    """
+
+    program: Program
+    data: LocalData
+    seed: int
+    n_present: int
+    malicious: Malicious | None = None
+
+    @property
+    def population(self) -> "Population":
+        held, lengths_N = self.data.held, self.data.training.items.lengths
+        return Population(
+            program=self.program,
+            lengths_N=lengths_N,
+            test_lengths_N=torch.zeros_like(lengths_N) if held is None else held.test.lengths,
+            n_honest=self.malicious.first if self.malicious else len(lengths_N),
+            attack=self.malicious.attack if self.malicious else None,
+        )
+
+
+@dataclass(frozen=True)
+class Population:
+    """What a run knows about its clients, whichever fleet they are in.
+
+    Args:
+        program: What honest clients execute.
+        lengths_N: How many training items each client has; attackers come last.
+        test_lengths_N: How many test items each client has.
+        n_honest: The number of honest clients.
+        attack: What attackers do, if there are any.
+    """
+
+    program: Program
+    lengths_N: Tensor
+    test_lengths_N: Tensor
+    n_honest: int
+    attack: Attack | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return self.lengths_N.device
+
+    def __len__(self) -> int:
+        """All clients, attackers included."""
+        return len(self.lengths_N)
+
+    def honest(self, ids_C: Tensor) -> Tensor:
+        """The honest ones among some clients."""
+        return ids_C[ids_C < self.n_honest]
