@@ -275,6 +275,25 @@ def test_a_run_equals_the_one_in_clear(method: str, covey: Covey, tmp_path: Path
     assert not any("nothing protects" in what or "NOT DECLARED" in what for what in mine.values())
 
 
+def test_who_joins_late_meets_the_same_server_as_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enrolment, rounds and late enrolment of a run ask through one fleet of sums."""
+    asked: list[tuple[SecureFleet, str, int, int]] = []
+    ask = SecureFleet.ask
+
+    def noted(self: SecureFleet, step: str, round: int, ids_C: Tensor, *rest: Any, **more: Any) -> Upload | Total:
+        asked.append((self, step, round, len(ids_C)))
+        return ask(self, step, round, ids_C, *rest, **more)
+
+    monkeypatch.setattr(SecureFleet, "ask", noted)
+    tree = read("methods", "pdc-frs") | {"method": "pdc-frs"}
+    small = ["data.users=60", "data.items=60", "data.mean_items=8", "run.ceilings=[]"]
+    late = ["run.rounds=4", "run.late=0.5", "fleet.secure=true", "fleet.masks=false", 'fleet.clear=["enrol"]']
+    run(Config.of(assign(tree, [*small, *late])), tmp_path / "run")
+    assert [row[1:] for row in asked if row[1] == "enrol"] == [("enrol", 0, 30), ("enrol", 3, 30)]
+    assert {step for _, step, *_ in asked} >= {"enrol", "train"}
+    assert len({id(fleet) for fleet, *_ in asked}) == 1
+
+
 @pytest.mark.parametrize(
     ("method", "changes", "message"),
     [

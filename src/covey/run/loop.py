@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from covey import __version__
+from covey.contract.fleet import Fleet
 from covey.core import atomic, toml_writer
 from covey.core.errors import CoveyError
 from covey.core.messages import Download, Sent, Upload
@@ -26,12 +27,11 @@ from covey.run.config.schema import Config
 from . import checkpoint, privacy_budget
 from .assemble import Prepared, device_of, door_of, fleet_of, method_of, prepare
 from .checkpoint import CHECKPOINT, MODEL, USERS
-from .detection import caught
 from .floor_and_ceiling import references, some_of
 from .pooled import run_pooled
 from .rounds_log import ROUNDS, Trace, Watch
 from .schedule import cohort, joins_late, rounds_of
-from .summary import facts
+from .summary import caught, facts
 
 Progress = Callable[[int, int, dict[str, Any]], None]  # round, of how many, the newest metrics
 
@@ -113,10 +113,11 @@ def _federated(
     privacy_budget.check(config, method, fleet, longest)
     if resume:
         privacy_budget.check_resume(method, out)
+    door = door_of(config, fleet)
     begun = resume and (out / CHECKPOINT).exists()
-    state, trace = _load(config, fleet, out, watch) if begun else _begin(config, method, fleet, out, watch)
+    state, trace = _load(config, fleet, out, watch) if begun else _begin(config, method, fleet, door, out, watch)
     total = rounds_of(config, len(fleet.data.training.items))
-    for now in _rounds(config, method, fleet, state, trace, total, out, progress):
+    for now in _rounds(config, method, fleet, door, state, trace, total, out, progress):
         state = now
         if state.round % config.run.checkpoint == 0 or state.round == total:
             trace.flush()
@@ -134,12 +135,14 @@ def _federated(
     }
 
 
-def _begin(config: Config, method: Method, fleet: SimulatedFleet, out: Path, watch: Watch) -> tuple[State, Trace]:
+def _begin(
+    config: Config, method: Method, fleet: SimulatedFleet, door: Fleet, out: Path, watch: Watch
+) -> tuple[State, Trace]:
     """Nothing is written before the method stands."""
     server = start(method)
     server = replace(server, public={k: v.to(fleet.device) for k, v in server.public.items()})
     lap = watch.read()
-    state = State(enrol(server, door_of(config, fleet), method))
+    state = State(enrol(server, door, method))
     _open(config, out)
     (out / CHECKPOINT).unlink(missing_ok=True)  # of a run that is gone
     atomic.write_text(out / "metrics.jsonl", "")
@@ -160,18 +163,18 @@ def _rounds(
     config: Config,
     method: Method,
     fleet: SimulatedFleet,
+    door: Fleet,
     state: State,
     trace: Trace,
     total: int,
     out: Path,
     progress: Progress | None,
 ) -> Iterator[State]:
-    door = door_of(config, fleet)
     for number in range(state.round + 1, total + 1):
         server = state.server
         trace.start(fleet)
         if joins_late(config, number, total):
-            server = _late(server, fleet, method, number)
+            server = _late(server, fleet, door, method, number)
             state = replace(state, best={}, users={})  # of fewer people: not to be compared with what follows
         asked = cohort(config, fleet.ids_N, number)
         server, answered = run_round(server, door, method, asked)
@@ -186,11 +189,11 @@ def _rounds(
         yield state
 
 
-def _late(server: Server, fleet: SimulatedFleet, method: Method, number: int) -> Server:
+def _late(server: Server, fleet: SimulatedFleet, door: Fleet, method: Method, number: int) -> Server:
     """The clients that were not there at the start join half-way."""
     new_C = torch.arange(fleet.n_present, fleet.n_honest, device=fleet.device)
     fleet.n_present = fleet.n_honest
-    return admit(server, fleet, method, number, new_C)
+    return admit(server, door, method, number, new_C)
 
 
 def measured(config: Config, fleet: SimulatedFleet, server: Server, number: int) -> tuple[Tensor, Fields]:

@@ -1,26 +1,49 @@
-"""What a result says of its run beside the figures: who attacked, what was pushed, and what could be read."""
+"""What a result says about its run beside the figures: the attackers and how well filters found them, what was
+pushed, and what could be read."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from covey.data.naming import ids_of
 from covey.engine.fleet.simulated import SimulatedFleet
+from covey.engine.rounds import Server
 from covey.run.config.schema import Config
 
 from .assemble import Prepared
-from .detection import attack_of
-from .rounds_log import ROUNDS
+from .rounds_log import ROUNDS, Told
 from .schedule import smallest
 
 
 def facts(config: Config, prepared: Prepared, fleet: SimulatedFleet, out: Path) -> dict[str, Any]:
     return {
-        **attack_of(fleet, out / ROUNDS),
+        **_attack(fleet, out / ROUNDS),
         **_pushed(prepared, fleet, out / "metrics.jsonl"),
         **_summed(config, fleet),
         "sees_validation": _sees_validation(config, prepared, fleet),
     }
+
+
+def _attack(fleet: SimulatedFleet, rounds: Path) -> dict[str, Any]:
+    """For the result of an attacked run: who attacked, what it knew, and how well filters found them out."""
+    if fleet.malicious is None:
+        return {}
+    attack, many = fleet.malicious.attack, len(fleet.data.training.items) - fleet.n_honest
+    return {"attack": {"name": attack.name, "knowledge": attack.knowledge, "clients": many, **_detection(rounds)}}
+
+
+def _detection(rounds: Path) -> dict[str, Any]:
+    """Precision and recall over the rounds of a run; nothing where there was no filter."""
+    told = [json.loads(line).get("told", {}) for line in rounds.read_text(encoding="utf-8").splitlines()]
+    rows = [row for row in told if "attackers" in row]
+    if not rows:
+        return {}
+    out, bad = (sum(row[part]["left out"] for row in rows) for part in ("filter", "attackers"))
+    came = sum(row["attackers"]["answered"] for row in rows)
+    share = lambda of: bad / of if of else None
+    return {"left_out": int(out), "precision": share(out), "recall": share(came)}
 
 
 def _pushed(prepared: Prepared, fleet: SimulatedFleet, metrics: Path) -> dict[str, Any]:
@@ -52,3 +75,12 @@ def _sees_validation(config: Config, prepared: Prepared, fleet: SimulatedFleet) 
     program = fleet.program
     listens = program.model.sequential or any(m.overrides("base") for m in program.mechanisms)
     return listens and config.evaluate.history == "known" and bool(len(prepared.split.valid.values))
+
+
+def caught(fleet: SimulatedFleet, server: Server, answered_C: Tensor) -> Told:
+    """Of the last round, where there are attackers and a filter: attackers that answered, and that were left out."""
+    out_C = server.memory.get("filter", {}).get("left out")
+    if out_C is None or fleet.malicious is None:
+        return {}
+    count = lambda ids_C: float((ids_C >= fleet.n_honest).sum())
+    return {"attackers": {"answered": count(answered_C), "left out": count(out_C)}}
