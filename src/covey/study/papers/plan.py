@@ -15,9 +15,10 @@ from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.evaluate.exposure import RATIOS
 from covey.run.config.build import fill
+from covey.run.config.compose import compose
 from covey.run.config.overrides import changed
 from covey.run.config.schema import Config
-from covey.run.config.shipped import read, shipped_folder
+from covey.run.config.shipped import shipped_folder
 from covey.run.config.tree import Tree, assign, merge, parse
 
 from .claims import Claim, is_number
@@ -214,11 +215,7 @@ def _cell(row: Row, column: Column) -> Cell:
 
 def configs(table: Table, row: Row, column: Column, cut: Cut = WHOLE) -> list[Config]:
     """One per seed."""
-    tree: Tree = merge(read("methods", row.method) | {"method": row.method}, {"data": {"name": column.dataset}})
-    for preset in column.presets:
-        tree = merge(tree, read("presets", preset))
-    if column.presets:
-        tree["preset"] = " + ".join(column.presets)
+    tree = compose(row.method, presets=column.presets, dataset=column.dataset)
     tree = merge(tree, tuned(column.tuning, row.method))
     trained = () if row.role in ("floor", "ceiling") else column.trained
     options = [*table.plan.set, *column.set, *row.set, *trained, *_cell(row, column).set]
