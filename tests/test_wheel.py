@@ -53,3 +53,18 @@ def test_the_lines_of_the_readme_work_outside_the_checkout(installed: Path, tmp_
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "floor:" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_plans_of_papers_are_asked_for(installed: Path, tmp_path: Path) -> None:
+    """They are in the source, and no part of the package."""
+    environment = {**os.environ, "PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"}
+
+    def said(*words: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "covey", *map(str, words)]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    assert not (installed / "covey" / "configs" / "papers").exists()
+    refused = said("reproduce", "covey", "demo")
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1 and "--papers DIR" in refused.stderr
+    assert "covey demo" in said("list", "papers", "--papers", ROOT / "papers").stdout

@@ -1,7 +1,7 @@
 """A table or figure of a paper as data: the runs behind each cell, the paper's own numbers, its claims.
 
-A paper is a folder of TOML files, one per table or figure; those that come with covey are in
-configs/papers. A run of a cell is the row's method, then the column's presets, then what tuning
+A paper is a folder of TOML files, one per table or figure; those of covey are in papers/ at the
+root of its source. A run of a cell is the row's method, then the column's presets, then what tuning
 found, then the options of table, column, row and cell, each on top of the last.
 """
 
@@ -22,6 +22,7 @@ from covey.run.config.shipped import shipped_folder
 from covey.run.config.tree import Tree, assign, merge, parse
 
 from .claims import Claim, is_number
+from .folder import papers, papers_folder
 
 Role = Literal["", "floor", "ceiling", "control"]
 
@@ -129,17 +130,19 @@ class Cut:
 WHOLE = Cut()
 
 
-def papers() -> dict[str, Path]:
-    return {p.name: p for p in sorted(shipped_folder("papers").iterdir()) if p.is_dir()}
+def tables(paper: str, names: Sequence[str] = (), place: Path | None = None) -> list[Table]:
+    """Read the named tables of a paper, or all of them.
 
-
-def tables(paper: str, names: Sequence[str] = ()) -> list[Table]:
-    """The named tables of a paper, or all; `paper` may also be somebody's own folder."""
-    folder = papers().get(paper, Path(paper))
+    Args:
+        paper: The name of a folder in `place`, or the path of any folder of TOML files.
+        names: Files of that folder, without `.toml`.
+        place: The folder that holds the papers; by default that of a checkout of covey.
+    """
+    known = papers(place) if papers_folder(place) else {}
+    folder = known.get(paper, Path(paper))
     if not folder.is_dir():
-        raise CoveyError(
-            f"there is no paper {paper!r}; there are {', '.join(papers())}, or give a folder of TOML files"
-        )
+        there = ", ".join(papers(place)) or "none"
+        raise CoveyError(f"there is no paper {paper!r}; there are {there}, or give a folder of TOML files")
     files = {p.stem: p for p in sorted(folder.glob("*.toml"))}
     for name in names:
         if name not in files:
