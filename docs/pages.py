@@ -62,9 +62,24 @@ def menu(pages: dict[str, str]) -> list[Any]:
     folders = sorted({uri.split("/")[0] for uri in pages if "/" in uri and not uri.startswith("files/")})
     nav: list[Any] = [{"Overview": uri} if uri == "index.md" else uri for uri in FIRST if uri in pages]
     for folder in folders:
-        within = [{_short(pages[uri]): uri} for uri in sorted(pages) if uri.startswith(f"{folder}/")]
-        nav.append({HEADINGS.get(folder, folder.capitalize()): within})
+        within = {uri: text for uri, text in pages.items() if uri.startswith(f"{folder}/")}
+        heading = HEADINGS.get(folder, folder.capitalize())
+        nav.append({heading: _grouped(within, f"{folder}/index.md")})
     return [*nav, *loose, *(uri for uri in LAST if uri in pages)]
+
+
+def _grouped(pages: dict[str, str], index: str) -> list[Any]:
+    """The pages of a folder: first its index, then by the headings of the index that link to them.
+
+    Pages that the index does not link to come last, by name.
+    """
+    nav: list[Any] = [{"Overview": index}] if index in pages else []
+    left = {uri: _short(text) for uri, text in sorted(pages.items()) if uri != index}
+    for section in re.split(r"^## ", pages.get(index, ""), flags=re.MULTILINE)[1:]:
+        linked = [posixpath.join(posixpath.dirname(index), link) for link in LINK.findall(section)]
+        group = [{left.pop(uri): uri} for uri in dict.fromkeys(linked) if uri in left]
+        nav += [{section.partition("\n")[0].strip(): group}] if group else []
+    return nav + [{title: uri} for uri, title in left.items()]
 
 
 def _short(text: str) -> str:

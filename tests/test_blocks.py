@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from covey.contract.examples import Examples
 from covey.core.ragged import Ragged
 from covey.core.rng import Rng
-from covey.engine.client.blocks import Block, Work, plan, rows_only, step_of, whole_batch
+from covey.engine.client.blocks import Block, Work, rows_only, step_of, whole_batch
+from covey.engine.client.planning import PAIRS, CostModel, GpuCostModel, plan
 
 ITEMS = 50
 LENGTHS = st.lists(st.one_of(st.integers(0, 12), st.integers(0, 200)), min_size=1, max_size=15)
@@ -25,7 +26,7 @@ def work_of(lengths: list[int], whole: bool, pointwise: bool, batch: int) -> Wor
 
 
 def blocks_of(work: Work, budget: int) -> list[Block]:
-    return list(plan(work, budget, lambda n_rows: n_rows))
+    return list(plan(work, CostModel(budget)))
 
 
 @given(LENGTHS, OPTIONS)
@@ -132,26 +133,39 @@ def test_matrix_products_have_the_same_bits_wherever_they_stand() -> None:
 def test_where_blocks_are_dear_there_are_fewer(lengths: list[int], options: tuple[bool, bool, int, int]) -> None:
     """Everybody still stands in one block, with all examples, and no block exceeds the budget that did not before."""
     *kind, budget = options
-    work, cost = work_of(lengths, *kind), lambda n_rows: n_rows
-    usual = list(plan(work, budget, cost, coarse=True, idle=True))
-    fewer = list(plan(work, budget, cost, coarse=True, idle=True, price=cost))
+    work = work_of(lengths, *kind)
+    usual = list(plan(work, CostModel(budget, coarse=True, waits=True)))
+    fewer = list(plan(work, GpuCostModel(budget, waits=True)))
     assert len(fewer) <= len(usual)
     assert sorted(torch.cat([b.pick[: b.real] for b in fewer]).tolist()) == list(range(len(lengths)))
     for block in fewer:
         mine = work.examples.items.lengths[block.pick]
         assert int(mine.max()) <= block.n_examples and block.n_rows >= int(work.rows_of(block.pick)[0].lengths.max())
         assert block.steps * (work.batch or block.n_examples) >= int(mine.max())
-    assert len(list(plan(work, 10**7, cost, coarse=True, idle=True, price=cost))) == 1
+    assert len(list(plan(work, GpuCostModel(10**7, waits=True)))) == 1
+
+
+class Compares:
+    """A loss that compares all pairs of rows, very slowly."""
+
+    def floats(self, n_rows: int) -> int:
+        return 0
+
+    def pairs(self, n_rows: int) -> int:
+        return PAIRS * n_rows**2
 
 
 def test_blocks_are_joined_where_padding_costs_less_than_a_start() -> None:
     lists = Ragged.of([list(range(n)) for n in (40, 500, 500, 4000)])
     ones = torch.ones(len(lists.values))
     work = Work.of(Examples(lists, ones, ones), 5000, whole=False, pointwise=True, batch=0)
-    many = lambda price: [b.real for b in plan(work, 10**7, lambda n_rows: n_rows, coarse=True, price=price)]
-    assert many(None) == [1, 2, 1]
-    assert many(lambda n_rows: n_rows) == [4]
-    assert many(lambda n_rows: n_rows**2) == [3, 1]
+
+    def many(costs: CostModel) -> list[int]:
+        return [block.real for block in plan(work, costs)]
+
+    assert many(CostModel(10**7, coarse=True)) == [1, 2, 1]
+    assert many(GpuCostModel(10**7)) == [4]
+    assert many(GpuCostModel(10**7, (Compares(),))) == [3, 1]
 
 
 @given(LENGTHS, st.booleans(), st.booleans())
@@ -160,9 +174,10 @@ def test_clients_made_alike_stand_in_one_block_with_all_they_have(
     lengths: list[int], whole: bool, pointwise: bool
 ) -> None:
     work = work_of(lengths, whole, pointwise, 0)
-    (block,) = plan(work, 10**6, lambda n_rows: n_rows, alike=True)
+    (block,) = plan(work, GpuCostModel(10**6, one_size=True))
     batch = whole_batch(work, block)
     mine = batch.weight_CL[: block.real].double().sum()
     assert block.real == len(lengths) and block.n_rows >= max(work.rows_of(block.pick)[0].lengths.tolist())
     assert float(mine) == pytest.approx(float(work.examples.weight.double().sum()))
-    assert len(list(plan(work, 1, lambda n_rows: n_rows, alike=True))) == len(blocks_of(work, 1))  # too large together
+    too_small = [list(plan(work, GpuCostModel(1, one_size=same))) for same in (True, False)]
+    assert len(too_small[0]) == len(too_small[1])

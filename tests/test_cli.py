@@ -278,7 +278,7 @@ def test_awkward_people_are_served(
     none = name in ("ease-sums", "popularity-private")  # nothing to make small
     changes += [] if none else sets("model.rank=8" if name.startswith("spectral") else "model.dim=4")
     changes += sets("mechanism.0.similarity=itself") if name == "pdc-frs" else []  # there are no titles
-    more = ("--rounds", 2, "--json", "--out", tmp_path / "out")
+    more = ("--rounds", 2, "--trust", "idle_attack", "--json", "--out", tmp_path / "out")
     said = covey("run", "--method", name, "--dataset", data, *changes, *more)
     assert (said.code, said.err) == (0, "")
     result = json.loads(said.out, parse_constant=pytest.fail)

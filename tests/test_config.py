@@ -203,6 +203,16 @@ def test_what_a_part_is_cannot_be_set() -> None:
         Config.of(assign(read("methods", "cofedrec"), ["mechanism.0.whole_table=false"]))
 
 
+def test_an_option_of_old_that_had_one_value_is_still_read() -> None:
+    """Stored configurations hold it, and are known by their digests."""
+    tree = assign(read("methods", "fedmf"), ['evaluate.ties="against"'])
+    config = Config.of(tree)
+    assert config.tree["evaluate"] == {"ties": "against"}
+    assert config.evaluate == Config.of(read("methods", "fedmf")).evaluate
+    with pytest.raises(CoveyError, match="evaluate has no option 'ties'"):
+        Config.of(assign(tree, ['evaluate.ties="random"']))
+
+
 # Strict
 
 
@@ -239,12 +249,12 @@ def test_one_of_several_types_and_what_must_be_given(tmp_path: Path, monkeypatch
     code = "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Mine:\n    a: int | str\n    b: int = 0\n"
     (tmp_path / "my_parts.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    section: Tree = {"use": "my_parts:Mine"}
-    assert [part_of(section | {"a": a}).a for a in (1, "x")] == [1, "x"]
+    section, mine = {"use": "my_parts:Mine"}, ["my_parts"]
+    assert [part_of(section | {"a": a}, trust=mine).a for a in (1, "x")] == [1, "x"]
     with pytest.raises(CoveyError, match=r"Mine.a = 1.5 does not fit: it takes int or str"):
-        part_of(section | {"a": 1.5})
+        part_of(section | {"a": 1.5}, trust=mine)
     with pytest.raises(CoveyError, match="Mine needs 'a'"):
-        part_of(section)
+        part_of(section, trust=mine)
 
 
 def test_attackers_have_a_share_and_a_start() -> None:

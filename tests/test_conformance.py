@@ -69,11 +69,11 @@ MODULES = sorted(p.relative_to(SOURCE).with_suffix("") for f in FOLDERS for p in
 
 
 def has_parts(module: Path) -> bool:
-    """Whether a file defines something that takes part in a round."""
+    """Whether a file defines something that a configuration can name and that takes part in a round."""
     inside = import_module(f"covey.{'.'.join(module.parts)}")
     classes = [c for _, c in inspect.getmembers(inside, inspect.isclass) if c.__module__ == inside.__name__]
-    attack = lambda c: hasattr(c, "poison") and not getattr(c, "_is_protocol", False)
-    return any(issubclass(c, Mechanism | Grouping | Combine) or attack(c) for c in classes)
+    parts = [c for c in classes if "__dataclass_fields__" in vars(c)]
+    return any(issubclass(c, Mechanism | Grouping | Combine) or hasattr(c, "poison") for c in parts)
 
 
 @pytest.mark.parametrize("module", MODULES, ids=str)

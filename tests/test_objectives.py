@@ -13,7 +13,8 @@ from covey.contract.objective import Objective
 from covey.core.errors import CoveyError
 from covey.core.ragged import Fields, Ragged
 from covey.core.rng import Rng
-from covey.engine.client.blocks import Work, plan, whole_batch
+from covey.engine.client.blocks import Work, whole_batch
+from covey.engine.client.planning import CostModel, plan
 from covey.models.mf import MF
 from covey.objectives.next_item import NextItemSoftmax
 from covey.objectives.pairs import Bce, Bpr, NoObjective
@@ -150,7 +151,7 @@ def test_next_item_softmax_is_eq_1(in_batch: bool, whole: bool, model: MF) -> No
     torch.manual_seed(0)
     v_ID, u_CD = (torch.randn(n, D, dtype=torch.float64, requires_grad=True) for n in (ITEMS, len(LISTS)))
     seen = 0
-    for block in plan(work, 10_000, lambda n_rows: n_rows):
+    for block in plan(work, CostModel(10_000)):
         batch = whole_batch(work, block)
         params = {"items": v_ID[batch.items_CR], "user": u_CD[block.pick]}
         loss_C = objective.loss(model, params, batch, objective.prepare(batch), rng.take(block.pick), None)
@@ -219,7 +220,7 @@ def test_a_client_has_the_same_width_whoever_stands_beside() -> None:
             examples.items.take(some), *(x[flat.values] for x in (examples.label, examples.weight, examples.slot))
         )
         work = Work.of(part, ITEMS, whole=False, pointwise=False, batch=0)
-        for block in plan(work, 10_000, lambda n_rows: n_rows):
+        for block in plan(work, CostModel(10_000)):
             wide = objective.prepare(whole_batch(work, block))["mask"].shape[1]
             for row in block.pick.tolist():
                 widths[pick[row]].add(wide)
@@ -240,6 +241,6 @@ def test_moved_negatives_of_positions_are_an_error() -> None:
     assert made.slot is not None
     slot = torch.where(made.label == 0, 0, made.slot)
     work = Work.of(Examples(made.items, made.label, made.weight, slot), ITEMS, whole=False, pointwise=False, batch=0)
-    batches = [whole_batch(work, block) for block in plan(work, 10_000, lambda n_rows: n_rows)]
+    batches = [whole_batch(work, block) for block in plan(work, CostModel(10_000))]
     with pytest.raises(CoveyError, match="only append"):
         [objective.prepare(batch) for batch in batches]

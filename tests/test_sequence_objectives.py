@@ -11,7 +11,8 @@ from covey.contract.objective import Objective
 from covey.core.errors import CoveyError
 from covey.core.ragged import Fields, Ragged
 from covey.core.rng import Rng
-from covey.engine.client.blocks import Work, plan, whole_batch
+from covey.engine.client.blocks import Work, whole_batch
+from covey.engine.client.planning import CostModel, plan
 from covey.models.bert4rec import BERT4Rec, cloze
 from covey.models.gru import GRU
 from covey.models.mf import MF
@@ -38,7 +39,7 @@ def losses(objective: Objective, model: Sequence, lists: Ragged = LISTS, avoid: 
     whole, rng = objective.whole_table, Rng.of(0, 1, torch.arange(len(lists)))
     work = Work.of(objective.examples(lists, avoid, ITEMS, rng), ITEMS, whole=whole, pointwise=False, batch=0)
     out, sent = torch.full((len(lists),), torch.nan, dtype=torch.float64), params(model)
-    for block in plan(work, 8192, lambda rows: rows):
+    for block in plan(work, CostModel(8192)):
         batch = whole_batch(work, block)
         mine = {k: v[block.pick] if k in model.kept else v for k, v in sent.items()}
         mine["items"] = sent["items"][0][batch.items_CR]
@@ -140,7 +141,7 @@ def test_an_untrained_model_knows_nothing(objective: Objective, model: Sequence)
     rng = Rng.of(0, 1, torch.arange(1))
     whole = objective.whole_table
     work = Work.of(objective.examples(lists, avoid, ITEMS, rng), ITEMS, whole=whole, pointwise=False, batch=0)
-    (block,) = plan(work, 8192, lambda rows: rows)
+    (block,) = plan(work, CostModel(8192))
     batch, tables = whole_batch(work, block), dict(start)
     tables["items"] = start["items"][0][batch.items_CR]
     ready = objective.prepare(batch)

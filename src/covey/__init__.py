@@ -1,10 +1,33 @@
 """Covey: federated recommendation, and what it costs in accuracy, privacy, traffic and under attack."""
 
 import os
-from importlib import import_module
-from typing import Any
+import sys
 
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")  # matrix products with the same bits wherever they stand in memory
+
+
+def _leave_current_folder() -> None:
+    """Under `python -m covey`, takes the current folder off the path.
+
+    A numpy.py there would pass for NumPy. Only if covey itself was found there does the folder
+    stay, behind all other places.
+    """
+    if sys.flags.safe_path or sys.argv[:1] != ["-m"]:  # its value while Python looks for the module
+        return
+    word = sys.orig_argv[-len(sys.argv)]  # covey, covey.cli or -mcovey
+    module = word.partition("m")[2] if word.startswith("-") else word
+    if module.partition(".")[0] != "covey":
+        return
+    folder = sys.path.pop(0)
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if home == os.path.abspath(folder) and home not in sys.path:
+        sys.path.append(home)
+
+
+_leave_current_folder()  # before anything is imported that Python has not loaded at its start
+
+from importlib import import_module  # noqa: E402
+from typing import Any  # noqa: E402
 
 __version__ = "0.1.0"
 __all__ = ["CoveyError", "Dataset", "Recommender", "__version__", "fit", "load"]

@@ -8,6 +8,7 @@ import pytest
 
 from covey.core.errors import CoveyError
 from covey.data import Dataset, Synthetic, check, generate
+from covey.data import dataset as dataset_module
 from covey.data.dataset import renumber
 
 TINY = Dataset(
@@ -95,6 +96,17 @@ def test_what_is_wrong_is_said_in_one_line(change: dict[str, object], message: s
     with pytest.raises(CoveyError, match=message) as error:
         check(replace(TINY, **change))  # type: ignore[arg-type]
     assert "\n" not in str(error.value) and "'tiny'" in str(error.value)
+
+
+def test_a_dataset_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    values = dataset_module._wrong_values
+    monkeypatch.setattr(dataset_module, "_wrong_values", lambda d: looked.append(d) or values(d))
+    made = generate(Synthetic(users=5, items=20, mean_items=4))
+    looked.clear()
+    other = replace(made, name="other")
+    assert check(check(other)) is other
+    assert len(looked) == 1
 
 
 def test_ids_are_numbered_by_first_appearance() -> None:

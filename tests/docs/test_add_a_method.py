@@ -33,7 +33,7 @@ def test_the_page_has_three_files() -> None:
 
 
 def test_the_command_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (command,) = re.findall(r"^PYTHONPATH=\. \.venv/bin/covey (.*)$", PAGE, flags=re.MULTILINE)
+    (command,) = re.findall(r"^\.venv/bin/covey (run .*)$", PAGE, flags=re.MULTILINE)
     (tmp_path / "fedprox.toml").write_text(FILES["fedprox.toml"])
     monkeypatch.chdir(tmp_path)
     assert main.main(shlex.split(command)) == 0

@@ -25,7 +25,9 @@ from covey.study.papers.docs import render
 ROOT = Path(__file__).parents[2]
 PAGES = {p.relative_to(ROOT).as_posix(): p.read_text(encoding="utf-8") for p in (ROOT / "docs").rglob("*.md")}
 PAGES |= {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")}
-METHODS = {name: text for name, text in PAGES.items() if name.startswith("docs/methods/")}
+INDEX = PAGES["docs/methods/index.md"]
+METHODS = {n: text for n, text in PAGES.items() if n.startswith("docs/methods/")}
+del METHODS["docs/methods/index.md"]
 
 # Fields that a part fixes, or that say what it is; nobody sets them in a config.
 FIXED = {*vars(Model), *vars(Objective), *Mechanism.__annotations__, *Grouping.__annotations__}
@@ -84,7 +86,21 @@ def test_every_method_has_a_page(method: str) -> None:
     assert re.search(rf"\[[^\]]*`{method}`[^\]]*\]\(docs/methods/", PAGES["README.md"])
 
 
-@pytest.mark.parametrize("heading", ["Equation map", "Options"])
+def test_the_overview_lists_every_method_once() -> None:
+    links = re.findall(r"^\| \[[^\]]+\]\(([\w-]+\.md)\)", INDEX, re.MULTILINE)
+    pages = [Path(name).name for name in METHODS]
+    assert sorted({*links}) == sorted(pages)
+    again = "cl4fedrec.md"  # its regulariser is a defence
+    assert sorted(links) == sorted([*pages, again])
+
+
+@pytest.mark.parametrize("kind", ["methods", "attacks", "defences"])
+def test_the_overview_names_everything_that_is_shipped(kind: str) -> None:
+    rows = "\n".join(re.findall(r"^\| \[.*", INDEX, re.MULTILINE))
+    assert not set(shipped(kind)) - set(re.findall(r"`([\w-]+)`", rows))
+
+
+@pytest.mark.parametrize("heading", ["How it works", "Use", "Options", "Equation map", "Reference"])
 def test_every_method_page_has_its_parts(heading: str) -> None:
     assert not [name for name, text in METHODS.items() if f"\n## {heading}\n" not in text]
 
@@ -93,7 +109,9 @@ def test_links_lead_somewhere() -> None:
     links = [(name, target) for name, text in PAGES.items() for target in re.findall(r"\]\(([^)\s]+)\)", prose(text))]
     near = [(name, target) for name, target in links if "://" not in target]
     assert near
-    assert not [link for link in near if not ((ROOT / link[0]).parent / link[1]).exists()]
+    files = [(name, target.partition("#")[0]) for name, target in near]
+    missing = [(name, file) for name, file in files if not ((ROOT / name).parent / file).exists()]
+    assert not missing
 
 
 def test_files_and_functions_exist() -> None:
@@ -121,6 +139,41 @@ def test_options_are_all_there_with_their_defaults(page: str, table: re.Match[st
         default = f.default if f.default is not dataclasses.MISSING else f.default_factory()  # type: ignore[misc]
         default = list(default) if isinstance(default, tuple) else default
         assert tomllib.loads(f"x = {cell}")["x"] == default, f"{page}: {option}"
+
+
+@pytest.mark.parametrize(
+    ("use", "shown", "own"),
+    [
+        ("covey.attacks.a_ra:ARa", "covey.attacks.a_hum:AHum", {}),
+        ("covey.attacks.explicit:ExplicitBoost", "covey.attacks.bandwagon:Bandwagon", {}),
+        ("covey.attacks.random_profile:RandomProfile", "covey.attacks.bandwagon:Bandwagon", {}),
+        ("covey.attacks.popular:PopularProfile", "covey.attacks.bandwagon:Bandwagon", {}),
+        ("covey.attacks.overstated:Overstated", "covey.attacks.bandwagon:Bandwagon", {"scale": 10.0}),
+        ("covey.defenses.krum:Krum", "covey.defenses.bulyan:Bulyan", {}),
+        ("covey.defenses.krum_mean:KrumMean", "covey.defenses.bulyan:Bulyan", {}),
+        ("covey.defenses.multi_krum:MultiKrum", "covey.defenses.bulyan:Bulyan", {}),
+        ("covey.defenses.median:Median", "covey.defenses.trimmed:TrimmedMean", {}),
+        ("covey.pooled.ncf:PooledNCF", "covey.pooled.mf:PooledMF", {"hidden": (32, 16)}),
+        ("covey.pooled.sequence:PooledGRU", "covey.pooled.sequence:PooledSASRec", {}),
+        (
+            "covey.pooled.sequence:PooledBERT4Rec",
+            "covey.pooled.sequence:PooledSASRec",
+            {"heads": 2, "epochs": 500, "hide": 0.2, "end": 0.1},
+        ),
+        (
+            "covey.methods.private_sums:PrivateCount",
+            "covey.methods.private_sums:PrivateSubspace",
+            {"sums": 1},
+        ),
+    ],
+)
+def test_options_that_are_those_of_another_table(use: str, shown: str, own: dict[str, Any]) -> None:
+    """The pages show the table of `shown` and say in words what is other for `use`."""
+    mine, other = (
+        {f.name: f.default for f in dataclasses.fields(part(x)) if f.name not in FIXED} for x in (use, shown)
+    )
+    assert {k: v for k, v in mine.items() if k not in own}.items() <= other.items()
+    assert own.items() <= mine.items()
 
 
 @pytest.mark.parametrize(("page", "arguments"), COMMANDS, ids=lambda x: x if isinstance(x, str) else " ".join(x)[:60])

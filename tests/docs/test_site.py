@@ -76,6 +76,16 @@ def test_every_page_is_there_and_in_the_menu(site: Path, pages: dict[str, Page])
     assert written <= {link.partition("#")[0] for link in pages["index.html"].menu}
 
 
+def test_the_menu_has_the_methods_in_groups(pages: dict[str, Page]) -> None:
+    """In the order of their overview, which is not that of their names."""
+    links = pages["index.html"].menu
+    first = ("index", "fedmf", "spectral", "popularity", "a-ra", "clip")  # of the overview and of each group
+    places = [links.index(f"methods/{name}.html") for name in first]
+    assert places == sorted(places)
+    menu = "".join(pages["index.html"].prose)
+    assert all(group in menu for group in ("Federated", "By sums", "References", "Attacks", "Defences"))
+
+
 def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict[str, Page]) -> None:
     for name, page in pages.items():
         assert page.loads, name

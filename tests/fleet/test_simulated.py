@@ -4,9 +4,10 @@ import torch
 
 from covey.aggregate.combine import Sum
 from covey.contract.views import TrainingData
-from covey.core.messages import Catalogue, Round
+from covey.core.messages import Catalogue, Download, Round, Upload
 from covey.core.ragged import Ragged
 from covey.engine.client.program import LocalData, Program
+from covey.engine.fleet.meter import Meter
 from covey.engine.fleet.simulated import SimulatedFleet
 from covey.engine.method import Method
 from covey.engine.rounds import enrol, run_round, start
@@ -36,3 +37,17 @@ def test_a_diverged_client_is_left_out_of_a_sum_and_nobody_else() -> None:
     among, fleet = after_a_round(2)
     torch.testing.assert_close(among, without)
     assert fleet.meter.dropped == {"not finite": 1} and quiet.meter.dropped == {}
+
+
+def test_a_paused_meter_counts_fields_and_no_traffic() -> None:
+    upload = Upload(torch.tensor([0, 2]), torch.ones(2), {"items": torch.zeros(2, 3)})
+    meter = Meter(4)
+    meter.received("train", upload)
+    traffic, size = (meter.up, meter.down), meter.bytes["train", "update/items"]
+    with meter.paused():
+        meter.received("train", upload)
+        meter.sent(Download(), 2)
+    assert (meter.up, meter.down) == traffic
+    assert meter.bytes["train", "update/items"] == 2 * size
+    meter.received("train", upload)
+    assert meter.up == 2 * traffic[0]

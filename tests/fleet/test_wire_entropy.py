@@ -23,6 +23,7 @@ from covey.privacy.uploads import NoisyUploads
 from covey.solvers import Local
 from covey.testing.compare import clone, expect_same
 from covey.testing.world import Play, Setting, World
+from rewound import rewind
 
 WHO = 3
 
@@ -70,8 +71,9 @@ SENDS: list[tuple[Callable[[], Mechanism], str]] = [
 @pytest.mark.parametrize(("made", "step"), SENDS)
 def test_rewound_it_releases_the_same(made: Callable[[], Mechanism], step: str) -> None:
     game, node = play(made())
+    start = dict(node.kept)
     first, after = node.handle(request(game, step)), clone(node.kept)
-    node.rewind()
+    rewind(node, start)
     assert node.handle(request(game, step)) == first
     expect_same(after, node.kept)
 
@@ -79,8 +81,9 @@ def test_rewound_it_releases_the_same(made: Callable[[], Mechanism], step: str) 
 @pytest.mark.parametrize(("made", "step"), SENDS)
 def test_rewound_it_answers_no_other_request(made: Callable[[], Mechanism], step: str) -> None:
     game, node = play(made())
+    start = dict(node.kept)
     node.handle(request(game, step))
-    node.rewind()
+    rewind(node, start)
     before = clone(node.kept)
     with pytest.raises(Malformed, match="spend the budget again"):
         node.handle(request(game, step, times=2.0))
@@ -97,9 +100,10 @@ def test_a_budget_of_two_is_two_releases_however_often_a_round_is_lost() -> None
     game, node = play(hard("budget"))
     said = []
     for number in (1, 2, 3):
+        start = dict(node.kept)
         for _ in range(3):
             said.append(decode_upload(node.handle(request(game, "report", number)))[1].extra["fedcl"]["user"])
-            node.rewind()
+            rewind(node, start)
         node.handle(request(game, "report", number))
     assert len({tuple(u_1D[0].tolist()) for u_1D in said}) == 2
     assert int(node.kept["said/fedcl/count"]) == 2
@@ -110,16 +114,18 @@ def test_a_server_that_loses_every_round_hears_no_more(repeat: Literal["once", "
     game, node = play(hard(repeat))
     said = set()
     for number in range(1, 6):
+        start = dict(node.kept)
         u_1D = decode_upload(node.handle(request(game, "report", number)))[1].extra["fedcl"]["user"]
         said.add(tuple(u_1D[0].tolist()))
-        node.rewind()
+        rewind(node, start)
     assert len(said) == releases
 
 
 def test_who_enrols_again_says_what_it_said() -> None:
     game, node = play(Lottery())
+    start = dict(node.kept)
     first = decode_upload(node.handle(request(game, "enrol", 0)))[1].extra["lottery"]["ticket"]
-    node.rewind()
+    rewind(node, start)
     for number, times in ((0, 1.0), (0, 2.0), (4, 1.0)):
         envelope, again = decode_upload(node.handle(request(game, "enrol", number, times)))
         assert envelope.round == number
@@ -129,7 +135,8 @@ def test_who_enrols_again_says_what_it_said() -> None:
 def test_simulated_noise_needs_no_memory() -> None:
     """It is a function of seed and round; a node that is asked something else answers that."""
     game, node = play(NoisyUploads(epsilon=1.0))
+    start = dict(node.kept)
     first = node.handle(request(game, "train"))
-    node.rewind()
+    rewind(node, start)
     assert node.handle(request(game, "train", times=2.0)) != first
     assert not node.released

@@ -1,5 +1,7 @@
 """CoFedRec: the contrast against autograd of its formula, the group by hand, and a round as the paper has it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -302,10 +304,10 @@ def test_impossible_options(options: dict[str, float]) -> None:
 
 def test_idle_steps_move_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU clients of unlike lengths share a block, and the shorter ones idle at the end."""
-    world, usual = World.of(25, 200), Trainer.blocks
+    world, usual = World.of(25, 200), Trainer.costs
     outcomes = []
     for coarse in (False, True):
-        monkeypatch.setattr(Trainer, "blocks", lambda self, work, coarse=coarse: usual(self, work, coarse=coarse))
+        monkeypatch.setattr(Trainer, "costs", lambda self, work, c=coarse: replace(usual(self, work), coarse=c))
         play = Play(method_of(world.catalogue, CONTRAST), world, Setting(cohort=25)).begin().go(3)
         outcomes.append(play.fleet.store.dense["items"].clone())
     assert torch.equal(*outcomes)

@@ -8,10 +8,11 @@ from torch import Tensor
 
 from covey.core.errors import CoveyError
 from covey.core.ragged import Ragged
-from covey.evaluate import EvaluateConfig, evaluate_scores, merged, nothing
+from covey.evaluate import EvaluateConfig, merged, nothing
 from covey.pooled import PooledMF, Popularity, evaluate_pooled, fit_selected
-from covey.pooled.common import Fitted, OnEpoch, SplitLike
+from covey.pooled.common import FitRequest, Fitted, SplitLike
 from covey.pooled.mf import FittedMF
+from from_scores import evaluate_scores
 
 USERS, ITEMS = 9, 250
 
@@ -87,19 +88,11 @@ class Scripted:
     def __init__(self, good: set[int], epochs: int) -> None:
         self.good, self.epochs = good, epochs
 
-    def fit(
-        self,
-        train: Ragged,
-        avoid: Ragged,
-        n_items: int,
-        seed: int,
-        device: torch.device | str = "cpu",
-        on_epoch: OnEpoch | None = None,
-    ) -> Fitted:
+    def fit(self, request: FitRequest) -> Fitted:
         for epoch in range(1, self.epochs + 1):
-            item_ID = torch.arange(float(n_items))[:, None] * (1 if epoch in self.good else -1)
-            fitted = FittedMF(torch.ones(len(train), 1), item_ID)
-            if on_epoch is not None and on_epoch(epoch, fitted):
+            item_ID = torch.arange(float(request.n_items))[:, None] * (1 if epoch in self.good else -1)
+            fitted = FittedMF(torch.ones(len(request.train), 1), item_ID)
+            if request.on_epoch is not None and request.on_epoch(epoch, fitted):
                 break
         return fitted
 
@@ -119,7 +112,9 @@ def split_with_last_item_valid() -> SplitLike:
 )
 def test_selection_on_validation(good: set[int], every: int, patience: int, epoch: int, asked: list[int]) -> None:
     split, config = split_with_last_item_valid(), EvaluateConfig(metrics=("mrr@1",), every=every)
-    found = fit_selected(Scripted(good, 6), split, split.train, ITEMS, config, seed=0, patience=patience)
+    found = fit_selected(
+        Scripted(good, 6), FitRequest(split.train, split.train, ITEMS), split, config, patience=patience
+    )
     assert found.epoch == epoch
     assert list(found.history) == asked
     first: Tensor = found.fitted.items()[1]
@@ -129,7 +124,7 @@ def test_selection_on_validation(good: set[int], every: int, patience: int, epoc
 def test_nothing_to_select_from() -> None:
     split, config = split_with_last_item_valid(), EvaluateConfig(every=5)
     with pytest.raises(CoveyError, match=r"no epoch would be evaluated: evaluate\.every = 5, but epochs = 2"):
-        fit_selected(PooledMF(dim=2, epochs=2), split, split.train, ITEMS, config, seed=0)
+        fit_selected(PooledMF(dim=2, epochs=2), FitRequest(split.train, split.train, ITEMS), split, config)
     empty = SimpleNamespace(train=split.train, valid=nothing(1), test=split.test)
     with pytest.raises(CoveyError, match="nothing is held out for validation"):
-        fit_selected(PooledMF(dim=2, epochs=2), empty, split.train, ITEMS, EvaluateConfig(), seed=0)
+        fit_selected(PooledMF(dim=2, epochs=2), FitRequest(split.train, split.train, ITEMS), empty, EvaluateConfig())

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from covey.core.ragged import Ragged
-from covey.pooled import PooledMF, PooledNCF
+from covey.pooled import FitRequest, PooledMF, PooledNCF
 from covey.pooled.common import Fitted, shuffled
 from covey.pooled.pairs import pairs
 
@@ -56,7 +56,7 @@ def test_shuffled() -> None:
 @pytest.mark.parametrize("model", MODELS, ids=["mf", "ncf"])
 def test_learns_a_checkerboard(model: PooledMF | PooledNCF) -> None:
     kind = Ragged.of([list(range(u % 2, ITEMS, 2)) for u in range(24)])
-    fitted = replace(model, epochs=60).fit(checkerboard(), kind, ITEMS, seed=0)
+    fitted = replace(model, epochs=60).fit(FitRequest(checkerboard(), kind, ITEMS, seed=0))
     score_NI = fitted.score(torch.arange(24))
     same_NI = (torch.arange(24)[:, None] - torch.arange(ITEMS)) % 2 == 0
     worst_N, best_N = score_NI[same_NI].view(24, 6).amin(1), score_NI[~same_NI].view(24, 6).amax(1)
@@ -66,7 +66,7 @@ def test_learns_a_checkerboard(model: PooledMF | PooledNCF) -> None:
 @pytest.mark.parametrize("model", MODELS, ids=["mf", "ncf"])
 def test_some_items_are_scored_as_among_all(model: PooledMF | PooledNCF, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("covey.pooled.ncf.CPU_LAYER", 200)  # several chunks of users
-    fitted = model.fit(checkerboard(), checkerboard(), ITEMS, seed=0)
+    fitted = model.fit(FitRequest(checkerboard(), checkerboard(), ITEMS, seed=0))
     users_C, items_CL = torch.tensor([5, 0, 17]), torch.tensor([[3, 1], [0, 11], [5, 5]])
     all_CI = fitted.score(users_C)
     assert all_CI.shape == (3, ITEMS)
@@ -83,7 +83,7 @@ def test_epochs_are_reported_and_can_be_stopped(model: PooledMF | PooledNCF) -> 
         return epoch == 3
 
     train, users_C = checkerboard(), torch.arange(24)
-    last = model.fit(train, train, ITEMS, seed=0, on_epoch=on_epoch)
+    last = model.fit(FitRequest(train, train, ITEMS, seed=0, on_epoch=on_epoch))
     assert [epoch for epoch, _ in seen] == [1, 2, 3]
     assert torch.equal(last.score(users_C), seen[-1][1].score(users_C))
     assert not torch.equal(seen[0][1].score(users_C), seen[1][1].score(users_C)), "a copy, not the model in training"
@@ -93,6 +93,6 @@ def test_epochs_are_reported_and_can_be_stopped(model: PooledMF | PooledNCF) -> 
 @pytest.mark.parametrize("model", MODELS, ids=["mf", "ncf"])
 def test_the_seed_decides(model: PooledMF | PooledNCF) -> None:
     train, users_C = checkerboard(), torch.arange(24)
-    one, same, other = (model.fit(train, train, ITEMS, seed).score(users_C) for seed in (1, 1, 2))
+    one, same, other = (model.fit(FitRequest(train, train, ITEMS, seed)).score(users_C) for seed in (1, 1, 2))
     assert torch.equal(one, same)
     assert not torch.allclose(one, other)

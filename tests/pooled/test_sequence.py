@@ -12,7 +12,7 @@ from covey.core.errors import CoveyError
 from covey.core.ragged import Ragged
 from covey.core.rng import Rng
 from covey.evaluate import EvaluateConfig, summarise
-from covey.pooled import PooledBERT4Rec, PooledGRU, PooledSASRec, evaluate_pooled, fit_selected, sequence
+from covey.pooled import FitRequest, PooledBERT4Rec, PooledGRU, PooledSASRec, evaluate_pooled, fit_selected, sequence
 from covey.pooled.sequence import FittedSequence, batch_loss
 
 ITEMS = 12
@@ -48,7 +48,7 @@ CONFIG = EvaluateConfig(metrics=("hit@1",), seen="kept")
 
 @named
 def test_it_learns_what_comes_next(options: Options) -> None:
-    figures = evaluate_pooled(options.fit(SPLIT.train, SPLIT.train, ITEMS, 0), SPLIT, CONFIG)
+    figures = evaluate_pooled(options.fit(FitRequest(SPLIT.train, SPLIT.train, ITEMS, 0)), SPLIT, CONFIG)
     assert summarise(figures["valid"])["hit@1"] > 0.9
     assert summarise(figures["test"])["hit@1"] > 0.9  # which follows the validation item, not the training list
 
@@ -56,7 +56,7 @@ def test_it_learns_what_comes_next(options: Options) -> None:
 @named
 def test_the_same_seed_gives_the_same_model(options: Options) -> None:
     one, same, other = (
-        replace(options, epochs=2).fit(SPLIT.train, SPLIT.train, ITEMS, seed).items() for seed in (0, 0, 1)
+        replace(options, epochs=2).fit(FitRequest(SPLIT.train, SPLIT.train, ITEMS, seed)).items() for seed in (0, 0, 1)
     )
     assert torch.equal(one, same) and not torch.equal(one, other)
 
@@ -64,7 +64,7 @@ def test_the_same_seed_gives_the_same_model(options: Options) -> None:
 @named
 def test_users_without_items_and_with_one(options: Options) -> None:
     lists = Ragged.of([[], [3], [1, 2, 3], [5] * 300])
-    fitted = replace(options, epochs=1).fit(lists, lists, ITEMS, 0)
+    fitted = replace(options, epochs=1).fit(FitRequest(lists, lists, ITEMS, 0))
     scores = fitted.score(torch.arange(4))
     assert scores.shape == (4, ITEMS) and scores.isfinite().all()
     items = torch.tensor([[0, 3], [1, 2], [4, 5], [6, 0]])
@@ -75,7 +75,9 @@ def test_users_without_items_and_with_one(options: Options) -> None:
 @named
 def test_a_gpu_learns_the_same(options: Options) -> None:
     short = replace(options, epochs=2)
-    here, there, again = (short.fit(SPLIT.train, SPLIT.train, ITEMS, 0, d).items() for d in ("cpu", "cuda", "cuda"))
+    here, there, again = (
+        short.fit(FitRequest(SPLIT.train, SPLIT.train, ITEMS, 0, d)).items() for d in ("cpu", "cuda", "cuda")
+    )
     assert torch.equal(there, again)
     torch.testing.assert_close(there.cpu(), here, rtol=0, atol=0.01)  # Adam turns rounding into steps
 
@@ -83,7 +85,7 @@ def test_a_gpu_learns_the_same(options: Options) -> None:
 def test_one_list_is_learnt_by_heart() -> None:
     lists = Ragged.of([[3, 1, 4, 5, 9, 2, 6]])
     options = PooledSASRec(dim=16, dropout=0.0, last=10, lr=0.01, epochs=150)
-    fitted = options.fit(lists, lists, ITEMS, 0)
+    fitted = options.fit(FitRequest(lists, lists, ITEMS, 0))
     assert isinstance(fitted, FittedSequence)
     loss = batch_loss(
         fitted.model, fitted.params, History.of(lists), torch.tensor([0]), Rng.of(0, 0, torch.arange(1)), None
@@ -117,7 +119,9 @@ def test_lists_are_alike_up_to_the_next_power_of_two() -> None:
 
 def test_it_stops_without_a_new_best() -> None:
     options = replace(MODELS[0], lr=1e-9, epochs=50, patience=3)
-    chosen = fit_selected(options, SPLIT, SPLIT.train, ITEMS, CONFIG, 0, patience=options.patience)
+    chosen = fit_selected(
+        options, FitRequest(SPLIT.train, SPLIT.train, ITEMS), SPLIT, CONFIG, patience=options.patience
+    )
     assert max(chosen.history) == chosen.epoch + 3 < 50
 
 

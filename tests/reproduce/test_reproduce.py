@@ -153,7 +153,7 @@ def test_a_process_that_dies_takes_no_other_with_it(tmp_path: Path, monkeypatch:
     monkeypatch.syspath_prepend(tmp_path)
     one = made(tmp_path)
     good = configs(one, one.rows[0], one.columns[0])
-    bad = Config.of({**good[0].tree, "mechanism": [{"use": "dies:Dies"}]})
+    bad = Config.of({**good[0].tree, "mechanism": [{"use": "dies:Dies"}]}, trust=["dies"])
     found = execute([bad, *good], tmp_path / "work", 2)
     assert found[key(bad)].error == execution.DIED
     assert [found[key(config)].error for config in good] == ["", ""]

@@ -15,7 +15,7 @@ from covey.engine.secure.party import KEY, PACKET_BYTES, SEED, Party, Refused
 from covey.engine.secure.settings import FleetConfig, SumFailed
 from secure_room import CONTEXT, Room, values
 
-HEAD = messages.OVERHEAD
+HEAD = messages.HEADER.size
 
 
 def expect_sum(room: Room, ids: Iterable[int]) -> None:

@@ -16,12 +16,12 @@ from covey.contract.views import TrainingData
 from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.core.messages import Upload
-from covey.core.ragged import Drawer, Ragged, Rows, offsets_of
+from covey.core.ragged import Drawer, Fields, Ragged, Rows, offsets_of
 from covey.core.rng import Rng
 
 from .base import chosen, has_users
 from .crafting import alike, one_step, ratings
-from .profiles import listed, some_items
+from .profiles import random_list
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Adaptive:
 
     def profile(self, view: AttackView) -> TrainingData:
         target_K = chosen(view, self.name, self.targets)
-        return listed(some_items(view.rng.home("profile"), view.catalogue.n_items, self.items, target_K))
+        return random_list(view, self.items, target_K)
 
     def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
         if view.step != "train":
@@ -54,7 +54,10 @@ class Adaptive:
         honest = upload.update["items"]
         assert isinstance(honest, Rows)
         u_SD = self._users(view)
-        loss = lambda leaves: F.softplus(-ratings(view, leaves, u_SD.expand(many, -1, -1))).mean((1, 2))
+
+        def loss(leaves: Fields) -> Tensor:
+            return F.softplus(-ratings(view, leaves, u_SD.expand(many, -1, -1))).mean((1, 2))
+
         made = one_step(view, upload, alike(target_K, many), loss, 1.0).update
         rows = made.pop("items")
         long_T = self.length(honest).repeat_interleave(rows.items.lengths)

@@ -7,15 +7,13 @@ import torch
 from covey.contract.attack import AttackView
 from covey.contract.views import TrainingData
 from covey.core.checks import positive, share
-from covey.core.messages import Upload
-from covey.core.ragged import Drawer
 
 from .base import chosen, popularity
-from .profiles import some_items, times, with_targets
+from .profiles import ScaledUpdate, some_items, with_targets
 
 
 @dataclass(frozen=True)
-class Bandwagon:
+class Bandwagon(ScaledUpdate):
     """Trains honestly on a list that it keeps for good; `scale` multiplies the update."""
 
     targets: tuple[int, ...] = (0,)
@@ -41,6 +39,3 @@ class Bandwagon:
         many = max(self.items - len(target_K) - first_CB.shape[1], 0)
         rest_CL = some_items(view.rng.home("rest"), len(popular_I), many, torch.cat([target_K, head_H]))
         return with_targets(target_K, torch.cat([first_CB, rest_CL], 1))
-
-    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
-        return {}, times(upload, self.scale)

@@ -10,21 +10,20 @@ import torch
 from torch import Tensor
 
 from covey.contract.attack import AttackView
-from covey.contract.views import TrainingData
 from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.core.messages import Upload
 from covey.core.ragged import Drawer, Ragged, Rows
 from covey.core.rng import Rng
 
-from .profiles import listed, some_items
+from .profiles import RandomList
 
 DECAY, MOST = 0.999, 50  # of the loss' moving average; clusters
 LLOYD = 20  # steps of k-means
 
 
 @dataclass(frozen=True)
-class ClusterAttack:
+class ClusterAttack(RandomList):
     """Uploads a row for every item, of norm mu + 3 sigma times a random number: of the attacker's honest rows."""
 
     clusters: int = 2  # at the start
@@ -35,13 +34,10 @@ class ClusterAttack:
     knowledge: str = ""
 
     def __post_init__(self) -> None:
-        positive(self.name, clusters=self.clusters, patience=self.patience, items=self.items)
+        super().__post_init__()
+        positive(self.name, clusters=self.clusters, patience=self.patience)
         if self.clusters > MOST:
             raise CoveyError(f"{self.name}: clusters = {self.clusters}; at most {MOST}")
-
-    def profile(self, view: AttackView) -> TrainingData:
-        none = torch.zeros(0, dtype=torch.long, device=view.ids_C.device)
-        return listed(some_items(view.rng.home("profile"), view.catalogue.n_items, self.items, none))
 
     def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
         if view.step != "train":
@@ -65,16 +61,19 @@ class ClusterAttack:
     def _sizes(self, rows: Rows, n_items: int, spread: bool = False) -> Tensor:
         """Mean, or standard deviation, of a client's row norms over all items, untouched ones 0, [C, 1]."""
         norm_T = rows.values.flatten(1).norm(dim=1).double()
-        total = lambda x_T: x_T.new_zeros(len(rows), 1).index_add_(0, rows.items.owner, x_T[:, None]) / n_items
+
+        def total(x_T: Tensor) -> Tensor:
+            return x_T.new_zeros(len(rows), 1).index_add_(0, rows.items.owner, x_T[:, None]) / n_items
+
         mean_C1 = total(norm_T)
         return (total(norm_T.square()) - mean_C1.square()).clamp(min=0).sqrt() if spread else mean_C1
 
     def adapted(self, memory: Drawer, loss: float, groups: int) -> Drawer:
         """More clusters while the loss keeps rising, fewer while it keeps falling."""
-        last = lambda k: float(memory.get(k, torch.tensor(0.0, dtype=torch.float64)))
-        t, mean = last("t") + 1, DECAY * last("mean") + (1 - DECAY) * loss
+        last = {k: float(memory.get(k, 0.0)) for k in ("t", "mean", "trend", "smooth")}
+        t, mean = last["t"] + 1, DECAY * last["mean"] + (1 - DECAY) * loss
         now = mean / (1 - DECAY**t)
-        trend = last("trend") + (0 if t == 1 else 1 if now > last("smooth") else -1)
+        trend = last["trend"] + (0 if t == 1 else 1 if now > last["smooth"] else -1)
         if trend >= self.patience:
             groups, trend = min(round(groups + (MOST - groups) ** 0.5), MOST), 0.0
         elif trend <= -self.patience:

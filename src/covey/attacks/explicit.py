@@ -4,15 +4,13 @@ from dataclasses import dataclass
 
 from covey.contract.attack import AttackView
 from covey.contract.views import TrainingData
-from covey.core.messages import Upload
-from covey.core.ragged import Drawer
 
 from .base import chosen
-from .profiles import listed, times
+from .profiles import ScaledUpdate, listed
 
 
 @dataclass(frozen=True)
-class ExplicitBoost:
+class ExplicitBoost(ScaledUpdate):
     """Trains honestly on the list of its targets; `scale` multiplies the update."""
 
     targets: tuple[int, ...] = (0,)
@@ -22,6 +20,3 @@ class ExplicitBoost:
 
     def profile(self, view: AttackView) -> TrainingData:
         return listed(chosen(view, self.name, self.targets).expand(len(view.ids_C), -1))
-
-    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
-        return {}, times(upload, self.scale)

@@ -7,19 +7,19 @@ least it likes, and what suits it best are its negatives; otherwise it trains as
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from covey.contract.attack import AttackView
 from covey.contract.views import TrainingData
 from covey.core.checks import positive
-from covey.core.messages import Upload
-from covey.core.ragged import Drawer, Ragged
+from covey.core.ragged import Ragged
 
 from .base import has_users
-from .profiles import times
+from .profiles import ScaledUpdate
 
 
 @dataclass(frozen=True)
-class FedAttack:
+class FedAttack(ScaledUpdate):
     """`hardest` items from each end of the ranking by inner products; 1 as published, more to stay covert."""
 
     hardest: int = 10
@@ -36,11 +36,11 @@ class FedAttack:
         score_CI = (view.kept["user"][:, None] * table_ID).sum(-1)
         many = min(self.hardest, len(table_ID) // 2)
         order_CI = score_CI.argsort(dim=1, stable=True)
-        liked = lambda at_CL: Ragged(
-            at_CL.sort(1).values.flatten(), torch.arange(len(at_CL) + 1, device=at_CL.device) * at_CL.shape[1]
-        )
         # Negatives are drawn from what is not avoided: the best alone.
-        return TrainingData(liked(order_CI[:, :many]), liked(order_CI[:, : len(table_ID) - many]))
+        return TrainingData(_sorted(order_CI[:, :many]), _sorted(order_CI[:, : len(table_ID) - many]))
 
-    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
-        return {}, times(upload, self.scale)
+
+def _sorted(items_CL: Tensor) -> Ragged:
+    """The same number of items for every attacker, ascending."""
+    offsets = torch.arange(len(items_CL) + 1, device=items_CL.device) * items_CL.shape[1]
+    return Ragged(items_CL.sort(1).values.flatten(), offsets)

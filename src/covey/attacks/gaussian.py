@@ -2,33 +2,23 @@
 
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
 from covey.contract.attack import AttackView
-from covey.contract.views import TrainingData
-from covey.core.checks import positive
 from covey.core.messages import Upload
 from covey.core.ragged import Drawer, Field, Rows
 
-from .profiles import listed, some_items
+from .profiles import RandomList
 
 
 @dataclass(frozen=True)
-class GaussianNoise:
+class GaussianNoise(RandomList):
     """As many rows as a client with random items has, and the layers: all N(0, `scale`^2)."""
 
     scale: float = 0.1
     items: int = 30
     name: str = "gaussian noise"
     knowledge: str = ""
-
-    def __post_init__(self) -> None:
-        positive(self.name, items=self.items)
-
-    def profile(self, view: AttackView) -> TrainingData:
-        none = torch.zeros(0, dtype=torch.long, device=view.ids_C.device)
-        return listed(some_items(view.rng.home("profile"), view.catalogue.n_items, self.items, none))
 
     def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
         if view.step != "train":

@@ -22,7 +22,7 @@ from covey.core.rng import Rng
 from .base import chosen, has_users, popularity
 from .crafting import alike, one_step, ratings
 from .fitting import adam
-from .profiles import listed, some_items
+from .profiles import random_list
 
 HEAD, TORSO = 0.1, 0.45  # shares of the catalogue: the most popular, and those with them
 
@@ -49,7 +49,7 @@ class PipAttack:
     def profile(self, view: AttackView) -> TrainingData:
         """Random items: the honest update that the attacker knows, and a user vector of its own."""
         target_K = chosen(view, self.name, self.targets)
-        return listed(some_items(view.rng.home("profile"), view.catalogue.n_items, self.items, target_K))
+        return random_list(view, self.items, target_K)
 
     def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
         if view.step != "train":
@@ -75,17 +75,23 @@ class PipAttack:
         keep_I = torch.ones_like(label_I, dtype=torch.bool).index_fill(0, target_K, False)
         start = _net(table_ID, Rng.server(0, 0, self.name).to(table_ID.device))
         net = {k: view.memory.get(k, v) for k, v in start.items()}
-        loss = lambda x: F.cross_entropy(classes(x, table_ID[keep_I]), label_I[keep_I])
+
+        def loss(x: Fields) -> Tensor:
+            return F.cross_entropy(classes(x, table_ID[keep_I]), label_I[keep_I])
+
         return adam(net, loss, self.steps, self.fit_rate, view.memory)
 
     def _near(self, made: Upload, honest: Upload) -> Upload:
         """The least of |x - made|^2 + near |x - honest|^2: in the rows that it sends, and in the layers."""
         if not self.near:
             return made
-        mix = lambda a, b: (a + self.near * b) / (1 + self.near)
-        update: Drawer = {k: mix(v, honest.update[k]) for k, v in made.update.items() if not isinstance(v, Rows)}
-        rows = {k: replace(v, values=v.values / (1 + self.near)) for k, v in made.update.items() if isinstance(v, Rows)}
-        return replace(made, update={**update, **rows})  # the honest client has no row of a target, or one near 0
+        update: Drawer = {}
+        for name, value in made.update.items():
+            if isinstance(value, Rows):  # the honest client has no row of a target, or one near 0
+                update[name] = replace(value, values=value.values / (1 + self.near))
+            else:
+                update[name] = (value + self.near * honest.update[name]) / (1 + self.near)
+        return replace(made, update=update)
 
 
 def classes(net: Fields, v: Tensor) -> Tensor:

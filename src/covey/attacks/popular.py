@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from covey.contract.attack import AttackView
 from covey.contract.views import TrainingData
 from covey.core.checks import positive
-from covey.core.messages import Upload
-from covey.core.ragged import Drawer
 
 from .base import chosen, popularity
-from .profiles import times, with_targets
+from .profiles import ScaledUpdate, with_targets
 
 
 @dataclass(frozen=True)
-class PopularProfile:
+class PopularProfile(ScaledUpdate):
     """Trains honestly on the targets and the most popular items; `scale` multiplies the update."""
 
     targets: tuple[int, ...] = (0,)
@@ -31,6 +29,3 @@ class PopularProfile:
         many = min(max(self.items - len(target_K), 0), len(popular_I) - len(target_K))
         most_L = popular_I.argsort(descending=True, stable=True)[:many]
         return with_targets(target_K, most_L.expand(len(view.ids_C), -1))
-
-    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
-        return {}, times(upload, self.scale)

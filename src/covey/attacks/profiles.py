@@ -1,14 +1,42 @@
-"""Made-up lists of items, and what attacks do with the honest update of such a list."""
+"""Made-up lists of items, and what attacks do with the honest update of such a list.
+
+Attacks with the same list or the same use of its update inherit `RandomList` or `ScaledUpdate`.
+"""
 
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from covey.contract.attack import AttackView
 from covey.contract.views import TrainingData
+from covey.core.checks import positive
 from covey.core.messages import Upload
-from covey.core.ragged import Field, Ragged, Rows
+from covey.core.ragged import Drawer, Field, Ragged, Rows
 from covey.core.rng import Rng
+
+
+class RandomList:
+    """Attackers that have no target and train on random items, which they keep for good."""
+
+    name: str
+    items: int  # of the list
+
+    def __post_init__(self) -> None:
+        positive(self.name, items=self.items)
+
+    def profile(self, view: AttackView) -> TrainingData:
+        none = torch.zeros(0, dtype=torch.long, device=view.ids_C.device)
+        return random_list(view, self.items, none)
+
+
+class ScaledUpdate:
+    """Attackers that train honestly on a made-up list, and send `scale` times the update."""
+
+    scale: float
+
+    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
+        return {}, times(upload, self.scale)
 
 
 def some_items(rng: Rng, n_items: int, many: int, without_K: Tensor) -> Tensor:
@@ -16,6 +44,11 @@ def some_items(rng: Rng, n_items: int, many: int, without_K: Tensor) -> Tensor:
     unit_CI = rng.uniform(n_items)
     unit_CI[:, without_K] = 2  # last
     return unit_CI.argsort(dim=1, stable=True)[:, : min(many, n_items - len(without_K))]
+
+
+def random_list(view: AttackView, many: int, without_K: Tensor) -> TrainingData:
+    """A list of `many` random items for each attacker, the same in all rounds."""
+    return listed(some_items(view.rng.home("profile"), view.catalogue.n_items, many, without_K))
 
 
 def listed(items_CL: Tensor) -> TrainingData:

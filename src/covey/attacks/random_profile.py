@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from covey.contract.attack import AttackView
 from covey.contract.views import TrainingData
 from covey.core.checks import positive
-from covey.core.messages import Upload
-from covey.core.ragged import Drawer
 
 from .base import chosen
-from .profiles import some_items, times, with_targets
+from .profiles import ScaledUpdate, some_items, with_targets
 
 
 @dataclass(frozen=True)
-class RandomProfile:
+class RandomProfile(ScaledUpdate):
     """Trains honestly on the targets and random items, which it keeps for good; `scale` multiplies the update."""
 
     targets: tuple[int, ...] = (0,)
@@ -29,6 +27,3 @@ class RandomProfile:
         target_K = chosen(view, self.name, self.targets)
         rng, many = view.rng.home("profile"), max(self.items - len(target_K), 0)
         return with_targets(target_K, some_items(rng, view.catalogue.n_items, many, target_K))
-
-    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
-        return {}, times(upload, self.scale)

@@ -10,14 +10,19 @@ from typing import Any, NoReturn
 
 from covey import __version__
 from covey.core.errors import CoveyError
+from covey.core.trust import found_here, trusting
 
 from . import compare, completion, data, doctor, listing, maps, matrix, recommend, report, reproduce, tune
+
+# Commands that build what a configuration names.
+IMPORTING = ("run", "resume", "report", "compare", "reproduce", "matrix", "maps", "tune", "recommend")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _parser().parse_args(arguments)
-        return int(options.act(options) or 0)
+        with trusting(getattr(options, "trust", ())), found_here():
+            return int(options.act(options) or 0)
     except CoveyError as error:
         return _say(str(error), 2)
     except BrokenPipeError:  # the reader of our output has gone, as `| head` does
@@ -68,6 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     _common(resume, _resume)
     for command in (report, compare, reproduce, matrix, maps, tune, recommend, listing, data, doctor, completion):
         command.add(commands)
+    for name in IMPORTING:
+        what = "a module outside of covey that configurations may import; repeatable (or COVEY_TRUST=A,B)"
+        commands.choices[name].add_argument("--trust", action="append", default=[], metavar="MODULE", help=what)
     return parser
 
 

@@ -30,10 +30,12 @@ class Examples:
         owner = torch.cat([p.items.owner for p in parts])
         order = owner.argsort(stable=True)
         lengths = torch.stack([p.items.lengths for p in parts]).sum(0)
-        join = lambda name: torch.cat([getattr(p, name) for p in parts])[order]
         values = torch.cat([p.items.values for p in parts])[order]
-        slot = join("slot") if parts[0].slot is not None else None
-        return cls(Ragged(values, offsets_of(lengths)), join("label"), join("weight"), slot)
+        label = torch.cat([p.label for p in parts])[order]
+        weight = torch.cat([p.weight for p in parts])[order]
+        slots = [p.slot for p in parts if p.slot is not None]
+        slot = torch.cat(slots)[order] if len(slots) == len(parts) else None
+        return cls(Ragged(values, offsets_of(lengths)), label, weight, slot)
 
     def append(self, items: Ragged, label: Tensor, weight: Tensor | None = None) -> "Examples":
         """More examples for the same clients, tied to no position."""

@@ -11,26 +11,64 @@ from covey.core.rng import Rng
 
 
 class Objective(Protocol):
+    """What a client learns: the examples that it makes of its list, and a loss.
+
+    An objective inherits this class, gives `examples` and `loss`, and overrides those of the four
+    flags that differ from their defaults. All flags are False by default.
+    """
+
     @property
     def pointwise(self) -> bool:
         """Whether examples of one item merge into one, and may be cut into mini-batches."""
+        return False
 
     @property
     def sequential(self) -> bool:
         """Whether the model is shown the client's list to compute user vectors from."""
+        return False
 
     @property
     def whole_table(self) -> bool:
         """Whether its loss moves every item row, so that clients train whole tables."""
+        return False
 
     @property
     def light(self) -> bool:
         """Whether most examples only name a row of the table, and cost a quarter of one."""
+        return False
 
-    def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples: ...
+    def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
+        """The examples of a cohort.
+
+        Args:
+            items: The training items of each client, oldest first.
+            avoid: Items of each client that are not drawn as negatives; sorted and distinct.
+            n_items: The size of the catalogue.
+            rng: One stream per client.
+        """
+        ...
 
     def prepare(self, batch: Batch) -> Fields:
-        """Tensors of a block that do not change during local training."""
+        """Tensors of a block that do not change during local training, [C, ...]."""
+        return {}
 
-    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
-        """[C]; `u` replaces the model's own user vectors where a mechanism asks for it."""
+    def loss(
+        self,
+        model: Model,
+        params: Fields,
+        batch: Batch,
+        ready: Fields,
+        rng: Rng,
+        u: Tensor | None,
+    ) -> Tensor:
+        """The loss of each client, [C].
+
+        Args:
+            model: Scores items for user vectors.
+            params: The model's parameters, [C or 1, ...] each; of item tables the rows of `batch`.
+            batch: The examples of this step.
+            ready: What `prepare` returned for the block.
+            rng: One stream per client, a new one in each step where the model is stochastic.
+            u: User vectors that replace the model's own, where a mechanism asks for it.
+        """
+        ...

@@ -6,7 +6,9 @@ Shape suffix: E = interactions, in the order of the file they came from.
 import json
 import os
 import zipfile
+from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,11 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.user_E)
+
+    @cached_property
+    def flaw(self) -> str | None:
+        """What is wrong with the columns, looked for once: a dataset is not changed after it is made."""
+        return next((why for wrong, why in (*_wrong_shape(self), *_wrong_values(self)) if wrong), None)
 
     def save(self, path: str | Path) -> None:
         """Writes one .npz without pickles; a reader never sees half a file."""
@@ -86,9 +93,8 @@ def _text(value: object) -> Array:
 
 def check(dataset: Dataset) -> Dataset:
     """Returns the dataset, or says in one line what is wrong with it."""
-    for wrong, why in (*_wrong_shape(dataset), *_wrong_values(dataset)):
-        if wrong:
-            raise CoveyError(f"dataset '{dataset.name}' {why}")
+    if dataset.flaw is not None:
+        raise CoveyError(f"dataset '{dataset.name}' {dataset.flaw}")
     return dataset
 
 
@@ -121,6 +127,13 @@ def _outside(id_E: Array, count: int) -> bool:
     if id_E.dtype.kind not in "iu":
         return True
     return len(id_E) > 0 and (int(id_E.min()) < 0 or int(id_E.max()) >= count)
+
+
+def numbering() -> defaultdict[str, int]:
+    """A dict that numbers its keys by first appearance."""
+    ids: defaultdict[str, int] = defaultdict()
+    ids.default_factory = ids.__len__
+    return ids
 
 
 def renumber(id_E: Array) -> tuple[Array, Array]:

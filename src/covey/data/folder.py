@@ -9,7 +9,6 @@ import difflib
 import gzip
 import zlib
 from array import array
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ import numpy as np
 
 from covey.core.errors import CoveyError
 
-from .dataset import Array, Dataset, check, renumber
+from .dataset import Array, Dataset, check, numbering, renumber
 from .supplied_split import part_of
 
 Reader = Iterator[list[str]]
@@ -124,7 +123,7 @@ def _read_interactions(path: Path) -> _Columns:
         u, i = _column(header, "user", path), _column(header, "item", path)
         times = [header.index(k) for k in ("timestamp", "order") if k in header]
         columns = _Columns(
-            _numbering(), _numbering(), array("i"), array("i"), array("d"), "timestamp" in header, array("B")
+            numbering(), numbering(), array("i"), array("i"), array("d"), "timestamp" in header, array("B")
         )
         split = header.index("split") if "split" in header else None
         add_user, add_item, add_time = columns.user_E.append, columns.item_E.append, columns.time_E.append
@@ -185,13 +184,6 @@ def _column(header: list[str], name: str, path: Path) -> int:
     if name not in header:
         raise CoveyError(f"{path} has no column '{name}'; its header is: {','.join(header) or 'empty'}")
     return header.index(name)
-
-
-def _numbering() -> dict[str, int]:
-    """A dict that numbers its keys by first appearance."""
-    ids: defaultdict[str, int] = defaultdict()
-    ids.default_factory = ids.__len__
-    return ids
 
 
 def _table(stem: Path) -> Path | None:

@@ -1,11 +1,18 @@
 """How an item is named: by its row in every table of a run, by the data's own id, and by its title."""
 
-from .dataset import Dataset
+import numpy as np
+
+from .dataset import Array, Dataset
+
+
+def own_ids(dataset: Dataset) -> Array:
+    """The own id of every row, as the data has it; the row's number as text where it has none."""
+    return np.arange(dataset.n_items).astype(np.str_) if dataset.items is None else dataset.items
 
 
 def ids_of(dataset: Dataset) -> list[str]:
-    """The own id of every row."""
-    return [str(own) for own in (range(dataset.n_items) if dataset.items is None else dataset.items.tolist())]
+    """The own id of every row as text."""
+    return [str(own) for own in own_ids(dataset).tolist()]
 
 
 def named(row: int, own: str | None, title: str = "") -> str:

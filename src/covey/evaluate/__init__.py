@@ -1,13 +1,12 @@
 """Ranking held-out items and measuring the result, the same for federated and for pooled models."""
 
-from .metrics import EvaluateConfig, evaluate_scores, measure, per_client, summarise, with_held
+from .metrics import EvaluateConfig, measure, per_client, summarise, with_held
 from .ranking import Top, distinct, keep_heap, merged, nothing, ranks_full, ranks_of, ranks_sampled, span, top_of
 
 __all__ = [
     "EvaluateConfig",
     "Top",
     "distinct",
-    "evaluate_scores",
     "keep_heap",
     "measure",
     "merged",

@@ -15,8 +15,6 @@ from torch import Tensor
 from covey.core.errors import CoveyError
 from covey.core.ragged import Ragged
 
-from .ranking import distinct, nothing, ranks_full, ranks_sampled
-
 GROUPS = {2: ("light", "heavy"), 3: ("light", "medium", "heavy")}
 
 
@@ -79,7 +77,6 @@ class EvaluateConfig:
     candidates: str = "full"  # full: all items; sampled: the held-out one and some unseen ones
     seen: str = "filtered"  # filtered: items the client has already are no candidates; kept: they are
     history: str = "known"  # what a device scores from in the test; train: without the validation items
-    ties: str = "against"  # an item with an equal score ranks before the held-out one
     metrics: tuple[str, ...] = ("recall@20", "ndcg@20")
     every: int = 1  # rounds between evaluations
     clients: int = 0  # how many clients are asked, the same ones each time; 0: all of them
@@ -92,7 +89,6 @@ class EvaluateConfig:
         _one_of("evaluate.candidates", self.candidates, ("full", "sampled"))
         _one_of("evaluate.seen", self.seen, ("filtered", "kept"))
         _one_of("evaluate.history", self.history, ("known", "train"))
-        _one_of("evaluate.ties", self.ties, ("against",))
         if not self.metrics:
             raise CoveyError("evaluate.metrics is empty; name one at least, such as 'recall@20'")
         for metric in self.metrics:
@@ -141,36 +137,10 @@ def _hits(ranks: Ragged, depth: int) -> Tensor:
     return hit_CK
 
 
-def evaluate_scores(
-    score: Tensor, held: Ragged, hidden: Ragged, config: EvaluateConfig, candidates_CL: Tensor | None = None
-) -> dict[str, Tensor]:
-    """The configured metrics of each client of a chunk, [C] each, from its scores and held-out items.
-
-    Full ranking: `score` is [C, I]. `hidden` are the client's train items in validation, and its train and
-    validation items in the test, for leave-one-out and ratio splits alike (a ratio split without a
-    validation part then ranks all items not in train); ignored where seen items are kept.
-    Sampled: `score` is [C, L], held-out item first (see `with_held`), or [C, I] with the ids of the other
-    candidates in `candidates_CL`.
-    """
-    held = distinct(held)
-    if config.candidates == "sampled":
-        ranks = _ranks_sampled(score, held, candidates_CL)
-    else:
-        hidden = hidden if config.seen == "filtered" else nothing(len(held), score.device)
-        ranks = ranks_full(score, held, hidden, config.cutoffs[-1])
-    return measure(ranks, held.lengths, config)
-
-
 def measure(ranks: Ragged, n_relevant_C: Tensor, config: EvaluateConfig) -> dict[str, Tensor]:
     """The configured metrics of each client, [C] each."""
     values = per_client(ranks, n_relevant_C, config.cutoffs, config.names)
     return {metric: values[metric] for metric in config.metrics}
-
-
-def _ranks_sampled(score: Tensor, held: Ragged, candidates_CL: Tensor | None) -> Ragged:
-    _check_single(held)
-    score_CL = score if candidates_CL is None else score.gather(1, with_held(held, candidates_CL))
-    return held.like(ranks_sampled(score_CL)[held.lengths > 0])
 
 
 def with_held(held: Ragged, candidates_CL: Tensor) -> Tensor:

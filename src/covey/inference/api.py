@@ -13,16 +13,18 @@ import numpy as np
 from covey import data
 from covey.core import atomic
 from covey.core.errors import CoveyError
+from covey.core.lock import hold
 from covey.core.progress import Bar
+from covey.core.trust import trusted
 from covey.data.dataset import Array, Dataset, renumber
 from covey.data.tables.importing import Columns, Imported, from_file, from_frame
 from covey.run.config.compose import checked, compose, options_of
 from covey.run.config.overrides import options_in
 from covey.run.config.schema import Config
 from covey.run.config.tree import Tree, merge
-from covey.run.loop import run
+from covey.run.loop import run_held
 
-from .recommender import DATA, Choice, Recommender, make_folder
+from .recommender import DATA, Choice, Recommender
 
 __all__ = ["Choice", "Recommender", "fit", "load"]
 
@@ -86,46 +88,47 @@ def fit(
     out: str | Path | None = None,
     set: Iterable[str] = (),
     verbose: bool = False,
+    trust: Iterable[str] = (),
     **sections: Any,
 ) -> Recommender:
     """Trains a method (a shipped name, or a TOML file) on a dataset, its name or a DataFrame.
 
     Options are sections of the configuration, `fit(..., model={"dim": 16})`, or assignments as on
-    the command line, `set=["model.dim=16"]`. With `out`, the run folder is kept there.
+    the command line, `set=["model.dim=16"]`. With `out`, the run folder is kept there. `trust` names
+    modules outside of covey that the configuration may import: `trust=["mymodel"]` for a method of your own.
     """
+    trust = trusted(trust)
     assignments = list(set)
     if "data.name" in [*options_of(sections), *options_in(assignments)]:
         raise CoveyError("data.name is what fit takes as its dataset: fit(method, 'ml-100k')")
-    unreported: Tree = {"run": {"ceilings": []}} if out is None else {}  # ceilings are for reports, which need `out`
+    more: Tree = {} if out is not None else {"run": {"ceilings": []}}  # ceilings are for reports, which need `out`
     with tempfile.TemporaryDirectory(prefix="covey-") as away:
         folder = Path(away) / "run" if out is None else Path(out)
-        if (folder / "config.toml").exists():
-            raise CoveyError(f"{folder} holds a run already; choose another out")
         tree = compose(
             method,
             presets=[preset] if preset else [],
             dataset=str(dataset if _is_name(dataset) else (folder / DATA).absolute()),
             rounds=rounds,
             seed=seed,
-            sections=merge(unreported, sections),
+            sections=merge(more, sections),
             set=assignments,
         )
-        _train(checked(tree, assignments, rounds=rounds, sections=sections), dataset, folder, verbose)
-        return Recommender.load(folder)
+        config = checked(tree, assignments, rounds=rounds, sections=sections, trust=trust)
+        _train(config, dataset, folder, verbose)
+        return Recommender.load(folder, trust=trust)
 
 
 def _train(config: Config, dataset: Any, folder: Path, verbose: bool) -> None:
-    there = folder.exists()
-    try:
-        if not _is_name(dataset):
-            make_folder(folder)
-            atomic.write(folder / DATA, load(dataset).save)
-        with Bar(quiet=not verbose) as bar:
-            run(config, folder, progress=bar.update)
-    except CoveyError:
-        if not (folder / "config.toml").exists():
-            with suppress(OSError):
-                (folder / DATA).unlink(missing_ok=True)
-                if not there:
-                    folder.rmdir()
-        raise
+    with hold(folder):
+        if (folder / "config.toml").exists():
+            raise CoveyError(f"{folder} holds a run already; choose another out")
+        try:
+            if not _is_name(dataset):
+                atomic.write(folder / DATA, load(dataset).save)
+            with Bar(quiet=not verbose) as bar:
+                run_held(config, folder, progress=bar.update)
+        except CoveyError:
+            if not (folder / "config.toml").exists():
+                with suppress(OSError):
+                    (folder / DATA).unlink(missing_ok=True)
+            raise

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from covey.core.errors import CoveyError
 from covey.data.dataset import TRAIN, Array, Dataset, check
+from covey.data.naming import own_ids
 from covey.data.split import SplitConfig, assigned
 from covey.data.split import split as split_rows
 from covey.run.assemble import Prepared, ready
@@ -37,7 +38,7 @@ class Growth:
         return torch.bincount(train, minlength=self.prepared.split.n_items)[self.before :]
 
     def unknown(self, what_M: Tensor) -> CoveyError:
-        own = ids_of(self.prepared.dataset)[self.before + int(what_M.nonzero()[0])]
+        own = own_ids(self.prepared.dataset)[self.before + int(what_M.nonzero()[0])]
         what = "give interactions with it, or a title that shares words with others"
         return CoveyError(f"nothing is known of item {str(own)!r}; {what}")
 
@@ -54,7 +55,7 @@ def growth_of(
     pairs = dict.fromkeys((_user(user, places), _new(item, new)) for user, item in interactions)
     dataset = _grown(assigned(prepared.dataset, config.split), list(titles), list(titles.values()), list(pairs))
     kept = SplitConfig("given", rows="given")
-    config = Config.of(config.tree | {"split": {"kind": kept.kind, "rows": kept.rows}})
+    config = Config.of(config.tree | {"split": {"kind": kept.kind, "rows": kept.rows}}, config.trust)
     made = ready(config, dataset, split_rows(dataset, kept))
     return Growth(config, made, prepared.dataset.n_items, any(titles.values()))
 
@@ -79,7 +80,7 @@ def _grown(rows: Dataset, own: list[Any], titles: list[str], pairs: list[tuple[i
         time_E = np.r_[time_E, time_E.max() + 1 + np.arange(len(pairs))]
     assert rows.part_E is not None
     shown = [title or str(name) for name, title in zip(own, titles, strict=True)]
-    before = rows.titles or tuple(map(str, ids_of(rows).tolist())) if any(titles) or rows.titles else ()
+    before = rows.titles or tuple(map(str, own_ids(rows).tolist())) if any(titles) or rows.titles else ()
     return check(
         replace(
             rows,
@@ -87,15 +88,11 @@ def _grown(rows: Dataset, own: list[Any], titles: list[str], pairs: list[tuple[i
             user_E=np.r_[rows.user_E, user_E],
             item_E=np.r_[rows.item_E, item_E],
             time_E=time_E,
-            items=_joined(ids_of(rows), own),
+            items=_joined(own_ids(rows), own),
             titles=(*before, *shown) if before else (),
             part_E=np.r_[rows.part_E, np.full(len(pairs), TRAIN, np.uint8)],
         )
     )
-
-
-def ids_of(dataset: Dataset) -> Array:
-    return np.arange(dataset.n_items).astype(np.str_) if dataset.items is None else dataset.items
 
 
 def _joined(ids: Array, own: list[Any]) -> Array:

@@ -16,6 +16,7 @@ from torch import Tensor
 from covey.core import atomic, toml_writer
 from covey.core.checks import positive
 from covey.core.errors import CoveyError
+from covey.core.lock import hold
 from covey.core.ragged import Ragged
 from covey.data.dataset import Array
 from covey.data.split import SplitConfig
@@ -55,12 +56,15 @@ class Recommender:
     result: dict[str, Any]  # what the run measured: test figures, floor, ledger, traffic
 
     @classmethod
-    def load(cls, path: str | Path, device: str | None = None) -> "Recommender":
-        """From a folder that `save`, `fit(out=...)` or `covey run` wrote; on another device where one is named."""
+    def load(cls, path: str | Path, device: str | None = None, trust: Iterable[str] = ()) -> "Recommender":
+        """From a folder that `save`, `fit(out=...)` or `covey run` wrote; on another device where one is named.
+
+        `trust` names modules outside of covey that the run's configuration may import, such as your own method's.
+        """
         folder = Path(path)
         if not (folder / "config.toml").is_file():
             raise CoveyError(f"{folder} is no run folder: it has no config.toml; write one with covey run --out")
-        config = Config.of(parse(folder / "config.toml"))
+        config = Config.of(parse(folder / "config.toml"), trust)
         digest = config.digest()
         if (folder / DATA).exists():
             config = replace(config, data=replace(config.data, name=str(folder / DATA)))
@@ -80,16 +84,17 @@ class Recommender:
         `overwrite`: in the place of the run that the folder may hold; other files in it stay.
         """
         folder = Path(path)
-        if (folder / "config.toml").exists():
-            if not overwrite:
-                raise CoveyError(f"{folder} holds a run already; choose another path, or say overwrite=True")
-            _clear(folder)
-        make_folder(folder)
-        config = Config.of(self.config.tree | {"data": {"name": str((folder / DATA).absolute())}})
-        atomic.write(folder / DATA, self.prepared.dataset.save)
-        self.scorer.save(config, folder)
-        atomic.write_text(folder / "result.json", json.dumps(self.result, indent=1) + "\n")
-        atomic.write_text(folder / "config.toml", toml_writer.dumps(config.tree))  # last: now it is a run folder
+        with hold(folder):
+            if (folder / "config.toml").exists():
+                if not overwrite:
+                    raise CoveyError(f"{folder} holds a run already; choose another path, or say overwrite=True")
+                _clear(folder)
+            tree = self.config.tree | {"data": {"name": str((folder / DATA).absolute())}}
+            config = Config.of(tree, self.config.trust)
+            atomic.write(folder / DATA, self.prepared.dataset.save)
+            self.scorer.save(config, folder)
+            atomic.write_text(folder / "result.json", json.dumps(self.result, indent=1) + "\n")
+            atomic.write_text(folder / "config.toml", toml_writer.dumps(config.tree))  # last: now it is a run folder
 
     def recommend(self, users: Any, k: int = 10, filter_seen: bool = True, as_frame: bool = False) -> Any:
         """The best item ids of each user, {user: [item, ...]}; as a DataFrame with titles and scores on demand."""
@@ -223,10 +228,3 @@ def _pandas() -> Any:
     except ImportError as error:
         raise CoveyError("as_frame=True needs pandas; install it with pip install pandas") from error
     return pandas
-
-
-def make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CoveyError(f"cannot make the folder {folder}: {error.strerror}; choose another") from error

@@ -16,6 +16,7 @@ from torch import Tensor
 from covey.contract.examples import Batch, Examples
 from covey.contract.mechanism import Mechanism
 from covey.contract.model import History, Model, rows
+from covey.contract.objective import Objective
 from covey.contract.views import ServerView
 from covey.core.checks import positive, share
 from covey.core.errors import CoveyError
@@ -27,7 +28,7 @@ from covey.objectives.pairs import Reduction
 
 
 @dataclass(frozen=True)
-class PositiveHinge:
+class PositiveHinge(Objective):
     """max(0, margin - cos(u, v))^2 over a client's positives, each the next item of its sequence.
 
     No negatives, so an example's loss is the same whatever stands beside it. Rank with the cosine
@@ -38,10 +39,7 @@ class PositiveHinge:
     last: int = 200  # newest items that are trained on
     hide: float = 0.0  # over 0: items hidden with this probability instead of next ones (BERT4Rec)
     reduction: Reduction = "mean"
-    pointwise: bool = False
     sequential: ClassVar[bool] = True
-    whole_table: ClassVar[bool] = False
-    light: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("objective", last=self.last)

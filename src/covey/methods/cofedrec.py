@@ -28,6 +28,7 @@ from covey.core.ragged import Drawer, Fields
 from covey.core.rng import Rng
 
 from .supcon import HELD, TILE, Known, Slope, members, printed, published
+from .weighted import WholeTableLoss
 
 CLIENTS_AT_ONCE = 256  # whose category rows are gathered together, or whose tables are compared
 
@@ -186,7 +187,7 @@ def _draw(dice: Rng, high: int) -> int:
 
 
 @dataclass(frozen=True)
-class ItemContrast(Mechanism):
+class ItemContrast(WholeTableLoss):
     """Supervised contrastive learning of a client's whole item table, the server's categories as labels.
 
     `reading` is Eq. 8 as the published code has it or as it is printed. `sample` draws so many items in each
@@ -200,19 +201,14 @@ class ItemContrast(Mechanism):
     sample: int = 0
     name: str = "item contrast"
     listens: str = "co-clusters"
-    whole_table: bool = True
 
     def __post_init__(self) -> None:
         positive(self.name, tau=self.tau, tau0=self.tau0)
-        if self.weight < 0 or self.sample < 0:
-            raise CoveyError(f"{self.name}: weight and sample may not be negative")
+        super().__post_init__()
+        if self.sample < 0:
+            raise CoveyError(f"{self.name}: sample = {self.sample}; it may not be negative")
         if self.sample and self.reading == "printed":
             raise CoveyError(f"{self.name}: only the published reading has a sampled form; set sample = 0")
-        object.__setattr__(self, "whole_table", self.weight > 0)
-
-    def overrides(self, hook: str) -> bool:
-        """Without weight there is no loss, and clients train the rows that they touch."""
-        return super().overrides(hook) and (self.weight > 0 or hook not in ("loss", "common"))
 
     def common(self, view: ClientView) -> Sent:
         """The slope at the table that most clients start from, such as the group's: their first step shares it."""

@@ -22,14 +22,16 @@ from covey.aggregate.step import Adam
 from covey.contract.aggregation import ServerStep
 from covey.contract.examples import Batch, Examples
 from covey.contract.model import History, Model, rows
+from covey.contract.objective import Objective
 from covey.core.checks import positive
 from covey.core.ragged import Drawer, Fields, Ragged
 from covey.core.rng import Rng
 from covey.models.base import dot
+from covey.models.lists import ListModel
 
 
 @dataclass(frozen=True)
-class ImplicitMF:
+class ImplicitMF(ListModel):
     """Nothing is private beside the list: the user's factor is computed from it, anew each time."""
 
     dim: int = 32  # K
@@ -37,21 +39,13 @@ class ImplicitMF:
     weight: float = 1.0  # lambda, of the user's factor
     scale: float = 0.1  # standard deviation of the start
     shared: tuple[str, ...] = ("items",)
-    kept: tuple[str, ...] = ()
     tuned: tuple[str, ...] = ()
-    uploaded: tuple[str, ...] = ()
-    tables: tuple[str, ...] = ("items",)
-    sequential: ClassVar[bool] = True
-    stochastic: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("model", dim=self.dim, alpha=self.alpha, weight=self.weight)
 
     def public(self, n_items: int, rng: Rng) -> Fields:
         return {"items": self.scale * rng.fold("items").normal(n_items, self.dim)[0]}
-
-    def private(self, rng: Rng, start: Rng) -> Fields:
-        return {}
 
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
         """x_u = (Y' C Y + lambda I)^-1 Y' C p, with Y' C Y = G + alpha * (the list's own outer products)."""
@@ -69,13 +63,11 @@ class ImplicitMF:
 
 
 @dataclass(frozen=True)
-class ImplicitSquares:
+class ImplicitSquares(Objective):
     """A client's part of J, as a function of the items alone: at the solved x_u its slope in x_u is zero."""
 
-    pointwise: bool = False
     sequential: ClassVar[bool] = True
     whole_table: ClassVar[bool] = True  # items that a client does not have move too
-    light: ClassVar[bool] = False
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
         ones_T = torch.ones(len(items.values), device=items.values.device)

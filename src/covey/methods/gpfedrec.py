@@ -15,12 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.aggregation import Group, Grouping
-from covey.contract.mechanism import Mechanism
 from covey.contract.views import ClientView, Sees, ServerView
 from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.core.messages import Sent, Total, Upload
 from covey.core.ragged import Drawer, Fields, Rows
+
+from .weighted import WholeTableLoss
 
 
 @dataclass(frozen=True)
@@ -94,22 +95,12 @@ def _updated(memory: Drawer, ids_P: Tensor, table_PID: Tensor) -> Drawer:
 
 
 @dataclass(frozen=True)
-class GraphPull(Mechanism):
+class GraphPull(WholeTableLoss):
     """The mean squared distance of a client's table to its neighbours', added to the loss."""
 
     weight: float = 1.0  # lambda
     name: str = "graph pull"
     listens: str = "user graph"
-    whole_table: bool = True
-
-    def __post_init__(self) -> None:
-        if self.weight < 0:
-            raise CoveyError(f"{self.name}: weight = {self.weight}; it may not be negative")
-        object.__setattr__(self, "whole_table", self.weight > 0)
-
-    def overrides(self, hook: str) -> bool:
-        """Without weight there is no loss, and clients train the rows that they touch."""
-        return super().overrides(hook) and (self.weight > 0 or hook != "loss")
 
     def prepare(self, view: ClientView) -> Fields:
         """At first nobody has neighbours: the table that all start from holds them."""
@@ -118,6 +109,3 @@ class GraphPull(Mechanism):
     def loss(self, view: ClientView) -> Tensor | None:
         table_CID = view.params["items"]
         return self.weight * (table_CID - view.prepared["table"]).square().mean((1, 2))
-
-    def floats(self, n_rows: int) -> int:
-        return 256 * n_rows if self.weight else 0

@@ -9,31 +9,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.contract.mechanism import Mechanism
 from covey.contract.views import ClientView
-from covey.core.errors import CoveyError
 from covey.core.ragged import Fields
 
 from .supcon import members
+from .weighted import WholeTableLoss
 
 
 @dataclass(frozen=True)
-class ItemSimilarity(Mechanism):
+class ItemSimilarity(WholeTableLoss):
     """The categories are those of `covey.methods.cofedrec`'s `ItemCategories`, or of `co-clusters`."""
 
     weight: float = 0.005  # lambda
     name: str = "item similarity"
     listens: str = "item categories"
-    whole_table: bool = True
-
-    def __post_init__(self) -> None:
-        if self.weight < 0:
-            raise CoveyError(f"{self.name}: weight = {self.weight}; it may not be negative")
-        object.__setattr__(self, "whole_table", self.weight > 0)
-
-    def overrides(self, hook: str) -> bool:
-        """Without weight there is no loss, and clients train the rows that they touch."""
-        return super().overrides(hook) and (self.weight > 0 or hook != "loss")
 
     def prepare(self, view: ClientView) -> Fields:
         category_I = view.sent.shared.get("category")
@@ -50,9 +39,6 @@ class ItemSimilarity(Mechanism):
         if member_KI is None or not view.params["items"].requires_grad:  # it moves nothing but items
             return None
         return self.weight * similar(view.params["items"], member_KI, view.prepared["mine"])  # Eq. 11
-
-    def floats(self, n_rows: int) -> int:
-        return 256 * n_rows if self.weight else 0
 
 
 def similar(table_CID: Tensor, member_KI: Tensor, mine_CI: Tensor) -> Tensor:

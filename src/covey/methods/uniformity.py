@@ -10,28 +10,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from covey.contract.mechanism import Mechanism
 from covey.contract.views import ClientView, ServerView
-from covey.core.errors import CoveyError
 from covey.core.ragged import Drawer
+
+from .weighted import WholeTableLoss
 
 TINY = 1e-12
 
 
 @dataclass(frozen=True)
-class Uniformity(Mechanism):
+class Uniformity(WholeTableLoss):
     weight: float = 1.0  # alpha
     name: str = "uniformity"
-    whole_table: bool = True
-
-    def __post_init__(self) -> None:
-        if self.weight < 0:
-            raise CoveyError(f"{self.name}: weight = {self.weight}; it may not be negative")
-        object.__setattr__(self, "whole_table", self.weight > 0)
-
-    def overrides(self, hook: str) -> bool:
-        """Without weight there is no loss, and clients train the rows that they touch."""
-        return super().overrides(hook) and (self.weight > 0 or hook != "loss")
 
     def loss(self, view: ClientView) -> Tensor | None:  # Eq. 13
         return self.weight * uniformity(view.params["items"])
@@ -42,9 +32,6 @@ class Uniformity(Mechanism):
         share_D = value_D / value_D.sum().clamp(min=TINY)
         rank = torch.exp(torch.special.entr(share_D).sum())
         return {**view.memory, "tell/rank": rank, "tell/first": share_D[0]}
-
-    def floats(self, n_rows: int) -> int:
-        return 256 * n_rows if self.weight else 0
 
 
 def uniformity(table_CID: Tensor) -> Tensor:  # Eq. 12

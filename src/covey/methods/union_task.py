@@ -12,19 +12,19 @@ import torch
 from torch import Tensor
 
 from covey.contract.examples import Examples
-from covey.contract.mechanism import Mechanism
 from covey.contract.model import rows
 from covey.contract.views import ClientView
 from covey.core.checks import positive
-from covey.core.errors import CoveyError
 from covey.core.ragged import Fields, Ragged, offsets_of
 from covey.core.sampling import negatives
+
+from .weighted import WeightedLoss
 
 EXCLUDED = -1e9  # finite: a client that knows nearly every item has fewer negatives
 
 
 @dataclass(frozen=True)
-class UnionTask(Mechanism):
+class UnionTask(WeightedLoss):
     """Partners and negatives are drawn anew in every participation; users with one item have no partner."""
 
     weight: float = 1.0  # alpha
@@ -33,12 +33,7 @@ class UnionTask(Mechanism):
 
     def __post_init__(self) -> None:
         positive(self.name, negatives=self.negatives)
-        if self.weight < 0:
-            raise CoveyError(f"{self.name}: weight = {self.weight}; it may not be negative")
-
-    def overrides(self, hook: str) -> bool:
-        """Without weight there is no loss, and training is as without it."""
-        return super().overrides(hook) and (self.weight > 0 or hook != "loss")
+        super().__post_init__()
 
     def _draw(self, view: ClientView) -> tuple[Tensor, Tensor, Tensor]:
         """For each positive its partner [T] and negatives [T, K], and which of these exist; the same at every call."""
@@ -68,12 +63,13 @@ class UnionTask(Mechanism):
         assert view.batch is not None
         partner_T, drawn_TK, exists_TK = self._draw(view)
         items = view.data.items
-        wide = lambda x: items.like(x).padded(max(1, int(items.lengths.max()) if len(items) else 0))
-        every_CPX = wide(torch.cat([items.values[:, None], partner_T[:, None], drawn_TK], 1))
+        wide = max(1, int(items.lengths.max()) if len(items) else 0)
+        every_TX = torch.cat([items.values[:, None], partner_T[:, None], drawn_TK], 1)
+        every_CPX, exists_CPK = (items.like(x).padded(wide) for x in (every_TX, exists_TK))
         known_CR = view.batch.items_CR.masked_fill(~view.batch.real_CR, view.catalogue.n_items)
         index_CX = torch.searchsorted(known_CR.contiguous(), every_CPX.flatten(1)).clamp(max=known_CR.shape[1] - 1)
         some_CP = items.mask(every_CPX.shape[1]) & (items.lengths > 1)[:, None]
-        return {"index": index_CX.view(every_CPX.shape), "exists": wide(exists_TK), "anchors": some_CP}
+        return {"index": index_CX.view(every_CPX.shape), "exists": exists_CPK, "anchors": some_CP}
 
     def loss(self, view: ClientView) -> Tensor | None:
         ready = view.prepared

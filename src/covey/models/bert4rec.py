@@ -6,21 +6,20 @@ Shape suffixes: N = layers, P = positions, E = 4 D.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.model import History, rows
-from covey.core.checks import positive, share
+from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.core.ragged import Fields
 from covey.core.rng import Rng
 
 from .attention import Dropout, attend, barred, check_heads, flat_norms, normed, positions
-from .base import cosine, dot, linear
-from .lists import by_length
+from .base import linear
+from .lists import SequenceModel, by_length
 
 QUERY, KEY, VALUE, OUT, DOWN = range(5)
 
@@ -39,7 +38,7 @@ def cloze(mask_CP: Tensor, hide: float, end: float, rng: Rng) -> Tensor:
 
 
 @dataclass(frozen=True)
-class BERT4Rec:
+class BERT4Rec(SequenceModel):
     dim: int = 64
     layers: int = 2
     heads: int = 2
@@ -50,24 +49,19 @@ class BERT4Rec:
     shared: tuple[str, ...] = (
         *("items", "positions", "mask", "w", "b", "w_up", "b_up", "w_down", "w_head", "b_head", "norm"),
     )
-    kept: tuple[str, ...] = ()
     tuned: tuple[str, ...] = ()
-    uploaded: tuple[str, ...] = ()
-    tables: tuple[str, ...] = ("items",)
-    sequential: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        positive("model", dim=self.dim, layers=self.layers, last=self.last - 1)
-        share("model", dropout=self.dropout)
+        super().__post_init__()
+        positive("model", layers=self.layers, last=self.last - 1)
         check_heads(self.dim, self.heads)
-
-    @property
-    def stochastic(self) -> bool:
-        return self.dropout > 0
 
     def public(self, n_items: int, rng: Rng) -> Fields:
         N, D, E = self.layers, self.dim, 4 * self.dim
-        drawn = lambda scale, name, *shape: scale * rng.fold(name).normal(*shape)[0]
+
+        def drawn(scale: float, name: str, *shape: int) -> Tensor:
+            return scale * rng.fold(name).normal(*shape)[0]
+
         return {
             "items": drawn(self.scale, "items", n_items, D),
             "positions": drawn(self.scale, "positions", self.last, D),
@@ -82,9 +76,6 @@ class BERT4Rec:
             "norm": flat_norms(2 * N + 2, D),
         }
 
-    def private(self, rng: Rng, start: Rng) -> Fields:
-        return {}
-
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
         """In training a vector at each position, of which those at hidden ones are of use."""
         if not training:
@@ -95,9 +86,6 @@ class BERT4Rec:
                 " use covey.objectives.sequence:MaskedItem, or objective.hide over 0"
             )
         return self._states(params, history, history.hidden_CP, Dropout(self.dropout, rng.fold("dropout")))
-
-    def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
-        return cosine(u, v_CLD) if self.cosine else dot(u, v_CLD)
 
     def _next(self, params: Fields, history: History) -> Tensor:
         """The vector of a hidden item behind the list."""
@@ -120,7 +108,10 @@ class BERT4Rec:
 
     def _layer(self, params: Fields, n: int, x_CPD: Tensor, padding: Tensor, dropout: Dropout) -> Tensor:
         w, b, norm = params["w"], params["b"], params["norm"]
-        through = lambda x, which: linear(x, w[:, 4 * n + which], b[:, 5 * n + which])
+
+        def through(x: Tensor, which: int) -> Tensor:
+            return linear(x, w[:, 4 * n + which], b[:, 5 * n + which])
+
         q, k, v = (through(x_CPD, which) for which in (QUERY, KEY, VALUE))
         a_CPD = through(attend(q, k, v, padding, self.heads, dropout, f"attention {n}"), OUT)
         x_CPD = normed(x_CPD + dropout(a_CPD, f"out {n}"), norm[:, 2 * n + 1])

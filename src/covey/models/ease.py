@@ -5,7 +5,6 @@ be shared or sampled. Shape suffix: I = items.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -15,22 +14,16 @@ from covey.contract.model import History
 from covey.core.ragged import Fields
 from covey.core.rng import Rng
 
+from .lists import ListModel
+
 
 @dataclass(frozen=True)
-class ItemWeights:
+class ItemWeights(ListModel):
     shared: tuple[str, ...] = ("items", "weight")
-    kept: tuple[str, ...] = ()
     tuned: tuple[str, ...] = ()
-    uploaded: tuple[str, ...] = ()
-    tables: tuple[str, ...] = ("items",)
-    sequential: ClassVar[bool] = True
-    stochastic: ClassVar[bool] = False
 
     def public(self, n_items: int, rng: Rng) -> Fields:
         return {"items": torch.arange(n_items).float()[:, None], "weight": torch.zeros(n_items, n_items)}
-
-    def private(self, rng: Rng, start: Rng) -> Fields:
-        return {}
 
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
         """The scores of all items, [C, I]: one row after the other, each item of the list once."""

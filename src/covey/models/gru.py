@@ -6,19 +6,17 @@ backpropagation through time, not the session-parallel original. H = 3 gates tim
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.model import History, rows
-from covey.core.checks import positive, share
 from covey.core.ragged import Fields
 from covey.core.rng import Rng
 
-from .base import cosine, dot, drop, linear, uniform_fan_in
-from .lists import by_length
+from .base import drop, linear, uniform_fan_in
+from .lists import SequenceModel, by_length
 from .recurrence import recur
 
 FEWEST = 8  # clients side by side; matrix kernels round differently for one to three
@@ -27,35 +25,20 @@ HELD = 12  # numbers for each of a list's, when nothing is trained: gates, and s
 
 
 @dataclass(frozen=True)
-class GRU:
+class GRU(SequenceModel):
     dim: int = 64
     last: int = 200  # newest items that a user vector is computed from
     scale: float = 0.1  # standard deviation of the item table's start
     dropout: float = 0.0  # of the item vectors that are read
     cosine: bool = False  # scores are cosines, not inner products
     shared: tuple[str, ...] = ("items", "w_in", "w_state", "b_in", "b_state")
-    kept: tuple[str, ...] = ()
     tuned: tuple[str, ...] = ()
-    uploaded: tuple[str, ...] = ()
-    tables: tuple[str, ...] = ("items",)
-    sequential: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        positive("model", dim=self.dim, last=self.last)
-        share("model", dropout=self.dropout)
-
-    @property
-    def stochastic(self) -> bool:
-        return self.dropout > 0
 
     def public(self, n_items: int, rng: Rng) -> Fields:
         width = 3 * self.dim
         shapes = {"w_in": (self.dim, width), "w_state": (self.dim, width), "b_in": (width,), "b_state": (width,)}
         gates = {name: uniform_fan_in(rng.fold(name), self.dim, *shape) for name, shape in shapes.items()}
         return {"items": self.scale * rng.fold("items").normal(n_items, self.dim)[0], **gates}
-
-    def private(self, rng: Rng, start: Rng) -> Fields:
-        return {}
 
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
         """Lists are padded on the right, so what stands behind a list never reaches its states."""
@@ -69,9 +52,6 @@ class GRU:
         length_C = history.mask_CP.sum(1)
         h_CPD = _states(params, rows(params["items"], history.index_CP))
         return h_CPD[torch.arange(len(length_C), device=length_C.device), length_C]
-
-    def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
-        return cosine(u, v_CLD) if self.cosine else dot(u, v_CLD)
 
 
 def _states(params: Fields, x_CPD: Tensor) -> Tensor:
@@ -92,8 +72,10 @@ def _fused(params: Fields, x_CPD: Tensor) -> Tensor:
     flat = torch.cat([w.flatten() for w in weights]).split([w.numel() for w in weights])  # cuDNN wants one stretch
     weights = [part.view(w.shape) for part, w in zip(flat, weights, strict=True)]
     learns = torch.is_grad_enabled()
-    start = lambda part_CPD: part_CPD.new_zeros(1, len(part_CPD), part_CPD.shape[2])
-    parts = [torch.gru(x, start(x), weights, True, 1, 0.0, learns, False, True)[0] for x in x_CPD.split(MOST)]
+    parts = []
+    for part_CPD in x_CPD.split(MOST):
+        start = part_CPD.new_zeros(1, len(part_CPD), part_CPD.shape[2])
+        parts.append(torch.gru(part_CPD, start, weights, True, 1, 0.0, learns, False, True)[0])
     return torch.cat(parts)[:many]
 
 

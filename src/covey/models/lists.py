@@ -1,4 +1,7 @@
-"""User vectors of many clients from their lists, in bounded memory, when nothing is trained."""
+"""What models that compute user vectors from lists of items have in common.
+
+When nothing is trained, `by_length` computes the vectors of many clients in bounded memory.
+"""
 
 from collections.abc import Callable
 
@@ -7,10 +10,54 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.model import History
+from covey.core.checks import positive, share
 from covey.core.ragged import Fields
+from covey.core.rng import Rng
+
+from .base import cosine, dot
 
 FEWEST = 8  # clients side by side; matrix kernels round differently for one to three
 CPU_NUMBERS, CUDA_NUMBERS = 1 << 22, 1 << 27
+
+
+class ListModel:
+    """A model that computes what it knows of a user from the user's list, so that nothing is private."""
+
+    kept: tuple[str, ...] = ()
+    uploaded: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ("items",)
+    sequential: bool = True
+
+    @property
+    def stochastic(self) -> bool:
+        return False
+
+    def private(self, rng: Rng, start: Rng) -> Fields:
+        return {}
+
+
+class SequenceModel(ListModel):
+    """A model that reads a list in its order, and scores items with inner products or cosines.
+
+    One item table is both input and output. The subclass is a dataclass that has the options
+    annotated here.
+    """
+
+    dim: int
+    last: int  # newest items of a list
+    dropout: float
+    cosine: bool  # scores are cosines, not inner products
+
+    def __post_init__(self) -> None:
+        positive("model", dim=self.dim, last=self.last)
+        share("model", dropout=self.dropout)
+
+    @property
+    def stochastic(self) -> bool:
+        return self.dropout > 0
+
+    def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
+        return cosine(u, v_CLD) if self.cosine else dot(u, v_CLD)
 
 
 def by_length(

@@ -5,26 +5,25 @@ Shape suffixes: N = layers, P = positions.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.model import History, rows
-from covey.core.checks import positive, share
+from covey.core.checks import positive
 from covey.core.ragged import Fields
 from covey.core.rng import Rng
 
 from .attention import Dropout, attend, barred, check_heads, flat_norms, normed, positions
-from .base import cosine, dot, linear
-from .lists import by_length
+from .base import linear
+from .lists import SequenceModel, by_length
 
 QUERY, KEY, VALUE, UP, DOWN = range(5)
 
 
 @dataclass(frozen=True)
-class SASRec:
+class SASRec(SequenceModel):
     dim: int = 64
     layers: int = 2
     heads: int = 1
@@ -33,24 +32,19 @@ class SASRec:
     scale: float = 0.02  # standard deviation of the tables' start
     cosine: bool = False  # scores are cosines, not inner products
     shared: tuple[str, ...] = ("items", "positions", "w", "b", "norm")
-    kept: tuple[str, ...] = ()
     tuned: tuple[str, ...] = ()
-    uploaded: tuple[str, ...] = ()
-    tables: tuple[str, ...] = ("items",)
-    sequential: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        positive("model", dim=self.dim, layers=self.layers, last=self.last - 1)
-        share("model", dropout=self.dropout)
+        super().__post_init__()
+        positive("model", layers=self.layers, last=self.last - 1)
         check_heads(self.dim, self.heads)
-
-    @property
-    def stochastic(self) -> bool:
-        return self.dropout > 0
 
     def public(self, n_items: int, rng: Rng) -> Fields:
         N, D = self.layers, self.dim
-        drawn = lambda name, *shape: rng.fold(name).normal(*shape)[0]
+
+        def drawn(name: str, *shape: int) -> Tensor:
+            return rng.fold(name).normal(*shape)[0]
+
         return {
             "items": self.scale * drawn("items", n_items, D),
             "positions": self.scale * drawn("positions", self.last - 1, D),
@@ -59,9 +53,6 @@ class SASRec:
             "norm": flat_norms(2 * N + 1, D),
         }
 
-    def private(self, rng: Rng, start: Rng) -> Fields:
-        return {}
-
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
         """Lists are padded on the right, so what stands behind a list never reaches its states."""
         if not training:
@@ -69,9 +60,6 @@ class SASRec:
         shown = History(history.index_CP[:, :-1], history.mask_CP[:, :-1])
         h_CPD = self._states(params, shown, Dropout(self.dropout, rng.fold("dropout")))
         return F.pad(h_CPD, (0, 0, 1, 0))  # before the first item nothing is known
-
-    def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
-        return cosine(u, v_CLD) if self.cosine else dot(u, v_CLD)
 
     def _after(self, params: Fields, history: History) -> Tensor:
         """The state after the whole list; zero where it is empty."""
@@ -92,7 +80,10 @@ class SASRec:
 
     def _layer(self, params: Fields, n: int, x_CPD: Tensor, later_PP: Tensor, dropout: Dropout) -> Tensor:
         w, b = params["w"], params["b"]
-        through = lambda x, which: linear(x, w[:, 5 * n + which], b[:, 5 * n + which])
+
+        def through(x: Tensor, which: int) -> Tensor:
+            return linear(x, w[:, 5 * n + which], b[:, 5 * n + which])
+
         q_CPD = normed(x_CPD, params["norm"][:, 2 * n])
         key_CPD, value_CPD = through(x_CPD, KEY), through(x_CPD, VALUE)
         a_CPD = attend(through(q_CPD, QUERY), key_CPD, value_CPD, later_PP, self.heads, dropout, f"attention {n}")

@@ -6,7 +6,6 @@ that on the side of the user's own items, and `filter` says how much of each dir
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -19,18 +18,14 @@ from covey.core.ragged import Fields
 from covey.core.rng import Rng
 
 from .base import dot
+from .lists import ListModel
 
 
 @dataclass(frozen=True)
-class Spectral:
+class Spectral(ListModel):
     rank: int = 64
     shared: tuple[str, ...] = ("items", "weight", "filter")
-    kept: tuple[str, ...] = ()
     tuned: tuple[str, ...] = ()
-    uploaded: tuple[str, ...] = ()
-    tables: tuple[str, ...] = ("items",)
-    sequential: ClassVar[bool] = True
-    stochastic: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("model", rank=self.rank)
@@ -42,9 +37,6 @@ class Spectral:
     def check(self, n_items: int) -> None:
         if self.rank > n_items:
             raise CoveyError(f"model.rank = {self.rank} but there are {n_items} items; set model.rank to that or less")
-
-    def private(self, rng: Rng, start: Rng) -> Fields:
-        return {}
 
     def listed(self, params: Fields, history: History) -> Tensor:
         """The user's normalised row times the basis, [C, D]."""

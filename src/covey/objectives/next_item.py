@@ -9,6 +9,7 @@ from torch import Tensor
 
 from covey.contract.examples import Batch, Examples
 from covey.contract.model import History, Model
+from covey.contract.objective import Objective
 from covey.core.checks import positive, share
 from covey.core.errors import CoveyError
 from covey.core.ragged import Fields, Ragged
@@ -21,7 +22,7 @@ HIDE_LAST = 0.1  # how often only the last item is hidden, where items are
 
 
 @dataclass(frozen=True)
-class NextItemSoftmax:
+class NextItemSoftmax(Objective):
     """Softmax of each next item of a sequence against negatives, summed over positions (FedCL, Eq. 1).
 
     Negatives of a position: `local` of the client's `stored` fixed ones, the sequence's other items
@@ -34,9 +35,7 @@ class NextItemSoftmax:
     in_batch: bool = False
     last: int = 200  # newest items that are trained on
     hide: float = 0.0  # over 0: items hidden with this probability instead of next ones (BERT4Rec)
-    pointwise: bool = False
     sequential: ClassVar[bool] = True
-    whole_table: ClassVar[bool] = False
 
     @property
     def light(self) -> bool:
@@ -89,8 +88,9 @@ class NextItemSoftmax:
             raise CoveyError("objective: negatives of single positions were moved; a mechanism may only append others")
         at_CN = length_C[:, None] + torch.arange(wide * self.local, device=index.device)
         at_CN = at_CN.clamp(max=index.shape[1] - 1)
-        cut = lambda x: x.gather(1, at_CN).unflatten(1, (wide, self.local))
-        return {"own": cut(index), "own weight": cut(batch.weight_CL * tied)}
+        index_CN, weight_CN = (x.gather(1, at_CN) for x in (index, batch.weight_CL * tied))
+        shape = (wide, self.local)
+        return {"own": index_CN.unflatten(1, shape), "own weight": weight_CN.unflatten(1, shape)}
 
     def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
         sequence_CP, mask_CP = ready["sequence"], ready["mask"]

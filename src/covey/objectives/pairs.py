@@ -9,6 +9,7 @@ from torch import Tensor
 
 from covey.contract.examples import Batch, Examples
 from covey.contract.model import NO_HISTORY, Model, rows
+from covey.contract.objective import Objective
 from covey.core.checks import positive
 from covey.core.ragged import Fields, Ragged
 from covey.core.rng import Rng
@@ -28,7 +29,7 @@ def positives_and_negatives(items: Ragged, avoid: Ragged, n_items: int, count: i
 
 
 @dataclass(frozen=True)
-class Bce:
+class Bce(Objective):
     """Binary cross-entropy on positives and sampled negatives.
 
     `saturating` computes it on clamped float probabilities as published code does: a saturated
@@ -39,18 +40,12 @@ class Bce:
     saturating: bool = False
     reduction: Reduction = "mean"
     pointwise: bool = True
-    sequential: ClassVar[bool] = False
-    whole_table: ClassVar[bool] = False
-    light: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("objective", negatives=self.negatives)
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
         return positives_and_negatives(items, avoid, n_items, self.negatives, rng)
-
-    def prepare(self, batch: Batch) -> Fields:
-        return {}
 
     def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
         u = model.user(params, NO_HISTORY, rng, True) if u is None else u
@@ -66,14 +61,10 @@ class Bce:
 
 
 @dataclass(frozen=True)
-class Bpr:
+class Bpr(Objective):
     """Pairwise ranking (Rendle et al., 2009): each positive above each of its sampled negatives."""
 
     negatives: int = 1
-    pointwise: bool = False
-    sequential: ClassVar[bool] = False
-    whole_table: ClassVar[bool] = False
-    light: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("objective", negatives=self.negatives)
@@ -82,9 +73,6 @@ class Bpr:
         made = positives_and_negatives(items, avoid, n_items, self.negatives, rng)
         slot = items.place.repeat_interleave(self.negatives + 1)
         return Examples(made.items, made.label, made.weight, slot)
-
-    def prepare(self, batch: Batch) -> Fields:
-        return {}
 
     def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
         u = model.user(params, NO_HISTORY, rng, True) if u is None else u
@@ -100,20 +88,14 @@ class Bpr:
 
 
 @dataclass(frozen=True)
-class NoObjective:
+class NoObjective(Objective):
     """For methods that only report: there is nothing to train."""
 
-    pointwise: bool = True
-    sequential: ClassVar[bool] = False
-    whole_table: ClassVar[bool] = False
-    light: ClassVar[bool] = False
+    pointwise: ClassVar[bool] = True
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
         none = torch.zeros(0, device=items.values.device)
         return Examples(Ragged(items.values[:0], torch.zeros_like(items.offsets)), none, none)
-
-    def prepare(self, batch: Batch) -> Fields:
-        return {}
 
     def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
         return params["items"].new_zeros(len(batch.label_CL))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from covey.contract.examples import Batch, Examples
 from covey.contract.model import History, Model
+from covey.contract.objective import Objective
 from covey.core.checks import positive, share
 from covey.core.ragged import Fields, Ragged
 from covey.core.rng import Rng
@@ -23,15 +24,13 @@ from .pairs import Reduction
 
 
 @dataclass(frozen=True)
-class CrossEntropy:
+class CrossEntropy(Objective):
     """Each next item of the list among all items. Its gradient moves every row, so clients train whole tables."""
 
     last: int = 200  # newest items that are trained on
     reduction: Reduction = "sum"  # over positions
-    pointwise: bool = False
     sequential: ClassVar[bool] = True
     whole_table: ClassVar[bool] = True
-    light: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("objective", last=self.last)
@@ -50,17 +49,15 @@ class CrossEntropy:
 
 
 @dataclass(frozen=True)
-class MaskedItem:
+class MaskedItem(Objective):
     """Hidden items of the list among all items (BERT4Rec); what is hidden comes from the client's own stream."""
 
     hide: float = 0.4  # share of items that are hidden, one at least
     end: float = 0.1  # how often only the last item is hidden
     last: int = 200  # newest items that are trained on
     reduction: Reduction = "sum"  # over hidden items
-    pointwise: bool = False
     sequential: ClassVar[bool] = True
     whole_table: ClassVar[bool] = True
-    light: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("objective", last=self.last)
@@ -81,16 +78,13 @@ class MaskedItem:
 
 
 @dataclass(frozen=True)
-class SampledSoftmax:
+class SampledSoftmax(Objective):
     """Each next item of the list against sampled items, the same ones at all positions, summed over positions."""
 
     negatives: int = 256  # that the client does not have, drawn anew for each participation
     last: int = 200  # newest items that are trained on
     hide: float = 0.0  # over 0: hidden items instead of next ones, this share of them
-    pointwise: bool = False
     sequential: ClassVar[bool] = True
-    whole_table: ClassVar[bool] = False
-    light: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive("objective", negatives=self.negatives)

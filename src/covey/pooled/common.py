@@ -5,7 +5,7 @@ first), T = pairs of a user and an item, or list entries of all users together.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -63,22 +63,40 @@ class Listening(Fitted, Protocol):
 OnEpoch = Callable[[int, Fitted], bool | None]  # True: stop here
 
 
+@dataclass(frozen=True)
+class FitRequest:
+    """What a pooled model is trained on.
+
+    Args:
+        train: The training items of every user, oldest first.
+        avoid: Items of every user that are never drawn as negatives; sorted and distinct.
+        n_items: The size of the catalogue.
+        seed: The seed of the start, of the order of examples and of negatives.
+        device: Where the model is trained.
+        on_epoch: Called as `on_epoch(epoch, fitted)` after every epoch, from epoch 1 on. Training
+            stops where it returns True.
+    """
+
+    train: Ragged
+    avoid: Ragged
+    n_items: int
+    seed: int = 0
+    device: torch.device | str = "cpu"
+    on_epoch: OnEpoch | None = None
+
+    def stops(self, epoch: int, fitted: Callable[[], Fitted]) -> bool:
+        """Reports an epoch. `fitted` makes a copy of the model, and is called only if it is needed."""
+        return self.on_epoch is not None and bool(self.on_epoch(epoch, fitted()))
+
+
 class Trainable(Protocol):
     """Options of a model that is trained in epochs."""
 
     @property
     def epochs(self) -> int: ...
 
-    def fit(
-        self,
-        train: Ragged,
-        avoid: Ragged,
-        n_items: int,
-        seed: int,
-        device: torch.device | str = "cpu",
-        on_epoch: OnEpoch | None = None,
-    ) -> Fitted:
-        """Train on items per user, with negatives outside `avoid`; call `on_epoch(epoch, fitted)` from epoch 1 on."""
+    def fit(self, request: FitRequest) -> Fitted:
+        """The trained model."""
         ...
 
 
@@ -203,24 +221,27 @@ class Selected:
 
 def fit_selected(
     model: Trainable,
+    request: FitRequest,
     split: SplitLike,
-    avoid: Ragged,
-    n_items: int,
     config: EvaluateConfig,
-    seed: int,
-    device: torch.device | str = "cpu",
     candidates: Mapping[str, Tensor] | None = None,
     patience: int = 0,
 ) -> Selected:
     """Train, evaluate on validation every `config.every` epochs and keep the best epoch.
 
-    Training stops early after `patience` evaluations without a new best; 0 is never.
+    Args:
+        model: The options of the model.
+        request: What to train on; its `on_epoch` is replaced.
+        split: Whose validation part selects the epoch.
+        config: How validation items are ranked, and how often.
+        candidates: Items to rank in a sampled evaluation, [N, L - 1] for the "valid" part.
+        patience: Evaluations without a new best before training stops; 0 means never.
     """
     if not len(split.valid.values):
         raise CoveyError("nothing is held out for validation, so no epoch can be selected")
     if config.every > model.epochs:
         raise CoveyError(f"no epoch would be evaluated: evaluate.every = {config.every}, but epochs = {model.epochs}")
-    papers = exams(split, config, candidates, ("valid",), device)
+    papers = exams(split, config, candidates, ("valid",), request.device)
     best: list[tuple[Fitted, int]] = []
     history: dict[int, float] = {}
 
@@ -232,5 +253,5 @@ def fit_selected(
             best[:] = [(fitted, epoch)]
         return 0 < patience * config.every <= epoch - best[0][1]
 
-    model.fit(split.train, avoid, n_items, seed, device, on_epoch)
+    model.fit(replace(request, on_epoch=on_epoch))
     return Selected(*best[0], history)

@@ -6,15 +6,11 @@ Shape suffixes: C = users of a chunk, N = all users, I = items, D = width, L = i
 
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.core.checks import positive
-from covey.core.ragged import Ragged
-
-from .common import Fitted, OnEpoch
-from .pairs import table, train_pairs
+from .common import FitRequest, Fitted
+from .pairs import PairTraining, table, train_pairs
 
 
 @dataclass(frozen=True)
@@ -50,31 +46,12 @@ class FittedMF:
 
 
 @dataclass(frozen=True)
-class PooledMF:
+class PooledMF(PairTraining):
     """Options of the model and its training."""
 
-    dim: int = 32
-    lr: float = 0.001
-    epochs: int = 100
-    batch: int = 1024
-    negatives: int = 4  # per positive, drawn again every epoch
-    decay: float = 0.0  # L2 term in Adam's gradient
-    patience: int = 0  # evaluations without a new best before training stops; 0: never
-
-    def __post_init__(self) -> None:
-        positive("pooled", patience=self.patience + 1)
-        positive("pooled", dim=self.dim, lr=self.lr, epochs=self.epochs, batch=self.batch, negatives=self.negatives)
-
-    def fit(
-        self,
-        train: Ragged,
-        avoid: Ragged,
-        n_items: int,
-        seed: int,
-        device: torch.device | str = "cpu",
-        on_epoch: OnEpoch | None = None,
-    ) -> Fitted:
-        """Train on items per user, with negatives outside `avoid`."""
-        user_ND = table(seed, "pooled-mf-user", len(train), self.dim, device)
-        item_ID = table(seed, "pooled-mf-item", n_items, self.dim, device)
-        return train_pairs(self, FittedMF(user_ND, item_ID), train, avoid, seed, on_epoch)
+    def fit(self, request: FitRequest) -> Fitted:
+        """Train on the items of all users, with negatives outside `request.avoid`."""
+        seed, device = request.seed, request.device
+        user_ND = table(seed, "pooled-mf-user", len(request.train), self.dim, device)
+        item_ID = table(seed, "pooled-mf-item", request.n_items, self.dim, device)
+        return train_pairs(self, FittedMF(user_ND, item_ID), request)

@@ -12,12 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.core.checks import positive
-from covey.core.ragged import Ragged
 from covey.core.rng import Rng
 
-from .common import Fitted, OnEpoch
-from .pairs import table, train_pairs
+from .common import FitRequest, Fitted
+from .pairs import PairTraining, table, train_pairs
 
 CPU_LAYER, CUDA_LAYER = 1 << 18, 1 << 26  # activations of the first layer at a time when all items are scored
 
@@ -68,37 +66,19 @@ class FittedNCF:
 
 
 @dataclass(frozen=True)
-class PooledNCF:
+class PooledNCF(PairTraining):
     """Options of the model and its training."""
 
-    dim: int = 32
     hidden: tuple[int, ...] = (32, 16)
-    lr: float = 0.001
-    epochs: int = 100
-    batch: int = 1024
-    negatives: int = 4  # per positive, drawn again every epoch
-    decay: float = 0.0  # L2 term in Adam's gradient
-    patience: int = 0  # evaluations without a new best before training stops; 0: never
 
-    def __post_init__(self) -> None:
-        positive("pooled", patience=self.patience + 1)
-        positive("pooled", dim=self.dim, lr=self.lr, epochs=self.epochs, batch=self.batch, negatives=self.negatives)
-
-    def fit(
-        self,
-        train: Ragged,
-        avoid: Ragged,
-        n_items: int,
-        seed: int,
-        device: torch.device | str = "cpu",
-        on_epoch: OnEpoch | None = None,
-    ) -> Fitted:
-        """Train on items per user, with negatives outside `avoid`."""
-        user_ND = table(seed, "pooled-ncf-user", len(train), self.dim, device)
-        item_ID = table(seed, "pooled-ncf-item", n_items, self.dim, device)
+    def fit(self, request: FitRequest) -> Fitted:
+        """Train on the items of all users, with negatives outside `request.avoid`."""
+        seed, device = request.seed, request.device
+        user_ND = table(seed, "pooled-ncf-user", len(request.train), self.dim, device)
+        item_ID = table(seed, "pooled-ncf-item", request.n_items, self.dim, device)
         sizes = (2 * self.dim, *self.hidden, 1)
         layers = tuple(layer(seed, k, n, m, device) for k, (n, m) in enumerate(pairwise(sizes)))
-        return train_pairs(self, FittedNCF(user_ND, item_ID, layers), train, avoid, seed, on_epoch)
+        return train_pairs(self, FittedNCF(user_ND, item_ID, layers), request)
 
 
 def layer(seed: int, number: int, inputs: int, outputs: int, device: torch.device | str) -> tuple[Tensor, Tensor]:

@@ -3,18 +3,20 @@
 Shape suffixes: N = all users, T = pairs of a user and an item.
 """
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from covey.core.checks import positive
 from covey.core.ragged import Ragged
 from covey.core.rng import Rng
 from covey.core.sampling import outside
 from covey.evaluate import distinct
 
-from .common import Fitted, OnEpoch, shuffled
+from .common import FitRequest, Fitted, shuffled
 
 
 class PairModel(Fitted, Protocol):
@@ -33,19 +35,23 @@ class PairModel(Fitted, Protocol):
         ...
 
 
-class PairOptions(Protocol):
-    """How to train on pairs; part of the options of MF and of NCF."""
+@dataclass(frozen=True)
+class PairTraining:
+    """The options that MF and NCF share: the width of their vectors, and how they train on pairs."""
 
-    @property
-    def lr(self) -> float: ...
-    @property
-    def epochs(self) -> int: ...
-    @property
-    def batch(self) -> int: ...
-    @property
-    def negatives(self) -> int: ...
-    @property
-    def decay(self) -> float: ...
+    dim: int = 32
+    _: KW_ONLY
+    lr: float = 0.001
+    epochs: int = 100
+    batch: int = 1024
+    negatives: int = 4  # per positive, drawn again every epoch
+    decay: float = 0.0  # L2 term in Adam's gradient
+    patience: int = 0  # evaluations without a new best before training stops; 0: never
+
+    def __post_init__(self) -> None:
+        positive("pooled", patience=self.patience + 1)
+        positive("pooled", dim=self.dim, lr=self.lr, epochs=self.epochs)
+        positive("pooled", batch=self.batch, negatives=self.negatives)
 
 
 def table(seed: int, purpose: str, rows: int, dim: int, device: torch.device | str) -> Tensor:
@@ -53,17 +59,10 @@ def table(seed: int, purpose: str, rows: int, dim: int, device: torch.device | s
     return (Rng.server(seed, 0, purpose).normal(rows, dim)[0] * 0.01).to(device)
 
 
-def train_pairs(
-    options: PairOptions,
-    model: PairModel,
-    train: Ragged,
-    avoid: Ragged,
-    seed: int,
-    on_epoch: OnEpoch | None = None,
-) -> Fitted:
+def train_pairs(options: PairTraining, model: PairModel, request: FitRequest) -> Fitted:
     """Minimise the cross entropy of positives and fresh negatives by Adam, in shuffled minibatches."""
-    device, n_items = model.items().device, len(model.items())
-    train, avoid = train.to(device), distinct(avoid.to(device))
+    device, n_items, seed = request.device, request.n_items, request.seed
+    train, avoid = request.train.to(device), distinct(request.avoid.to(device))
     params = [p.requires_grad_() for p in model.params()]
     optimiser = torch.optim.Adam(params, lr=options.lr, weight_decay=options.decay, fused=True)
     for epoch in range(1, options.epochs + 1):
@@ -73,7 +72,7 @@ def train_pairs(
             optimiser.zero_grad()
             F.binary_cross_entropy_with_logits(model.logit(users_T, items_T), label_T).backward()
             optimiser.step()
-        if on_epoch is not None and on_epoch(epoch, model.frozen()):
+        if request.stops(epoch, model.frozen):
             break
     return model.frozen()
 

@@ -5,8 +5,7 @@ a cohort with one set of weights. Shape suffixes: B = users of a batch, N = all 
 positions that are learnt from, C = users of a chunk, L = items to score per user.
 """
 
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -21,26 +20,43 @@ from covey.models.gru import GRU
 from covey.models.lists import widths
 from covey.models.sasrec import SASRec
 
-from .common import Fitted, OnEpoch, shuffled
+from .common import FitRequest, Fitted, shuffled
 
 AT_ONCE = 4096  # users whose vectors are computed together
 
 
-class SequenceOptions(Protocol):
-    """How to train on lists; part of the options of every sequence model."""
+@dataclass(frozen=True)
+class SequenceTraining:
+    """The options that all models of lists share: the width of their vectors, and how they train.
 
-    @property
-    def last(self) -> int: ...
-    @property
-    def lr(self) -> float: ...
-    @property
-    def epochs(self) -> int: ...
-    @property
-    def batch(self) -> int: ...
-    @property
-    def decay(self) -> float: ...
-    @property
-    def patience(self) -> int: ...
+    A subclass says with `model` what is trained.
+    """
+
+    dim: int = 64
+    _: KW_ONLY
+    dropout: float = 0.2
+    last: int = 200  # newest items of a list
+    lr: float = 0.001
+    epochs: int = 300
+    batch: int = 128  # users
+    decay: float = 0.0  # L2 term in Adam's gradient
+    patience: int = 20  # evaluations without a new best before training stops; 0: never
+
+    def __post_init__(self) -> None:
+        positive("pooled", last=self.last - 1, lr=self.lr, epochs=self.epochs, batch=self.batch)
+        positive("pooled", patience=self.patience + 1)
+        self.model()  # checks its own options
+
+    def model(self) -> Model:
+        raise NotImplementedError
+
+    def hiding(self) -> tuple[float, float] | None:
+        """Where hidden items are learnt, the shares that `cloze` takes; None where next ones are."""
+        return None
+
+    def fit(self, request: FitRequest) -> Fitted:
+        """Train on lists. All items are negatives, so `request.avoid` has no effect."""
+        return train_sequences(self, self.model(), request)
 
 
 @dataclass(frozen=True)
@@ -77,21 +93,17 @@ class FittedSequence:
         return torch.cat(parts)
 
 
-def train_sequences(
-    options: SequenceOptions,
-    model: Model,
-    train: Ragged,
-    n_items: int,
-    seed: int,
-    device: torch.device | str,
-    on_epoch: OnEpoch | None,
-    hide: tuple[float, float] | None = None,
-) -> Fitted:
-    """Each next item from those before it; with `hide` hidden ones from the others, see `cloze`."""
-    train = train.to(device)
-    start = model.public(n_items, Rng.server(seed, 0, "pooled-sequence"))
+def train_sequences(options: SequenceTraining, model: Model, request: FitRequest) -> Fitted:
+    """Each next item from those before it; where `options.hiding()` says so, hidden ones from the others."""
+    seed, device, hide = request.seed, request.device, options.hiding()
+    train = request.train.to(device)
+    start = model.public(request.n_items, Rng.server(seed, 0, "pooled-sequence"))
     params = {k: v[None].to(device).requires_grad_() for k, v in start.items()}
-    frozen = lambda: FittedSequence(model, {k: v.detach().clone() for k, v in params.items()}, train, options.last)
+
+    def frozen() -> FittedSequence:
+        copies = {k: v.detach().clone() for k, v in params.items()}
+        return FittedSequence(model, copies, train, options.last)
+
     optimiser = torch.optim.Adam(params.values(), lr=options.lr, weight_decay=options.decay, fused=True)
     lists = History.of(train, options.last)
     some_N = (train.lengths > (0 if hide else 1)).nonzero()[:, 0]  # with something to learn from
@@ -100,7 +112,7 @@ def train_sequences(
             optimiser.zero_grad()
             batch_loss(model, params, lists, users_B, Rng.of(seed, epoch, users_B), hide).backward()
             optimiser.step()
-        if on_epoch is not None and on_epoch(epoch, frozen()):
+        if request.stops(epoch, frozen):
             break
     return frozen()
 
@@ -136,113 +148,41 @@ def learnt(
     return u_BPD[learnt_BP], index_BP[learnt_BP]
 
 
-def _checked(options: SequenceOptions) -> None:
-    positive("pooled", last=options.last - 1, lr=options.lr, epochs=options.epochs, batch=options.batch)
-    positive("pooled", patience=options.patience + 1)
-
-
 @dataclass(frozen=True)
-class PooledGRU:
+class PooledGRU(SequenceTraining):
     """Options of the model and its training."""
-
-    dim: int = 64
-    dropout: float = 0.2
-    last: int = 200
-    lr: float = 0.001
-    epochs: int = 300
-    batch: int = 128
-    decay: float = 0.0
-    patience: int = 20  # evaluations without a new best before training stops; 0: never
-
-    def __post_init__(self) -> None:
-        _checked(self)
-        self.model()
 
     def model(self) -> GRU:
         return GRU(dim=self.dim, last=self.last, dropout=self.dropout)
 
-    def fit(
-        self,
-        train: Ragged,
-        avoid: Ragged,
-        n_items: int,
-        seed: int,
-        device: torch.device | str = "cpu",
-        on_epoch: OnEpoch | None = None,
-    ) -> Fitted:
-        """Train on lists; all items are negatives, so `avoid` has no effect."""
-        return train_sequences(self, self.model(), train, n_items, seed, device, on_epoch)
-
 
 @dataclass(frozen=True)
-class PooledSASRec:
+class PooledSASRec(SequenceTraining):
     """Options of the model and its training."""
 
-    dim: int = 64
     layers: int = 2
     heads: int = 1
-    dropout: float = 0.2
-    last: int = 200
-    lr: float = 0.001
-    epochs: int = 300
-    batch: int = 128
-    decay: float = 0.0
-    patience: int = 20  # evaluations without a new best before training stops; 0: never
-
-    def __post_init__(self) -> None:
-        _checked(self)
-        self.model()
 
     def model(self) -> SASRec:
         return SASRec(self.dim, self.layers, self.heads, self.dropout, self.last)
 
-    def fit(
-        self,
-        train: Ragged,
-        avoid: Ragged,
-        n_items: int,
-        seed: int,
-        device: torch.device | str = "cpu",
-        on_epoch: OnEpoch | None = None,
-    ) -> Fitted:
-        """Train on lists; all items are negatives, so `avoid` has no effect."""
-        return train_sequences(self, self.model(), train, n_items, seed, device, on_epoch)
-
 
 @dataclass(frozen=True)
-class PooledBERT4Rec:
+class PooledBERT4Rec(SequenceTraining):
     """Options of the model and its training."""
 
-    dim: int = 64
     layers: int = 2
     heads: int = 2
-    dropout: float = 0.2
     hide: float = 0.2  # share of items that are hidden
     end: float = 0.1  # share of lists of which only the last item is hidden
-    last: int = 200
-    lr: float = 0.001
-    epochs: int = 500
-    batch: int = 128
-    decay: float = 0.0
-    patience: int = 20  # evaluations without a new best before training stops; 0: never
+    epochs: int = field(default=500, kw_only=True)
 
     def __post_init__(self) -> None:
-        _checked(self)
+        super().__post_init__()
         share("pooled", hide=self.hide, end=self.end)
-        self.model()
 
     def model(self) -> BERT4Rec:
         return BERT4Rec(self.dim, self.layers, self.heads, self.dropout, self.last)
 
-    def fit(
-        self,
-        train: Ragged,
-        avoid: Ragged,
-        n_items: int,
-        seed: int,
-        device: torch.device | str = "cpu",
-        on_epoch: OnEpoch | None = None,
-    ) -> Fitted:
-        """Train on lists; all items are negatives, so `avoid` has no effect."""
-        hide = (self.hide, self.end)
-        return train_sequences(self, self.model(), train, n_items, seed, device, on_epoch, hide)
+    def hiding(self) -> tuple[float, float] | None:
+        return self.hide, self.end

@@ -7,13 +7,7 @@ Simulated draws are fast, in floating point and from the run's seed: the right d
 import torch
 from torch import Tensor
 
-from covey.core.checks import positive
 from covey.core.rng import Rng
-
-
-def scale_for(sensitivity: float, epsilon: float) -> float:
-    positive("Laplace noise", sensitivity=sensitivity, epsilon=epsilon)
-    return sensitivity / epsilon
 
 
 def simulated(rng: Rng, scale: float, lengths_C: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

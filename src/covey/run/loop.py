@@ -14,6 +14,7 @@ from covey import __version__
 from covey.contract.fleet import Fleet
 from covey.core import atomic, toml_writer
 from covey.core.errors import CoveyError
+from covey.core.lock import hold
 from covey.core.messages import Download, Sent, Upload
 from covey.core.ragged import Fields
 from covey.engine.fleet.simulated import SimulatedFleet
@@ -51,7 +52,14 @@ def run(config: Config, out: Path, *, resume: bool = False, progress: Progress |
     """Trains, evaluates and writes the run folder; returns the result.
 
     `resume` goes on from the folder's last checkpoint, and begins again where there is none yet.
+    The folder is locked meanwhile.
     """
+    with hold(out):
+        return run_held(config, out, resume=resume, progress=progress)
+
+
+def run_held(config: Config, out: Path, *, resume: bool = False, progress: Progress | None = None) -> dict[str, Any]:
+    """The same where the caller holds the folder's lock."""
     if not resume and (out / "config.toml").exists():
         raise CoveyError(f"{out} holds a run already; choose another --out, or go on with covey resume {out}")
     with nullcontext() if resume else _or_nothing(out):
@@ -61,7 +69,6 @@ def run(config: Config, out: Path, *, resume: bool = False, progress: Progress |
 @contextmanager
 def _or_nothing(out: Path) -> Iterator[None]:
     """A run that fails before there is a checkpoint to go on from leaves nothing behind."""
-    there = out.exists()
     try:
         yield
     except CoveyError:
@@ -69,8 +76,6 @@ def _or_nothing(out: Path) -> Iterator[None]:
             with suppress(OSError):
                 for name in ("config.toml", "metrics.jsonl", ROUNDS):
                     (out / name).unlink(missing_ok=True)
-                if not there:
-                    out.rmdir()
         raise
 
 
@@ -203,9 +208,8 @@ def measured(config: Config, fleet: SimulatedFleet, server: Server, number: int)
         assert fleet.data.held is not None
         ids_C = some_of(fleet.data.held.test.lengths[ids_C], config.evaluate.clients)
     sent = Sent({k: v for k, v in server.public.items() if k not in fleet.program.model.kept})
-    traffic = fleet.meter.up, fleet.meter.down
-    answers = fleet.ask("evaluate", number, ids_C, Download(sent))
-    fleet.meter.up, fleet.meter.down = traffic  # measuring is the study's, not the method's
+    with fleet.meter.paused():  # measuring is the study's, not the method's
+        answers = fleet.ask("evaluate", number, ids_C, Download(sent))
     assert isinstance(answers, Upload)
     return ids_C, answers.extra.get("evaluate", {})
 

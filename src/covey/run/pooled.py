@@ -8,7 +8,7 @@ from torch import Tensor
 
 from covey.core.ragged import Fields
 from covey.evaluate.metrics import summarise
-from covey.pooled.common import Fitted, Listening, evaluate_pooled, fit_selected
+from covey.pooled.common import FitRequest, Fitted, Listening, evaluate_pooled, fit_selected
 from covey.pooled.ease import Ease
 from covey.pooled.mf import FittedMF
 from covey.pooled.ncf import FittedNCF
@@ -38,8 +38,9 @@ def fit_pooled(config: Config, prepared: Prepared) -> tuple[Fitted, int]:
     if isinstance(model, Popularity | Ease):
         return model.fit(split.train, split.n_items), 0
     seed, device = config.run.seed, device_of(config)
+    request = FitRequest(split.train, prepared.avoid, split.n_items, seed, device)
     patience = getattr(model, "patience", 0)
-    best = fit_selected(model, split, prepared.avoid, split.n_items, config.evaluate, seed, device, exams, patience)
+    best = fit_selected(model, request, split, config.evaluate, exams, patience)
     return best.fitted, best.epoch
 
 

@@ -47,7 +47,10 @@ class World:
         rows = split_rows(generate(options), SplitConfig(kind="loo", order="time"))
         odd, none = Ragged.of([[], list(range(items))]), Ragged.of([[], []])
         crew = Ragged.of([[]] * attackers)
-        grown = lambda first, lists: Ragged.cat([first, lists, crew])
+
+        def grown(first: Ragged, lists: Ragged) -> Ragged:
+            return Ragged.cat([first, lists, crew])
+
         training = TrainingData(grown(odd, rows.train), grown(odd, pool(rows, "train")))
         held = HeldOut(grown(none, rows.valid), grown(none, rows.test))
         popularity_I = torch.bincount(rows.train.values, minlength=items).float()
@@ -199,4 +202,4 @@ def _cast_fleet(fleet: Fleet, dtype: torch.dtype) -> None:
         fleet.store.dense = cast(fleet.store.dense, dtype)
     elif isinstance(fleet, WireFleet):
         for node in fleet.nodes.values():
-            node.kept, node.before = cast(node.kept, dtype), cast(node.before, dtype)
+            node.kept = cast(node.kept, dtype)

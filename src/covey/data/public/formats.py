@@ -4,7 +4,6 @@ import ast
 import csv
 import json
 from array import array
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from covey.core.errors import CoveyError
-from covey.data.dataset import Array, Dataset, check
+from covey.data.dataset import Array, Dataset, check, numbering
 from covey.data.folder import Filter, apply_filter
 
 from .archives import member
@@ -40,7 +39,7 @@ def parse(source: Source, copy: str | Path) -> Dataset:
 
 def collect(name: str, rows: Rows, clock: bool = True) -> Dataset:
     """Columns from rows; a dataset without any time has none."""
-    users, items = _numbering(), _numbering()
+    users, items = numbering(), numbering()
     user_E, item_E, time_E = array("i"), array("i"), array("d")
     for user, item, time in rows:
         user_E.append(users[user])
@@ -66,12 +65,6 @@ def with_titles(dataset: Dataset, titles: Iterable[tuple[str, str]]) -> Dataset:
     known = {item: title for item, title in titles if title}
     assert dataset.items is not None
     return replace(dataset, titles=tuple(known.get(item) or item for item in dataset.items.tolist()))
-
-
-def _numbering() -> defaultdict[str, int]:
-    ids: defaultdict[str, int] = defaultdict()
-    ids.default_factory = ids.__len__
-    return ids
 
 
 def _cut(dataset: Dataset, source: Source) -> Dataset:

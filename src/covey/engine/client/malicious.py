@@ -41,8 +41,10 @@ class Crew:
 
     def load(self, state: Fields) -> None:
         self.round = int(state["crew/round"])
-        of = lambda start: {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}
-        self.now, self.later = of("crew/now/"), of("crew/later/")
+        self.now, self.later = (
+            {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}
+            for start in ("crew/now/", "crew/later/")
+        )
 
 
 @dataclass(frozen=True)
@@ -117,9 +119,6 @@ class Malicious:
 
     def discloses(self) -> tuple[Disclosure, ...]:
         return self.honest.discloses()
-
-    def with_crew(self, crew: Crew) -> "Malicious":
-        return replace(self, crew=crew)
 
 
 def leaked(attack: Attack, lists: Ragged, seed: int) -> Ragged | None:

@@ -12,12 +12,13 @@ from covey.core.messages import Sent
 from covey.core.ragged import Drawer, Fields, Rows
 from covey.solvers import Local
 
-from .blocks import Block, Engine, Work, plan, whole_batch
+from .blocks import Block, Engine, Work, whole_batch
 from .local_steps import Lesson, start
 from .packing import PACKED, Packing
+from .planning import CostModel, GpuCostModel, plan
 
-FEW = 512  # examples of a client
-PAIRS = 650  # of rows, that an H200 compares in the time of one row of layers, by the same profile
+FEW = 512  # examples of a client, up to which it costs more to start an operation than to pad
+LIGHT = 4  # examples that only name a row of a table, for the cost of one row
 
 
 @dataclass
@@ -40,29 +41,39 @@ class Trainer:
         examples = view.objective.examples(data.items, data.avoid, view.catalogue.n_items, view.rng.fold("examples"))
         for m, v in zip(self.mechanisms, client_views(self.mechanisms, view, extra), strict=True):
             examples = m.augment(v, examples)
-        whole = any(m.whole_table for m in self.mechanisms) or not set(view.model.tables).isdisjoint(view.model.kept)
-        whole |= view.objective.whole_table
+        whole = any(m.whole_table for m in self.mechanisms) or view.objective.whole_table
+        whole |= not set(view.model.tables).isdisjoint(view.model.kept)
         pointwise = view.objective.pointwise
         return Work.of(
             examples, view.catalogue.n_items, whole=whole, pointwise=pointwise, batch=self.solver.batch * pointwise
         )
 
-    def blocks(
-        self, work: Work, *, one_table: bool = False, coarse: bool = False, alike: bool = False, light: int = 1
-    ) -> list[Block]:
-        """A row costs about 256 numbers, and little where steps touch only their own or all share one table.
+    def blocks(self, work: Work) -> list[Block]:
+        """The blocks in which clients train for themselves."""
+        return list(plan(work, self.costs(work)))
 
-        An example costs as much as a row, or `light` of them do.
-        """
-        seldom = self._windowed(work) and self.solver.optimizer == "sgd"
-        more = lambda n_rows: sum(m.floats(n_rows) for m in self.mechanisms) // 256
-        cost = lambda n_rows: light * ((0 if one_table else n_rows // 4 if seldom else n_rows) + more(n_rows))
-        idle = self.solver.optimizer == "sgd"  # Adam would move on
-        launched = self.engine.device != "cpu"  # where each block costs the start of all its operations
-        touched = lambda n_rows: work.batch if self._windowed(work) else n_rows
-        price = lambda n_rows: touched(n_rows) + sum(m.pairs(n_rows) for m in self.mechanisms) // PAIRS
-        budget = light * self.engine.rows_per_block()
-        return list(plan(work, budget, cost, coarse or launched, idle, alike, price if launched else None))
+    def costs(self, work: Work) -> CostModel:
+        """What blocks cost on this device, where each client has a table of its own."""
+        waits = self.solver.optimizer == "sgd"  # Adam would move on
+        costs = CostModel(self.engine.rows_per_block(), self.mechanisms, waits=waits)
+        windowed = self._windowed(work)
+        if windowed and self.solver.optimizer == "sgd":
+            costs = replace(costs, table="looked up")
+        if self.engine.device == "cpu":
+            return costs
+        window = work.batch if windowed else 0
+        return GpuCostModel(costs.budget_rows, costs.mechanisms, costs.table, waits=waits, window=window)
+
+    def _costs_of_sum(self, view: ClientView, work: Work, one_table: bool) -> CostModel:
+        """What blocks cost where only a sum is wanted, and no client's own bits have to be kept."""
+        costs = self.costs(work)
+        if one_table:
+            costs = replace(costs, table="shared")
+        if isinstance(costs, GpuCostModel):
+            return replace(costs, one_size=True)
+        short = len(work.examples.label) <= FEW * len(work.examples.items)
+        light = LIGHT if view.objective.light else 1
+        return replace(costs, coarse=short, examples_per_row=light)
 
     def _common(self, view: ClientView, extra: dict[str, Sent]) -> dict[str, Sent]:
         """What mechanisms compute once for several clients joins what they hear."""
@@ -138,11 +149,8 @@ class Trainer:
         work, out = self.work(view, extra), Trained()
         total = {k: torch.zeros_like(view.params[k][0]) for k in view.model.shared}
         one_table = work.local is None and not self.mechanisms
-        short = len(work.examples.label) <= FEW * len(work.examples.items)  # starting costs more than padding
         local = () if one_table else view.model.tables
-        launched = self.engine.device != "cpu"  # it pays by the launch, and a sum has no bits of single clients to keep
-        light = 4 if view.objective.light and not launched else 1
-        for block in self.blocks(work, one_table=one_table, coarse=short, alike=launched, light=light):
+        for block in plan(work, self._costs_of_sum(view, work, one_table)):
             pick = block.pick[: block.real]
             batch = whole_batch(work, replace(block, pick=pick))
             here = replace(view, data=view.data.take(pick), rng=view.rng.take(pick))

@@ -1,5 +1,7 @@
 """Traffic and disclosures, counted from the encoded size of every message."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -38,11 +40,19 @@ class Meter:
                 value, who = upload.weight_C[some], who[some]
             self.count(step, name, field_bytes(name, value), who)
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Bytes of messages inside do not count as traffic. What their fields disclose is still counted."""
+        traffic = self.up, self.down
+        try:
+            yield
+        finally:
+            self.up, self.down = traffic
+
     def note(self, step: str, upload: Upload) -> None:
         """Fields of a message whose bytes were counted when it came in."""
-        up = self.up
-        self.received(step, upload)
-        self.up = up
+        with self.paused():
+            self.received(step, upload)
 
     def envelope(self, many: int) -> None:
         self.up += SIZE_OF_HEADER * many
@@ -72,11 +82,20 @@ class Meter:
 
     def load(self, state: Fields) -> None:
         self.up, self.down = state["meter/bytes"].tolist()
-        after = lambda start: {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}
-        key = lambda path: (path.partition(":")[0], path.partition(":")[2])
-        self.sends_N = {key(k): v for k, v in after("meter/sends/").items()}
-        self.bytes = {key(k): int(v) for k, v in after("meter/size/").items()}
-        self.dropped = {k: int(v) for k, v in after("meter/dropped/").items()}
+        self.sends_N = {_key(k): v for k, v in _below("meter/sends/", state).items()}
+        self.bytes = {_key(k): int(v) for k, v in _below("meter/size/", state).items()}
+        self.dropped = {k: int(v) for k, v in _below("meter/dropped/", state).items()}
+
+
+def _below(start: str, state: Fields) -> Fields:
+    """The entries whose names start so, without it."""
+    return {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}
+
+
+def _key(path: str) -> tuple[str, str]:
+    """Step and field."""
+    step, _, name = path.partition(":")
+    return step, name
 
 
 def _alone(path: str, value: Ragged | Rows) -> int:

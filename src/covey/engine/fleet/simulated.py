@@ -9,7 +9,7 @@ from torch import Tensor
 
 from covey.aggregate.fold import Fold
 from covey.core.messages import Download, Total, Upload
-from covey.core.ragged import Field, Fields, cat, take
+from covey.core.ragged import Drawer, Field, Fields, cat, take
 from covey.core.rng import Rng
 from covey.engine.client.malicious import Malicious
 from covey.engine.client.program import LocalData, Program
@@ -21,6 +21,13 @@ from .store import Store
 from .validation import finite_rows
 
 LARGEST_SUM = 4096  # clients whose one-gradient updates are summed in one pass; fixed, so sums keep their order
+BORN_AT_ONCE = 65_536  # clients whose start is drawn at a time
+
+# About how many numbers the answer of a client holds, from which chunks are cut to fit the memory.
+ROW = 64  # numbers of an item row
+EXAMPLES = 5  # that an item of a list makes: itself and four negatives
+LEAST = 4096  # numbers of a client with a short list: layers, and what mechanisms send
+RANKING = 4  # numbers per item while a client ranks: its score, and what is made of it to rank
 
 
 @dataclass
@@ -38,7 +45,7 @@ class SimulatedFleet:
         n = len(self.data.training.items)
         self.n_present = self.n_present or self.n_honest
         self.store, self.meter = Store(n, limit_of(self.program.engine), self._sparse()), Meter(n)
-        for ids_C in torch.arange(n, device=self.device).split(65536):
+        for ids_C in torch.arange(n, device=self.device).split(BORN_AT_ONCE):
             self.store.put(ids_C, self.program.birth(Rng.of(self.seed, 0, ids_C)))
 
     def _sparse(self) -> frozenset[str]:
@@ -46,10 +53,9 @@ class SimulatedFleet:
 
         A GPU has the room, and holds them whole.
         """
-        program = self.program
-        whole = any(m.whole_table for m in program.mechanisms) or program.objective.whole_table
-        own = set(program.model.tables).intersection(program.model.kept, program.model.uploaded)
-        return frozenset() if whole or self.device.type != "cpu" else frozenset(own)
+        model = self.program.model
+        own = set(model.tables).intersection(model.kept, model.uploaded)
+        return frozenset() if self._whole_table() or self.device.type != "cpu" else frozenset(own)
 
     @property
     def device(self) -> torch.device:
@@ -117,6 +123,7 @@ class SimulatedFleet:
                 yield program, pick
 
     def _cut(self, order: Tensor, ids_C: Tensor, step: str, fold: bool) -> Iterator[Tensor]:
+        """Chunks of the clients in this order: of a fixed size where sums depend on it, else by the memory."""
         if fold and step == "train" and self.program.can_sum():
             yield from order.split(LARGEST_SUM)
             return
@@ -130,17 +137,18 @@ class SimulatedFleet:
         n_items = self.program.catalogue.n_items
         lengths = self.data.training.items.lengths[ids_C]
         whole = not set(self.program.model.tables).isdisjoint(self.program.model.kept)
-        whole |= any(m.whole_table for m in self.program.mechanisms)
-        whole |= self.program.objective.whole_table
-        if whole:
-            return torch.full_like(lengths, 64 * n_items)
+        if whole or self._whole_table():
+            return torch.full_like(lengths, ROW * n_items)
+        touched = lengths * EXAMPLES * ROW
         if step == "evaluate" and self.program.evaluate.candidates == "full":
-            return self._wide() * n_items + lengths * 320  # scores, and a user vector computed from the list
-        return (lengths * 320).clamp(min=4096, max=64 * n_items + 4096)
+            hidden = sum(getattr(self.program.model, "hidden", ()))
+            return (RANKING + hidden) * n_items + touched  # a user vector may be computed from the list
+        return touched.clamp(min=LEAST, max=ROW * n_items + LEAST)
 
-    def _wide(self) -> int:
-        """Numbers per scored item while a client ranks the catalogue."""
-        return 4 + sum(getattr(self.program.model, "hidden", ()))
+    def _whole_table(self) -> bool:
+        """Whether training moves every item row of a client."""
+        program = self.program
+        return program.objective.whole_table or any(m.whole_table for m in program.mechanisms)
 
     def _meter_total(self, step: str, total: Total) -> None:
         """Each client would have sent its own rows; only their sum was computed here."""
@@ -174,6 +182,7 @@ def _finite(fields: Fields) -> bool:
 
 
 def _by_budget(order: Tensor, floats: Tensor, budget: int) -> Iterator[Tensor]:
+    """As many clients at a time as the budget holds, at least one."""
     sums = floats.cumsum(0)
     at = 0
     while at < len(order):
@@ -189,7 +198,10 @@ def _join(parts: list[Upload], ids_C: Tensor, limit: int) -> Upload:
     by_id = came.argsort()
     wanted = ids_C[torch.isin(ids_C, came)]
     pick = by_id[torch.searchsorted(came[by_id], wanted)]
-    whole = lambda drawers: {k: _joined([d.pop(k) for d in drawers], pick, limit) for k in list(drawers[0])}
+
+    def whole(drawers: list[Drawer]) -> Drawer:
+        return {k: _joined([d.pop(k) for d in drawers], pick, limit) for k in list(drawers[0])}
+
     update, model = whole([part.update for part in parts]), whole([part.model for part in parts])
     extra = {m: whole([part.extra[m] for part in parts]) for m in parts[0].extra}
     return Upload(wanted, torch.cat([part.weight_C for part in parts])[pick], update, model, extra)

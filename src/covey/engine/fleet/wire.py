@@ -27,8 +27,8 @@ Transport = Callable[[int, bytes], Iterable[bytes]]  # client, request -> what c
 class Node:
     """One device. It answers a repeated request with the same bytes and without acting twice.
 
-    Where its noise is its own, what it has sent counts for good: rewound, it answers the same request with the same
-    bytes and no other, and it enrols once in its life, whoever asks.
+    Where its noise is its own, what it has sent counts for good: after its state was set back to the start of the
+    round, it answers the same request with the same bytes and no other, and it enrols once, whoever asks.
     """
 
     program: Program | Malicious
@@ -37,7 +37,6 @@ class Node:
     run: int
     seed: int
     kept: Drawer = field(default_factory=dict)
-    before: Drawer = field(default_factory=dict)  # as it was before the current round
     round: int = 0
     answered: dict[bytes, bytes] = field(default_factory=dict)  # of the current round
     released: dict[str, tuple[bytes, bytes, Drawer]] = field(default_factory=dict)  # step: request, reply, kept after
@@ -45,7 +44,6 @@ class Node:
 
     def __post_init__(self) -> None:
         self.kept = self.program.birth(Rng.of(self.seed, 0, self._id()))
-        self.before = dict(self.kept)
 
     def _id(self) -> Tensor:
         return torch.tensor([self.client])
@@ -60,7 +58,7 @@ class Node:
         if envelope.round < self.round:
             raise Malformed("of a round that is over")
         if envelope.round > self.round:
-            self.round, self.before, self.answered, self.released = envelope.round, dict(self.kept), {}, {}
+            self.round, self.answered, self.released = envelope.round, {}, {}
         reply = self._said_before(envelope, digest) or self._answer(envelope, download, digest)
         self.answered[digest] = reply
         return reply
@@ -87,11 +85,6 @@ class Node:
             raise Malformed("another request was answered in this round, and new noise would spend the budget again")
         self.kept = dict(kept)
         return reply
-
-    def rewind(self) -> None:
-        """Back to the start of the current round, when the server lost it; what it said it has said."""
-        said = {k: v for k, v in self.kept.items() if k.startswith("said/")} if self.released else {}
-        self.kept, self.answered = {**self.before, **said}, {}
 
 
 @dataclass
@@ -174,12 +167,6 @@ class WireFleet:
         usual = Counter(forms.values()).most_common(1)[0][0]
         self.meter.drop("odd shape", sum(form != usual for form in forms.values()))
         return [upload for client, upload in uploads.items() if forms[client] == usual]
-
-    def kept(self, name: str) -> Field:
-        """A field of all nodes' private state, for tests."""
-        from covey.core.ragged import cat
-
-        return cat([node.kept[name] for node in self.nodes.values()])
 
 
 def _form(upload: Upload) -> tuple[tuple[str, str, tuple[int, ...]], ...]:

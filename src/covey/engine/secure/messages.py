@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 MAGIC, VERSION = b"CVSS", 1
 KEYS, SHARES, VECTOR, REVEAL = range(4)  # the phases, in their order
 HEADER = struct.Struct("<4sBB16sq")
-OVERHEAD = HEADER.size
 Bits = NDArray[np.bool_]
 
 

@@ -6,15 +6,14 @@ import math
 import types
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from importlib import import_module
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from covey.core.errors import CoveyError
+from covey.core.trust import check, module_of, trusted
 
 from .tree import Tree
 
 T = TypeVar("T")
-MOVED = {"covey.sequence_objectives": "covey.objectives.sequence"}  # modules by the names that older files use
 
 
 STRUCTURE = {  # fields that say what a part is: its class fixes them, no configuration does
@@ -23,19 +22,20 @@ STRUCTURE = {  # fields that say what a part is: its class fixes them, no config
 }
 
 
-def part_of(section: Tree, near: Iterable[str] = ()) -> Any:
-    """Builds `use = "module:Class"` with the section's other keys as options; `near` are names only to hint at."""
+def part_of(section: Tree, near: Iterable[str] = (), trust: Iterable[str] = ()) -> Any:
+    """Builds `use = "module:Class"` with the section's other keys as options; `near` are names only to hint at.
+
+    `trust` are modules outside of covey that it may name, beside those that are trusted already.
+    """
     options = dict(section)
-    use = options.pop("use", "")
-    module, _, name = str(use).partition(":")
-    try:
-        found = import_module(MOVED.get(module, module))
-    except (ImportError, TypeError, ValueError) as error:
-        raise CoveyError(f'cannot find {use!r}: write use = "module:Class" ({error})') from error
+    use, names = str(options.pop("use", "")), trusted(trust)
+    module, _, name = use.partition(":")
+    found = module_of(use, names)
     cls = getattr(found, name, None)
     if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
         own = [k for k, v in vars(found).items() if isinstance(v, type) and dataclasses.is_dataclass(v)]
         raise CoveyError(f"{module} has no part {name!r}{_hint(name, own)}")
+    check(use, names, home=cls.__module__)  # a module of covey imports classes that are not covey's
     return fill(cls, options, name, near)
 
 

@@ -1,4 +1,4 @@
-"""Configurations from what a command names: a method, presets, a dataset and changes, each on top of the last."""
+"""Compose configurations from a method, presets, a dataset and changes, in this order."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -40,17 +40,32 @@ def compose(
         tree = merge(tree, read("presets", preset))
     if presets:
         tree = tree | {"preset": " + ".join(presets)}
-    for section, key, value in (("data", "name", dataset), ("run", "rounds", rounds), ("run", "seed", seed)):
+    given = (("data", "name", dataset), ("run", "rounds", rounds), ("run", "seed", seed))
+    for section, key, value in given:
         tree = merge(tree, {section: {key: value}} if value is not None else {})
     if sections and "mechanism" in sections:
         keeps_mechanisms(tree, sections)
     return changed(merge(tree, sections or {}), set)
 
 
-def checked(tree: Tree, set: Iterable[str] = (), *, rounds: int | None = None, sections: Tree | None = None) -> Config:
-    """Build a composed configuration; refuse it where something of `set`, `rounds` or `sections` has no effect."""
-    config = Config.of(tree)
-    check_applies(config, [*options_of(sections or {}), *options_in(set), *([] if rounds is None else ["run.rounds"])])
+def checked(
+    tree: Tree,
+    set: Iterable[str] = (),
+    *,
+    rounds: int | None = None,
+    sections: Tree | None = None,
+    trust: Iterable[str] = (),
+) -> Config:
+    """Build a composed configuration; refuse it where something that was given has no effect.
+
+    Args:
+        tree: What `compose` returned.
+        set: The assignments that were given to `compose`, and likewise `rounds` and `sections`.
+        trust: Modules outside of covey that the configuration may import.
+    """
+    config = Config.of(tree, trust)
+    options = [*options_of(sections or {}), *options_in(set)]
+    check_applies(config, [*options, *([] if rounds is None else ["run.rounds"])])
     return config
 
 

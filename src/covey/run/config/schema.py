@@ -3,11 +3,13 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from covey.contract.ledger import PrivacyConfig
 from covey.core.errors import CoveyError
+from covey.core.trust import trusted
 from covey.data.split import SplitConfig
 from covey.engine.client.blocks import Engine
 from covey.engine.secure.settings import FleetConfig
@@ -102,6 +104,9 @@ LABELS |= {"weighting": Literal["equal", "examples"], "tuned": dict}  # what `co
 CREW = tuple(f.name for f in dataclasses.fields(AttackConfig))
 
 
+RETIRED = {"evaluate": {"ties": "against"}}  # options that only ever had one value, in stored configurations
+
+
 @dataclass(frozen=True)
 class Config:
     """A resolved configuration: plain data, every key known."""
@@ -115,15 +120,18 @@ class Config:
     engine: Engine = field(default_factory=Engine)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
     fleet: FleetConfig = field(default_factory=FleetConfig)
+    trust: frozenset[str] = field(default=frozenset(), compare=False)  # the operator's word, no part of the tree
 
     @classmethod
-    def of(cls, tree: Tree) -> "Config":
+    def of(cls, tree: Tree, trust: Iterable[str] = ()) -> "Config":
+        """A tree, checked; `trust` names modules outside of covey that it may use, beside those trusted already."""
         for key, value in tree.items():
             _known(key, [*SETTINGS, *PARTS, *LABELS], "the configuration")
             if key in LABELS:
                 _fit(value, LABELS[key], key)
         _fit(tree.get("tuned", {"trials": 0}).get("trials"), int, "tuned.trials")
-        config = cls(tree, **{k: fill(c, _section(tree.get(k, {}), k), k) for k, c in SETTINGS.items()})
+        sections = {k: fill(c, _current(tree.get(k, {}), k), k) for k, c in SETTINGS.items()}
+        config = cls(tree, **sections, trust=trusted(trust))
         here = [name for name in PARTS if config.parts(name)]
         if "pooled" in here and len(here) > 1:
             other = next(name for name in here if name != "pooled")
@@ -147,7 +155,7 @@ class Config:
             own = self.attack()[1] if name == "attack" else _section(section, name)
             if "use" not in own:
                 raise CoveyError(f'[{name}] names no class; write use = "module:Class"')
-            made.append(part_of(own, CREW if name == "attack" else ()))
+            made.append(part_of(own, CREW if name == "attack" else (), self.trust))
             if not hasattr(made[-1], PARTS[name]):
                 raise CoveyError(f'[{name}] use = {section["use"]!r} is no {name}; write use = "module:Class" of one')
         return made
@@ -164,3 +172,9 @@ class Config:
     def digest(self) -> str:
         """A name for this configuration: equal ones have equal digests."""
         return hashlib.sha256(json.dumps(self.tree, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _current(value: Any, name: str) -> Tree:
+    """A section of settings without the options that are no more."""
+    retired = RETIRED.get(name, {})
+    return {k: v for k, v in _section(value, name).items() if k not in retired or v != retired[k]}

@@ -10,10 +10,12 @@ from typing import Any
 
 from covey import __version__
 from covey.core.errors import CoveyError
+from covey.core.trust import check_tree, trusted
 from covey.data.split import SplitConfig
 from covey.evaluate.metrics import EvaluateConfig
 from covey.run.config.build import fill
 from covey.run.config.schema import DataConfig, NegativesConfig
+from covey.run.config.tree import parse
 from covey.run.rounds_log import ROUNDS
 
 NEEDED: dict[str, type | tuple[type, ...]] = {
@@ -226,6 +228,9 @@ def read_run(folder: Path) -> Run:
     wrong = [k for k, kind in NEEDED.items() if not isinstance(result.get(k), kind)]
     if wrong or not {"name", "users", "items"} <= set(result["dataset"]):
         raise CoveyError(f"{path} is of another version of covey, this is {__version__}; run it again with covey run")
+    check_tree(result["config"], trusted())
+    if (folder / "config.toml").exists():
+        check_tree(parse(folder / "config.toml"), trusted())
     spent = _rows(folder / ROUNDS)
     if any(not isinstance(row.get(k), int | float) for row in spent for k in SPENT):
         raise CoveyError(f"{folder / ROUNDS} is of another version of covey; run it again with covey run")

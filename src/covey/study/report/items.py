@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from covey.core.errors import CoveyError
+from covey.core.trust import Untrusted
 from covey.data.naming import ids_of
 from covey.run.assemble import Prepared, prepare
 from covey.run.checkpoint import read
@@ -72,6 +73,8 @@ def catalogue_of(run: Run, n_items: int) -> Known:
         prepared = prepare(_config(run))
         if prepared.split.n_items != n_items:
             raise CoveyError("the dataset has changed since the run")
+    except Untrusted:
+        raise
     except CoveyError as error:
         return Known([f"item {i}" for i in range(n_items)], torch.zeros(n_items), None, str(error))
     count_I = prepared.catalogue.popularity_I

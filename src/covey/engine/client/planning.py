@@ -1,0 +1,198 @@
+"""Which clients train side by side: blocks of clients of like size that stay in cache.
+
+On a CPU a client's padded sizes depend on itself alone, so its result has the same bits whoever
+shares the block. Matrix kernels round differently for a batch of one, and so do sigmoids and powers
+in the last few numbers of a tensor, which do not fill a vector register. So each block is padded
+with copies of its first client, up to two clients at least and whole registers. The copies are
+discarded.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from covey.core.padding import pad_lengths, pad_steps
+
+from .blocks import Block, Work
+
+REGISTERS = 32  # numbers that a vectorised loop takes at once
+ROUNDED = 64  # padded sizes beyond the usual ones are multiples of it, so that they fill registers
+ROW_FLOATS = 256  # numbers of a row in training: itself, its gradient, and results between
+LOOKED_UP = 4  # rows of a table that a step does not move, for the cost of one that it moves
+# By a profile of an H200 (bench_contrast.py):
+LAUNCH = 400_000  # rows that are computed while a step is started
+PAIRS = 650  # pairs of rows that are compared in the time of one row of layers
+
+
+class Size(NamedTuple):
+    """To what a client is padded."""
+
+    rows: int  # of its item table
+    examples: int  # of one epoch
+    steps: int  # per epoch
+
+
+class Load(Protocol):
+    """What a plan asks of a mechanism; `Mechanism` says what the answers mean."""
+
+    def floats(self, n_rows: int) -> int: ...
+
+    def pairs(self, n_rows: int) -> int: ...
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """What a block costs on a CPU, counted in item rows: how clients are padded and how many fit.
+
+    A CPU pays for every padded row, so sizes stay near those of the client, and a block is small
+    enough for the cache.
+
+    Args:
+        budget_rows: The rows of a block.
+        mechanisms: Their losses may hold more than the rows.
+        table: What a step does with a client's own table. "moved": it moves all rows. "looked up":
+            it moves only those of its examples, so that the table costs a quarter. "shared": all
+            clients of the block read one table, and none has its own.
+        examples_per_row: How many examples cost as much as one row.
+        waits: Whether a step without examples moves nothing. Clients may then be given such steps
+            (SGD does not move, Adam moves on).
+        coarse: Whether few different sizes are worth more padding.
+    """
+
+    budget_rows: int
+    mechanisms: Sequence[Load] = ()
+    table: Literal["moved", "looked up", "shared"] = "moved"
+    examples_per_row: int = 1
+    waits: bool = False
+    coarse: bool = False
+
+    def held(self, n_rows: int) -> int:
+        """What a client with so many rows takes of the budget, in examples."""
+        own = {"moved": n_rows, "looked up": n_rows // LOOKED_UP, "shared": 0}[self.table]
+        more = sum(m.floats(n_rows) for m in self.mechanisms) // ROW_FLOATS
+        return self.examples_per_row * (own + more)
+
+    def room(self, work: Work, size: Size) -> int:
+        """How many clients of this size fit into a block; 0 where a single one is too large."""
+        budget = self.examples_per_row * self.budget_rows
+        return budget // max(self.held(size.rows), work.batch or size.examples, 1)
+
+    def sizes(self, work: Work) -> Tensor:
+        """The `Size` of each client, [C, 3], that depends on its own numbers alone."""
+        return _sizes(work, self.coarse, self.waits)
+
+    def joined(self, work: Work, kinds: list[Size], counts: list[int]) -> list[Size]:
+        """The size to which each kind of clients is padded in the end: here its own."""
+        return kinds
+
+
+@dataclass(frozen=True)
+class GpuCostModel(CostModel):
+    """What a block costs on a GPU, where an operation costs more to start than to pad.
+
+    Sizes are coarse, and kinds of clients are joined where their padding takes less time than to
+    start another block. Results of a client then depend on the others in their last bits.
+
+    Args:
+        window: How many rows a step looks at, where not at the whole table; 0: at the whole table.
+        one_size: Whether all clients are padded to the largest, if they then fit into one block.
+    """
+
+    coarse: bool = True
+    window: int = 0
+    one_size: bool = False
+
+    def step(self, n_rows: int) -> int:
+        """The time of a step of one client, in rows."""
+        return (self.window or n_rows) + sum(m.pairs(n_rows) for m in self.mechanisms) // PAIRS
+
+    def sizes(self, work: Work) -> Tensor:
+        sizes = super().sizes(work)
+        if not self.one_size or not len(sizes) or work.batch:
+            return sizes
+        lists = work.examples.items.lengths, work.rows_C
+        length, n_rows = (_rounded(int(n_C.max())) or ROUNDED for n_C in lists)
+        largest = Size(work.n_items if work.local is None else n_rows, length, 1)
+        if self.room(work, largest) < len(sizes):
+            return sizes
+        return torch.tensor(largest, device=sizes.device).expand_as(sizes)
+
+    def joined(self, work: Work, kinds: list[Size], counts: list[int]) -> list[Size]:
+        """A kind takes the size of the kinds after it, as long as that pays."""
+        out = list(kinds)
+        first = 0  # of the kinds that are joined at present
+        for k in range(1, len(kinds)):
+            old, many = out[first], sum(counts[first:k])
+            new = Size(*map(max, old, kinds[k]))
+            fits = many + counts[k] <= self.room(work, new)
+            if fits and self._pays(old, new, many):
+                out[first : k + 1] = [new] * (k + 1 - first)
+            else:
+                first = k
+        return out
+
+    def _pays(self, old: Size, new: Size, many: int) -> bool:
+        """Whether so many clients cost less with the new size than a block of their own does."""
+        if old.steps != new.steps and not self.waits:
+            return False
+        more = many * (new.steps * self.step(new.rows) - old.steps * self.step(old.rows))
+        return more < old.steps * LAUNCH
+
+
+def plan(work: Work, costs: CostModel) -> Iterator[Block]:
+    """Blocks of clients with equal padded sizes, in a fixed order.
+
+    Args:
+        work: The examples of a chunk of clients.
+        costs: How clients are padded on the device at hand, and how many of them fit into a block.
+    """
+    sizes = costs.sizes(work)
+    found, kind_C = torch.unique(sizes, dim=0, return_inverse=True)
+    kinds = [Size(*k) for k in found.tolist()]
+    counts = torch.bincount(kind_C, minlength=len(kinds)).tolist()
+    joined = costs.joined(work, kinds, counts)
+    if joined != kinds:
+        sizes = torch.tensor(joined, device=sizes.device)[kind_C]
+        found, kind_C = torch.unique(sizes, dim=0, return_inverse=True)
+        kinds = [Size(*k) for k in found.tolist()]
+        counts = torch.bincount(kind_C, minlength=len(kinds)).tolist()
+    order = kind_C.argsort(stable=True)
+    start = 0
+    for size, count in zip(kinds, counts, strict=True):
+        unit = max(2, REGISTERS // gcd(REGISTERS, work.batch or size.examples))
+        many = max(costs.room(work, size) // unit, 1) * unit
+        for at in range(start, start + count, many):
+            pick = order[at : min(at + many, start + count)]
+            doubles = pick[:1].expand(-len(pick) % unit)
+            yield Block(torch.cat([pick, doubles]), len(pick), *size)
+        start += count
+
+
+def _sizes(work: Work, coarse: bool, waits: bool) -> Tensor:
+    """The `Size` of each client, padded by its own numbers alone, [C, 3]."""
+    n_C = work.examples.items.lengths
+    if work.batch:
+        # Negatives that do not exist weigh nothing and come last: they make no step, in which Adam
+        # would move on.
+        exists_T = (work.examples.weight > 0).long()
+        real_C = torch.zeros_like(n_C).index_add_(0, work.examples.items.owner, exists_T)
+        steps_C, whole_C = (((n + work.batch - 1) // work.batch).clamp(min=1) for n in (real_C, n_C))
+        if coarse and waits:
+            steps_C, whole_C = pad_steps(steps_C), pad_steps(whole_C)
+        length_C = whole_C * work.batch
+        rows_C = length_C.clamp(max=_rounded(work.n_items))
+    else:
+        steps_C = torch.ones_like(n_C)
+        length_C, rows_C = pad_lengths(n_C, coarse), pad_lengths(work.rows_C, coarse)
+    if work.local is None:
+        rows_C = work.rows_C
+    return torch.stack([rows_C, length_C, steps_C], 1)
+
+
+def _rounded(n: int) -> int:
+    """Up to whole lots of `ROUNDED`."""
+    return -(-n // ROUNDED) * ROUNDED

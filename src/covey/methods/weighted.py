@@ -1,0 +1,33 @@
+"""What mechanisms share that add a loss with a weight: a weight of 0 leaves the mechanism's loss out."""
+
+from covey.contract.mechanism import Mechanism
+from covey.core.errors import CoveyError
+
+
+class WeightedLoss(Mechanism):
+    """A mechanism whose loss is multiplied by `weight`, an option of the subclass."""
+
+    weight: float
+
+    def __post_init__(self) -> None:
+        if self.weight < 0:
+            raise CoveyError(f"{self.name}: weight = {self.weight}; it may not be negative")
+
+    def overrides(self, hook: str) -> bool:
+        """Without weight there is no loss, and clients train as they would without the mechanism."""
+        return super().overrides(hook) and (self.weight > 0 or hook not in ("loss", "common"))
+
+
+class WholeTableLoss(WeightedLoss):
+    """A weighted loss that moves every item row, so that clients train whole tables.
+
+    Without weight they train the rows that they touch.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "whole_table", self.weight > 0)
+
+    def floats(self, n_rows: int) -> int:
+        """About four tables of rows of 64 numbers: the loss' gradient and what it is computed from."""
+        return 256 * n_rows if self.weight else 0
