@@ -13,9 +13,20 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-FIRST = ("index.md", "quick-start.md", "concepts.md", "data.md", "report.md", "honest-evaluation.md", "robustness.md")
-LAST = ("performance.md", "principles.md", "add-a-method.md", "files/CONTRIBUTING.md", "files/CHANGELOG.md")
-HEADINGS = {"methods": "Methods", "papers": "Papers"}  # folders of docs/; another one is called by its own name
+FIRST = (
+    "index.md",
+    "quick-start.md",
+    "concepts.md",
+    "data.md",
+    "run-folder.md",
+    "report.md",
+    "honest-evaluation.md",
+    "robustness.md",
+)
+LAST = ("performance.md", "principles.md", "add-a-method.md")
+PROJECT = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")  # beside the README; last in the menu
+HEADINGS = {"api": "API reference", "methods": "Methods", "papers": "Papers"}  # other folders by their own names
+API = "api"
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#|/)([^)\s#]+)(?=[)#])")
 STARTS = re.compile(r"(?:[-*]|\d+\.) |\|")  # a list or a table
 GOES_ON = re.compile(r"(?:[-*]|\d+\.) |\||\s|#")  # lines after which it is one already
@@ -26,7 +37,7 @@ KINDS = {".py": "python", ".toml": "toml", ".yml": "yaml", ".json": "json"}
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages that are made, and the menu."""
     made: dict[str, Path] = {}
-    wanted = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    wanted = [ROOT / name for name in ("README.md", *PROJECT)]
     wanted += [path for page in files.documentation_pages() for path in _outside(Path(page.abs_src_path))]
     while wanted:
         path = wanted.pop()
@@ -57,15 +68,18 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def menu(pages: dict[str, str]) -> list[Any]:
-    """First pages, folders, pages that nobody has listed, last pages; a new page needs no line here."""
+    """First pages, folders, pages that are listed nowhere, last pages; a new page needs no line here."""
     loose = [uri for uri in sorted(pages) if "/" not in uri and uri not in (*FIRST, *LAST)]
-    folders = sorted({uri.split("/")[0] for uri in pages if "/" in uri and not uri.startswith("files/")})
+    folders = sorted({uri.split("/")[0] for uri in pages if "/" in uri and not uri.startswith("files/")} - {API})
     nav: list[Any] = [{"Overview": uri} if uri == "index.md" else uri for uri in FIRST if uri in pages]
-    for folder in folders:
-        within = {uri: text for uri, text in pages.items() if uri.startswith(f"{folder}/")}
-        heading = HEADINGS.get(folder, folder.capitalize())
-        nav.append({heading: _grouped(within, f"{folder}/index.md")})
-    return [*nav, *loose, *(uri for uri in LAST if uri in pages)]
+    nav += [_of_folder(folder, pages) for folder in folders]
+    nav += [*loose, *(uri for uri in LAST if uri in pages), _of_folder(API, pages)]
+    return [*nav, {"Project": [uri for name in PROJECT if (uri := f"files/{name}") in pages]}]
+
+
+def _of_folder(folder: str, pages: dict[str, str]) -> dict[str, list[Any]]:
+    within = {uri: text for uri, text in pages.items() if uri.startswith(f"{folder}/")}
+    return {HEADINGS.get(folder, folder.capitalize()): _grouped(within, f"{folder}/index.md")}
 
 
 def _grouped(pages: dict[str, str], index: str) -> list[Any]:

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+import covey
 from browser import NEEDED, browse, console
+from covey.contract.mechanism import Mechanism
 
-pytest.importorskip("material", reason="the site needs the extra 'docs'")
+for module in ("material", "mkdocstrings_handlers"):
+    pytest.importorskip(module, reason="the site needs the extra 'docs'")
 
 ROOT = Path(__file__).parents[2]
 # What a browser fetches by itself, by the attribute that says from where.
@@ -113,6 +116,35 @@ def test_markdown_is_rendered(site: Path, pages: dict[str, Page]) -> None:
     assert re.search(r"<h2[^>]*>Equation map.*?</h2>\s*<table>.*?Eq\. 1", fedcl, re.DOTALL)
 
 
+def test_the_reference_has_what_covey_exports(site: Path) -> None:
+    """Also names that are loaded when first asked for, with what their docstrings say."""
+    text = (site / "api/covey.html").read_text(encoding="utf-8")
+    for name in covey.__all__:
+        assert name.startswith("__") or f'id="covey.{name}"' in text, name
+    assert "DataFrame" in text and 'id="covey.Recommender.recommend"' in text
+    hooks = (site / "api/methods.html").read_text(encoding="utf-8")
+    for name in dir(Mechanism):
+        assert name.startswith("_") or f'id="covey.mechanism.Mechanism.{name}"' in hooks, name
+    assert "In the order of time." in hooks  # the comment behind a field
+
+
+MEASURED = """<script>addEventListener("load", () => {
+  const end = (what) => Math.round(document.querySelector(`article ${what}`).getBoundingClientRect().bottom)
+  document.body.dataset.ends = [end("ul"), end("img"), end("table")]
+})</script></body>"""
+
+
+@NEEDED
+def test_the_first_screens_of_the_front_page(site: Path, tmp_path: Path) -> None:
+    """What, for whom, why, a picture and a table, in this order and soon."""
+    page = site / "measured.html"
+    page.write_text((site / "index.html").read_text(encoding="utf-8").replace("</body>", MEASURED), encoding="utf-8")
+    done = browse(tmp_path / "profile", page, "--dump-dom", "--window-size=1280,1600", "--virtual-time-budget=5000")
+    (ends,) = re.findall(r'data-ends="([\d,]+)"', done.stdout)
+    why, picture, table = map(int, ends.split(","))
+    assert 0 < why < picture < table < 1600
+
+
 @NEEDED
 def test_the_search_works_from_disk(site: Path, tmp_path: Path) -> None:
     flags = ("--dump-dom", "--virtual-time-budget=5000")
@@ -127,7 +159,15 @@ def test_the_search_works_from_disk(site: Path, tmp_path: Path) -> None:
 def copy(tmp_path: Path) -> Path:
     """The project's pages, and what they link to."""
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
-    for name in ("mkdocs.yml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"):
+    for name in (
+        "mkdocs.yml",
+        "README.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "LICENSE",
+    ):
         shutil.copy(ROOT / name, tmp_path)
     for name in ("src/covey", "papers", "results"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))

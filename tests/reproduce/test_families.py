@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from covey.core.errors import CoveyError
 from covey.run.config.schema import Config
 from covey.run.config.shipped import read
 from covey.run.config.tree import merge
 from covey.study.papers.docs import render
-from covey.study.papers.summaries import families, reads_of, shares
+from covey.study.papers.summaries import best, families, reads_of, shares
 from covey.study.papers.terminal import by_ceiling, by_family
 
 Cell = dict[str, Any]
@@ -67,6 +68,27 @@ def test_one_page_can_be_rendered(tmp_path: Path) -> None:
         path.write_text("<!-- families:own-t -->\n<!-- end -->\n<!-- shares:own-t -->\n<!-- end -->\n")
     assert render(page, tmp_path) == [page]
     assert "sums of item rows" in page.read_text() and "25.0%" in page.read_text() and "25.0%" not in other.read_text()
+
+
+def test_the_best_comes_first() -> None:
+    head, top, one = best(record())
+    assert head == ("", "the server can read", "recall@20", "rounds", "upload of a client")
+    assert top == ("top (ceiling)", "everybody's lists", "0.4000 ± 0.0100", "–", "–")
+    assert one[:4] == ("one", "sums of item rows", "0.1000 ± 0.0100", "4 to 6")
+
+
+def test_a_mark_can_name_its_rows(tmp_path: Path) -> None:
+    (tmp_path / "own-t.json").write_text(json.dumps(record() | {"paper": "own", "table": "t"}))
+    page = tmp_path / "README.md"
+    page.write_text("<!-- best:own-t | one -->\n<!-- end -->\n<!-- families:own-t | top -->\n<!-- end -->\n")
+    assert render(page, tmp_path) == [page]
+    short, _, long = page.read_text().partition("<!-- families")
+    assert "| one |" in short and "top" not in short
+    assert "| top (ceiling) |" in long and "| one |" not in long
+    assert render(page, tmp_path) == []
+    page.write_text("<!-- best:own-t | nobody -->\n<!-- end -->\n")
+    with pytest.raises(CoveyError, match="own-t has no row 'nobody'; its rows are: one; top"):
+        render(page, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,17 @@ from typing import Any
 
 from covey.core import atomic
 
-from .terminal import by_ceiling, by_family, markdown, metered
+from .summaries import with_rows
+from .terminal import best_first, by_ceiling, by_family, markdown, metered
 
-MARK = re.compile(r"(<!-- (\w+):([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+# What is shown, the record, and labels of rows where only these are shown: <!-- kind:record | row | row -->
+MARK = re.compile(r"(<!-- (\w+):([\w-]+)((?: \| [^|\n]+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
 Shown = Mapping[str, Callable[[Any], str]]  # what a mark asks for -> a record as Markdown
 SHOWN: dict[str, Callable[[Any], str]] = {
     "table": markdown,
     "traffic": metered,
     "families": by_family,
+    "best": best_first,
     "shares": by_ceiling,
 }
 
@@ -27,7 +30,10 @@ def render(docs: Path, results: Path, shown: Shown = SHOWN) -> list[Path]:
         file = results / f"{mark[3]}.json"
         if not file.exists() or mark[2] not in shown:
             return mark[0]
-        return f"{mark[1]}{shown[mark[2]](json.loads(file.read_text('utf-8')))}\n{mark[4]}"
+        record = json.loads(file.read_text("utf-8"))
+        if mark[4]:
+            record = with_rows(record, mark[4].removeprefix(" | ").split(" | "))
+        return f"{mark[1]}{shown[mark[2]](record)}\n{mark[5]}"
 
     changed = []
     for page in [docs] if docs.is_file() else sorted(docs.rglob("*.md")):

@@ -1,8 +1,9 @@
 """Short forms of a record: a line for each row with what the server can read, and shares of the ceiling."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from covey.core.errors import CoveyError
 from covey.core.messages import Catalogue
 from covey.run.assemble import method_of
 from covey.run.config.schema import Config
@@ -13,9 +14,10 @@ from .formatting import NOTHING, Cell, Record, by_role, plain, span, stat
 
 READS = "the server can read"
 SAID = (
-    "Trials: settings that a search tried on validation. Rounds: the one that validation selected. Up and down: of one"
-    " client in the whole run, in clear. Sums: the server needs no more, so with `fleet.secure = true` it can read no"
-    " more; without, it reads single ones. Where a row has both, `fleet.clear` names the single ones."
+    "Trials: settings that a search tried on validation. Rounds: the one that validation selected. Up and down: of"
+    " one client in the whole run, in clear. Sums: the method needs only the totals. With `fleet.secure = true` a"
+    " server that keeps to the protocol learns no more than these, but an exact total can still reveal single lists;"
+    " without it, the server reads each upload. Where a row has both, `fleet.clear` names the single ones."
 )
 
 
@@ -37,6 +39,26 @@ def _name(row: Tree) -> str:
     kind, _, field = row["field"].partition("/")
     name = row["field"] if kind not in ("update", "model") else "item rows" if field == "items" else "layers"
     return name if row["epsilon"] == "none" else f"{name} (ε {row['epsilon']:g} per {row['unit']})"
+
+
+def with_rows(record: Record, labels: Sequence[str]) -> Record:
+    """The same record with the rows of these labels alone."""
+    known = {row["label"]: row for row in record["rows"]}
+    if missing := [label for label in labels if label not in known]:
+        there = "; ".join(known)
+        raise CoveyError(f"{record['paper']}-{record['table']} has no row {missing[0]!r}; its rows are: {there}")
+    return {**record, "rows": [known[label] for label in labels]}
+
+
+def best(record: Record) -> Iterable[tuple[str, ...]]:
+    """The head, then a short line for each row, sorted by the first metric of the first column, best first."""
+    label, metric = record["columns"][0]["label"], record["metrics"][0]
+    yield "", READS, metric, "rounds", "upload of a client"
+    rows = [row for row in record["rows"] if not math.isnan(stat(row["cells"].get(label), metric).mean)]
+    for row in sorted(rows, key=lambda row: -stat(row["cells"][label], metric).mean):
+        cell = row["cells"][label]
+        _, rounds, up, _ = _cost(cell)
+        yield by_role(row), plain(cell["reads"]), _figure(cell, metric), rounds, up
 
 
 def families(record: Record) -> Iterable[tuple[str, ...]]:

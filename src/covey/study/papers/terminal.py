@@ -38,7 +38,7 @@ from .formatting import (
     told,
 )
 from .summaries import SAID as READ
-from .summaries import families, shares
+from .summaries import best, families, shares
 from .traffic import HEAD, SAID, traffic
 
 MARKDOWN_FIGURES = 6  # of ours in a line of a Markdown table
@@ -88,6 +88,12 @@ def by_family(record: Record) -> str:
     head, *lines = families(record)
     command = plain(record["command"]).replace("`", "'")
     return f"{_grid(head, lines, left=2)}\n\n{READ} `{command}`, {escaped(origin(record))}."
+
+
+def best_first(record: Record) -> str:
+    """A few rows for a front page, best first; the page says in its own words where they are from."""
+    head, *lines = best(record)
+    return _grid(head, lines, left=2)
 
 
 def by_ceiling(record: Record) -> str:
