@@ -78,3 +78,20 @@ def test_the_quick_start_works_in_a_clean_environment(clean: Path, tmp_path: Pat
     assert len(commands) >= 3
     for words in commands:
         assert run(clean / "bin/covey", *words[1:], cwd=there, env=environment)
+
+
+@pytest.mark.slow
+def test_an_unpacked_wheel_asks_for_the_plans_of_papers(wheel: Path, tmp_path: Path) -> None:
+    """They are in the source, and no part of the package."""
+    with zipfile.ZipFile(wheel) as archive:
+        assert not [name for name in archive.namelist() if "papers/" in name and name.endswith(".toml")]
+        archive.extractall(tmp_path / "site")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "OMP_NUM_THREADS": "1"}
+
+    def said(*words: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "covey", *map(str, words)]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    refused = said("reproduce", "covey", "demo")
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1 and "--papers DIR" in refused.stderr
+    assert "covey demo" in said("list", "papers", "--papers", ROOT / "papers").stdout

@@ -126,7 +126,7 @@ def test_the_ways_in_name_few_files() -> None:
 
 def test_files_and_functions_exist() -> None:
     missing = []
-    for name, m in every(r"`((?:src|bench|tests|docs|results)/[\w/.-]+?)(?::([\w.]+))?`"):
+    for name, m in every(r"`((?:src|papers|bench|tests|docs|results)/[\w/.-]+?)(?::([\w.]+))?`"):
         path = ROOT / m[1]
         stored = m[1].startswith("results/")  # made by a study when it is run
         if not stored and (not path.exists() or (m[2] and m[2] not in names_in(path))):

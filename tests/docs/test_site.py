@@ -169,7 +169,7 @@ def copy(tmp_path: Path) -> Path:
         "LICENSE",
     ):
         shutil.copy(ROOT / name, tmp_path)
-    for name in ("src/covey", "results"):
+    for name in ("src/covey", "papers", "results"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
 

@@ -9,7 +9,8 @@ from covey.cli import main
 from covey.core.errors import CoveyError
 from covey.study.papers.claims import is_number
 from covey.study.papers.docs import render
-from covey.study.papers.plan import configs, papers, seeds_of, tables
+from covey.study.papers.folder import papers
+from covey.study.papers.plan import configs, seeds_of, tables
 from covey.study.papers.terminal import markdown
 from reproduce_tables import TABLE, made
 

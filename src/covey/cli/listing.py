@@ -2,18 +2,24 @@
 
 import argparse
 import json
+from pathlib import Path
 from typing import Any
+
+from covey.core.errors import CoveyError
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser("list", help="what there is to run", epilog="example: covey list methods")
     command.add_argument("what", choices=("methods", "presets", "papers", "attacks", "defences", "datasets"))
+    command.add_argument("--papers", type=Path, metavar="DIR", help="of papers: where they are, if not in a checkout")
     command.add_argument("--json", action="store_true", help="print as JSON")
     command.set_defaults(act=_list)
 
 
 def _list(options: argparse.Namespace) -> int:
-    special = {"methods": _methods, "papers": _papers, "datasets": _datasets}
+    if options.papers and options.what != "papers":
+        raise CoveyError(f"--papers is for covey list papers, and changes no list of {options.what}; leave it out")
+    special = {"methods": _methods, "papers": lambda kind: _papers(options.papers), "datasets": _datasets}
     rows = special.get(options.what, _files)(options.what)
     print(json.dumps(rows) if options.json else "\n".join(_lines(rows)))
     return 0
@@ -71,11 +77,11 @@ def _files(kind: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _papers(kind: str) -> list[dict[str, Any]]:
+def _papers(place: Path | None) -> list[dict[str, Any]]:
     from covey.run.config.tree import parse
-    from covey.study.papers.plan import papers
+    from covey.study.papers.folder import papers
 
-    files = [(paper, path) for paper, folder in papers().items() for path in sorted(folder.glob("*.toml"))]
+    files = [(paper, path) for paper, folder in papers(place).items() for path in sorted(folder.glob("*.toml"))]
     return [{"name": f"{paper} {path.stem}", "what": parse(path)["title"]} for paper, path in files]
 
 

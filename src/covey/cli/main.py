@@ -85,23 +85,20 @@ def _common(command: argparse.ArgumentParser, act: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from covey.run.config.overrides import changed, check_applies, options_in
-    from covey.run.config.schema import Config
-    from covey.run.config.shipped import read
-    from covey.run.config.tree import merge, parse
+    from covey.run.config.compose import checked, compose
 
     if not options.method and not options.config:
         raise CoveyError("name a method: covey run --method fedncf, or give a TOML file")
-    tree = parse(Path(options.config)) if options.config else {}
-    if options.method:
-        tree = merge(read("methods", options.method) | {"method": options.method}, tree)
-    if options.preset:
-        tree = merge(tree, read("presets", options.preset)) | {"preset": options.preset}
-    given = (("data", "name", options.dataset), ("run", "rounds", options.rounds), ("run", "seed", options.seed))
-    for section, key, value in given:
-        tree = merge(tree, {section: {key: value}} if value is not None else {})
-    config = Config.of(changed(tree, options.set))
-    check_applies(config, [*options_in(options.set), *([] if options.rounds is None else ["run.rounds"])])
+    tree = compose(
+        options.method or "",
+        file=options.config or "",
+        presets=[options.preset] if options.preset else [],
+        dataset=options.dataset,
+        rounds=options.rounds,
+        seed=options.seed,
+        set=options.set,
+    )
+    config = checked(tree, options.set, rounds=options.rounds)
     name = f"{Path(config.tree.get('method', 'run')).stem}-{Path(config.data.name).stem}-{config.run.seed}"
     return _go(config, options.out or Path("runs") / name, options, resume=False)
 

@@ -22,6 +22,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     command.add_argument("paper", nargs="?", help="such as pfedrec, or a folder of your own; none: only --docs")
     command.add_argument("tables", nargs="*", metavar="TABLE", help="such as table1; none: all of the paper")
+    command.add_argument("--papers", type=Path, metavar="DIR", help="where the papers' plans are, if not in a checkout")
     command.add_argument("--quick", action="store_true", help="one seed, a tenth of the rounds; labelled so")
     command.add_argument("--dataset", action="append", default=[], help="only the columns of this dataset")
     command.add_argument("--jobs", type=int, default=1, help="runs at a time, each with one thread; also on one GPU")
@@ -42,17 +43,18 @@ def act(options: argparse.Namespace) -> int:
     from covey.study.matrix.map_page import markdown as maps
     from covey.study.matrix.terminal import markdown as matrix
     from covey.study.papers.docs import SHOWN, render
+    from covey.study.papers.folder import papers
     from covey.study.papers.page import page
-    from covey.study.papers.plan import Cut, papers, tables
+    from covey.study.papers.plan import Cut, tables
     from covey.study.papers.record import reproduce, store
     from covey.study.papers.terminal import terminal
 
     if not options.paper and not options.docs:
-        raise CoveyError(f"name a paper; there are {', '.join(papers())}")
+        raise CoveyError(f"name a paper; there are {', '.join(papers(options.papers)) or 'none'}")
     positive("reproduce", jobs=options.jobs)
     if options.paper:
         cut = Cut(options.quick, tuple(options.dataset), tuple(options.set))
-        wanted = tables(options.paper, options.tables)
+        wanted = tables(options.paper, options.tables, options.papers)
         names = _datasets(wanted, cut.datasets)
         if not options.done:
             _data_is_there(names)

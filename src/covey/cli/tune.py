@@ -61,18 +61,16 @@ def act(options: argparse.Namespace) -> int:
 
 
 def _tree(options: argparse.Namespace) -> dict[str, Any]:
-    from covey.run.config.overrides import changed, check_applies, options_in
-    from covey.run.config.schema import Config
-    from covey.run.config.shipped import read
-    from covey.run.config.tree import merge
+    from covey.run.config.compose import checked, compose
 
-    tree = read("methods", options.method) | {"method": Path(options.method).stem}
-    if options.preset:
-        tree = merge(tree, read("presets", options.preset)) | {"preset": options.preset}
-    tree = merge(tree, {"data": {"name": options.dataset}} if options.dataset else {})
-    tree = changed(tree, options.set)
-    check_applies(Config.of(tree), options_in(options.set))
-    return tree
+    tree = compose(
+        options.method,
+        label=Path(options.method).stem,
+        presets=[options.preset] if options.preset else [],
+        dataset=options.dataset,
+        set=options.set,
+    )
+    return checked(tree, options.set).tree
 
 
 def _name(options: argparse.Namespace, dataset: str) -> str:

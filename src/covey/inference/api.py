@@ -18,9 +18,9 @@ from covey.core.progress import Bar
 from covey.core.trust import trusted
 from covey.data.dataset import Array, Dataset, renumber
 from covey.data.tables.importing import Columns, Imported, from_file, from_frame
-from covey.run.config.overrides import changed, check_applies, keeps_mechanisms, options_in
+from covey.run.config.compose import checked, compose, options_of
+from covey.run.config.overrides import options_in
 from covey.run.config.schema import Config
-from covey.run.config.shipped import read
 from covey.run.config.tree import Tree, merge
 from covey.run.loop import run_held
 
@@ -97,37 +97,28 @@ def fit(
     the command line, `set=["model.dim=16"]`. With `out`, the run folder is kept there. `trust` names
     modules outside of covey that the configuration may import: `trust=["mymodel"]` for a method of your own.
     """
-    if "name" in sections.get("data", {}):
-        raise CoveyError("data.name is what fit takes as its dataset: fit(method, 'ml-100k')")
-    tree = merge(read("methods", method) | {"method": method}, {})
-    if preset:
-        tree = merge(tree, read("presets", preset)) | {"preset": preset}
-    tree = merge(tree, {"run": {"seed": seed} | ({} if rounds is None else {"rounds": rounds})})
     trust = trusted(trust)
-    if out is None:
-        tree = merge(tree, {"run": {"ceilings": []}})  # for a report that nobody will see
-    if "mechanism" in sections:
-        keeps_mechanisms(tree, sections)
     assignments = list(set)
-    tree = changed(merge(tree, sections), assignments)
-    said = [*options_in(assignments), *_options_of(sections), *([] if rounds is None else ["run.rounds"])]
+    if "data.name" in [*options_of(sections), *options_in(assignments)]:
+        raise CoveyError("data.name is what fit takes as its dataset: fit(method, 'ml-100k')")
+    more: Tree = {} if out is not None else {"run": {"ceilings": []}}  # ceilings are for reports, which need `out`
     with tempfile.TemporaryDirectory(prefix="covey-") as away:
         folder = Path(away) / "run" if out is None else Path(out)
-        _train(tree, dataset, folder, verbose, said, trust)
+        tree = compose(
+            method,
+            presets=[preset] if preset else [],
+            dataset=str(dataset if _is_name(dataset) else (folder / DATA).absolute()),
+            rounds=rounds,
+            seed=seed,
+            sections=merge(more, sections),
+            set=assignments,
+        )
+        config = checked(tree, assignments, rounds=rounds, sections=sections, trust=trust)
+        _train(config, dataset, folder, verbose)
         return Recommender.load(folder, trust=trust)
 
 
-def _options_of(sections: dict[str, Any]) -> list[str]:
-    return [f"{name}.{key}" for name, section in sections.items() if isinstance(section, dict) for key in section]
-
-
-def _train(tree: Tree, dataset: Any, folder: Path, verbose: bool, said: Iterable[str], trust: Iterable[str]) -> None:
-    if _is_name(dataset):
-        tree = merge(tree, {"data": {"name": str(dataset)}})
-    else:
-        tree = merge(tree, {"data": {"name": str((folder / DATA).absolute())}})
-    config = Config.of(tree, trust)
-    check_applies(config, said)
+def _train(config: Config, dataset: Any, folder: Path, verbose: bool) -> None:
     with hold(folder):
         if (folder / "config.toml").exists():
             raise CoveyError(f"{folder} holds a run already; choose another out")

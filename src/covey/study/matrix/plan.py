@@ -10,9 +10,9 @@ from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.data.naming import ids_of
 from covey.run.assemble import prepare
-from covey.run.config.overrides import changed, check_applies, options_in
+from covey.run.config.compose import compose
+from covey.run.config.overrides import check_applies, options_in
 from covey.run.config.schema import Config
-from covey.run.config.shipped import read
 from covey.run.config.tree import Tree, merge
 from covey.run.schedule import rounds_of
 
@@ -117,12 +117,13 @@ def planned(wish: Wish) -> Plan:
 
 
 def _base(wish: Wish) -> Config:
-    tree: Tree = read("methods", wish.method) | {"method": wish.method}
-    if wish.preset:
-        tree = merge(tree, read("presets", wish.preset)) | {"preset": wish.preset}
-    tree = merge(tree, {"data": {"name": wish.dataset}} if wish.dataset else {})
-    tree = merge(tree, {"run": {"rounds": wish.rounds}} if wish.rounds else {})
-    tree = changed(tree, [text for text in wish.set if text not in _of_attacks(wish.set)])
+    tree = compose(
+        wish.method,
+        presets=[wish.preset] if wish.preset else [],
+        dataset=wish.dataset or None,
+        rounds=wish.rounds or None,
+        set=[text for text in wish.set if text not in _of_attacks(wish.set)],
+    )
     if "attack" in tree:
         raise CoveyError(f"{wish.method} has an [attack] of its own; a matrix needs the method alone, and --attacks")
     return Config.of(tree)

@@ -1,7 +1,7 @@
 """A table or figure of a paper as data: the runs behind each cell, the paper's own numbers, its claims.
 
-A paper is a folder of TOML files, one per table or figure; those that come with covey are in
-configs/papers. A run of a cell is the row's method, then the column's presets, then what tuning
+A paper is a folder of TOML files, one per table or figure; those of covey are in papers/ at the
+root of its source. A run of a cell is the row's method, then the column's presets, then what tuning
 found, then the options of table, column, row and cell, each on top of the last.
 """
 
@@ -15,12 +15,14 @@ from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.evaluate.exposure import RATIOS
 from covey.run.config.build import fill
+from covey.run.config.compose import compose
 from covey.run.config.overrides import changed
 from covey.run.config.schema import Config
-from covey.run.config.shipped import read, shipped_folder
+from covey.run.config.shipped import shipped_folder
 from covey.run.config.tree import Tree, assign, merge, parse
 
 from .claims import Claim, is_number
+from .folder import papers, papers_folder
 
 Role = Literal["", "floor", "ceiling", "control"]
 
@@ -128,17 +130,19 @@ class Cut:
 WHOLE = Cut()
 
 
-def papers() -> dict[str, Path]:
-    return {p.name: p for p in sorted(shipped_folder("papers").iterdir()) if p.is_dir()}
+def tables(paper: str, names: Sequence[str] = (), place: Path | None = None) -> list[Table]:
+    """Read the named tables of a paper, or all of them.
 
-
-def tables(paper: str, names: Sequence[str] = ()) -> list[Table]:
-    """The named tables of a paper, or all; `paper` may also be somebody's own folder."""
-    folder = papers().get(paper, Path(paper))
+    Args:
+        paper: The name of a folder in `place`, or the path of any folder of TOML files.
+        names: Files of that folder, without `.toml`.
+        place: The folder that holds the papers; by default that of a checkout of covey.
+    """
+    known = papers(place) if papers_folder(place) else {}
+    folder = known.get(paper, Path(paper))
     if not folder.is_dir():
-        raise CoveyError(
-            f"there is no paper {paper!r}; there are {', '.join(papers())}, or give a folder of TOML files"
-        )
+        there = ", ".join(papers(place)) or "none"
+        raise CoveyError(f"there is no paper {paper!r}; there are {there}, or give a folder of TOML files")
     files = {p.stem: p for p in sorted(folder.glob("*.toml"))}
     for name in names:
         if name not in files:
@@ -214,11 +218,7 @@ def _cell(row: Row, column: Column) -> Cell:
 
 def configs(table: Table, row: Row, column: Column, cut: Cut = WHOLE) -> list[Config]:
     """One per seed."""
-    tree: Tree = merge(read("methods", row.method) | {"method": row.method}, {"data": {"name": column.dataset}})
-    for preset in column.presets:
-        tree = merge(tree, read("presets", preset))
-    if column.presets:
-        tree["preset"] = " + ".join(column.presets)
+    tree = compose(row.method, presets=column.presets, dataset=column.dataset)
     tree = merge(tree, tuned(column.tuning, row.method))
     trained = () if row.role in ("floor", "ceiling") else column.trained
     options = [*table.plan.set, *column.set, *row.set, *trained, *_cell(row, column).set]

@@ -1,0 +1,75 @@
+"""Compose configurations from a method, presets, a dataset and changes, in this order."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from .overrides import changed, check_applies, keeps_mechanisms, options_in
+from .schema import Config
+from .shipped import read
+from .tree import Tree, merge, parse
+
+
+def compose(
+    method: str = "",
+    *,
+    file: str = "",
+    label: str = "",
+    presets: Sequence[str] = (),
+    dataset: str | None = None,
+    rounds: int | None = None,
+    seed: int | None = None,
+    sections: Tree | None = None,
+    set: Iterable[str] = (),
+) -> Tree:
+    """Return the configuration that these describe; each argument overrides those before it.
+
+    Args:
+        method: A shipped method by name, or the path of a TOML file.
+        file: The path of a TOML file on top of the method, or in its place.
+        label: What the configuration calls the method; otherwise `method` itself.
+        presets: Shipped presets by name, or paths of TOML files.
+        dataset: The name of a dataset, for `data.name`.
+        rounds: For `run.rounds`.
+        seed: For `run.seed`.
+        sections: Sections of a configuration as nested dictionaries.
+        set: Assignments such as `model.dim=16`, as `--set` takes them.
+    """
+    tree = read("methods", method) | {"method": label or method} if method else {}
+    tree = merge(tree, parse(Path(file)) if file else {})
+    for preset in presets:
+        tree = merge(tree, read("presets", preset))
+    if presets:
+        tree = tree | {"preset": " + ".join(presets)}
+    given = (("data", "name", dataset), ("run", "rounds", rounds), ("run", "seed", seed))
+    for section, key, value in given:
+        tree = merge(tree, {section: {key: value}} if value is not None else {})
+    if sections and "mechanism" in sections:
+        keeps_mechanisms(tree, sections)
+    return changed(merge(tree, sections or {}), set)
+
+
+def checked(
+    tree: Tree,
+    set: Iterable[str] = (),
+    *,
+    rounds: int | None = None,
+    sections: Tree | None = None,
+    trust: Iterable[str] = (),
+) -> Config:
+    """Build a composed configuration; refuse it where something that was given has no effect.
+
+    Args:
+        tree: What `compose` returned.
+        set: The assignments that were given to `compose`, and likewise `rounds` and `sections`.
+        trust: Modules outside of covey that the configuration may import.
+    """
+    config = Config.of(tree, trust)
+    options = [*options_of(sections or {}), *options_in(set)]
+    check_applies(config, [*options, *([] if rounds is None else ["run.rounds"])])
+    return config
+
+
+def options_of(sections: Tree) -> Iterator[str]:
+    """Names such as model.dim of all that the sections hold."""
+    for name, section in sections.items():
+        yield from (f"{name}.{key}" for key in section) if isinstance(section, dict) else ()
