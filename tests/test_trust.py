@@ -40,7 +40,7 @@ REMEDY = (
     r"configuration names mymodel:Idle, which is not part of covey; if you trust that code, say --trust mymodel"
     r' \(or COVEY_TRUST=mymodel, or trust=\["mymodel"\] in Python\)'
 )
-LAUNCHER = "import sys\nfrom covey.cli import main\n\nif __name__ == '__main__':\n    sys.exit(main())\n"
+LAUNCHER = "import sys\nfrom covey.cli.main import main\n\nif __name__ == '__main__':\n    sys.exit(main())\n"
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def launched(how: str, folder: Path, *arguments: object) -> subprocess.Completed
     script = folder.parent / "bin" / "covey"
     script.parent.mkdir(exist_ok=True)
     script.write_text(LAUNCHER)
-    words = {"covey": [str(script)], "-m": ["-m", "covey"], "-mcovey.cli": ["-mcovey.cli"]}[how]
+    words = {"covey": [str(script)], "-m": ["-m", "covey"], "-mcovey.cli.main": ["-mcovey.cli.main"]}[how]
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONSAFEPATH", trust.VARIABLE)}
     environment["PYTHONPATH"] = str(Path(package.__file__).parents[1])
     line = [sys.executable, *words, *map(str, arguments)]
@@ -119,7 +119,7 @@ def test_python_names_trusted_modules(folder: Path, monkeypatch: pytest.MonkeyPa
         Recommender.load(folder / "copy")
 
 
-@pytest.mark.parametrize("how", ["-m", "-mcovey.cli"])
+@pytest.mark.parametrize("how", ["-m", "-mcovey.cli.main"])
 def test_the_current_folder_is_not_imported_by_accident(how: str, folder: Path) -> None:
     for name in ("numpy", "torch", "typing", "argparse", "rich", "optuna"):
         (folder / f"{name}.py").write_text(HOSTILE)
@@ -161,7 +161,7 @@ def test_a_foreign_class_is_not_reached_through_covey(monkeypatch: pytest.Monkey
     with pytest.raises(CoveyError, match=f"which is defined in {__name__} and is not part of covey; .*--trust"):
         part_of(section)
     assert part_of(section, trust=[__name__]) == Stranger()
-    for use in ("covey.config:json", "covey.config:json.JSONDecoder", "covey.models.mf:torch.nn.Module"):
+    for use in ("covey.run.loop:json", "covey.run.loop:json.JSONDecoder", "covey.models.mf:torch.nn.Module"):
         with pytest.raises(CoveyError, match="has no part"):
             part_of({"use": use})
 

@@ -29,7 +29,7 @@ def test_the_loop_and_the_engine_agree() -> None:
     loop.examples = lambda client: (items[client], label[client])  # type: ignore[method-assign]
     sent: list[torch.Tensor] = []
     ask = engine.fleet.ask
-    engine.fleet.ask = lambda step, *more, **options: _kept(sent, step, ask(step, *more, **options))  # type: ignore
+    engine.fleet.ask = lambda request: _kept(sent, request.step, ask(request))  # type: ignore[method-assign]
     engine.round(ids_C)
     loop.round(ids_C.tolist())
     assert steps_of(engine, ids_C) == 2 * len(ids_C)

@@ -10,7 +10,7 @@ from covey.contract.ledger import INFINITE, Ledger
 from covey.core.messages import Catalogue
 from covey.engine.client.blocks import Engine
 from covey.evaluate.metrics import EvaluateConfig
-from covey.run.assemble import fleet_of, method_of, prepare, program_of
+from covey.run.assemble import clients_of, fleet_of, method_of, prepare, program_of
 from covey.run.config.schema import Config
 from covey.run.config.shipped import read, shipped
 from covey.run.config.tree import assign, merge
@@ -23,7 +23,10 @@ PAPERS = ("cl4fedrec", "fedcl", "pdc-frs", "cofedrec")
 def planned(config: Config) -> Ledger:
     prepared = prepare(config)
     method = method_of(config, prepared.catalogue)
-    return of_planned(config, method, fleet_of(config, prepared, method), int(prepared.split.train.lengths.max()))
+    people = clients_of(config, prepared, method)
+    ids_N = fleet_of(config, people).ids_N
+    longest = int(prepared.split.train.lengths.max())
+    return of_planned(config, method, people.population, ids_N, longest)
 
 
 def row(name: str) -> str:

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from covey.aggregate.combine import Sum
 from covey.aggregate.step import Adam
+from covey.contract.fleet import Request
 from covey.contract.ledger import Ledger
 from covey.contract.views import ServerView, TrainingData
 from covey.core.errors import CoveyError
-from covey.core.messages import Catalogue, Round, Upload
+from covey.core.messages import Catalogue, Round, Total, Upload
 from covey.core.ragged import Ragged
 from covey.engine.client.program import LocalData, Program
 from covey.engine.fleet.simulated import SimulatedFleet
@@ -73,10 +74,12 @@ def run(hard: HardNegatives, passes: int, lost: int = -1) -> tuple[SimulatedFlee
         LocalData(TrainingData(LISTS, Ragged.of([sorted(set(x)) for x in rows_of(LISTS)]))),
     )
     ask = fleet.ask
-    away = lambda step, number, ids: (ids == lost) & (step == "report") & (number == 1)
-    fleet.ask = lambda step, number, ids, *rest, **more: ask(  # type: ignore[method-assign]
-        step, number, ids[~away(step, number, ids)], *rest, **more
-    )
+
+    def lossy(request: Request) -> Upload | Total:
+        away_C = (request.ids_C == lost) & (request.step == "report") & (request.round == 1)
+        return ask(replace(request, ids_C=request.ids_C[~away_C]))
+
+    fleet.ask = lossy  # type: ignore[method-assign]
     server = enrol(start(method), fleet, method)
     for number in range(1, 2 * passes + 1):
         ids_C = fleet.ids_N[(number - 1) % 2 :: 2]

@@ -287,9 +287,9 @@ def test_who_joins_late_meets_the_same_server_as_the_others(tmp_path: Path, monk
     asked: list[tuple[SecureFleet, str, int, int]] = []
     ask = SecureFleet.ask
 
-    def noted(self: SecureFleet, step: str, round: int, ids_C: Tensor, *rest: Any, **more: Any) -> Upload | Total:
-        asked.append((self, step, round, len(ids_C)))
-        return ask(self, step, round, ids_C, *rest, **more)
+    def noted(self: SecureFleet, request: Request) -> Upload | Total:
+        asked.append((self, request.step, request.round, len(request.ids_C)))
+        return ask(self, request)
 
     monkeypatch.setattr(SecureFleet, "ask", noted)
     tree = read("methods", "pdc-frs") | {"method": "pdc-frs"}
