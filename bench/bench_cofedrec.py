@@ -52,7 +52,7 @@ class ContrastLoop(Loop):
     def prepare(self, engine: Engine) -> "ContrastLoop":
         part = next(m for m in engine.method.mechanisms if m.name == "item contrast")
         self.weight, self.tau, self.tau0 = part.weight, part.tau, part.tau0
-        self.category_I = engine.server.memory["co-clusters"]["category"]
+        self.category_I = engine.server.state["co-clusters"]["category"]
         self.tables: dict[int, Tensor] = {}  # of clients that have one of their own by now
         self.start = engine.fleet.store.dense["items"].clone()
         return self
@@ -153,7 +153,7 @@ def on_gpu(dataset: str, most: float, rounds: int, *sets: str, method: str = "co
     usual = sorted(taken[1:])[(len(taken) - 1) // 2]  # the first has no categories yet
     memory = torch.cuda.max_memory_allocated() / 2**30
     print(f"{method} {dataset} {' '.join(sets)}: {usual:.2f} s a round, at most {most}; {memory:.0f} GiB", flush=True)
-    told = {k: float(v) for k, v in engine.server.memory[engine.method.grouping.name].items() if k.startswith("tell/")}
+    told = {k: float(v) for k, v in engine.server.state[engine.method.grouping.name].items() if k.startswith("tell/")}
     return {"seconds": taken, "median": usual, "at most": most, "reached": usual <= most, "gib": memory, **told}
 
 

@@ -57,8 +57,8 @@ def auxiliary_of(engine: Engine) -> float:
     see = lambda who: view(engine.server, engine.method, AUXILIARY, Round(engine.number + 1, who))
 
     def learn() -> None:
-        memory = part.begin(see(ids_C))
-        engine.server = replace(engine.server, memory={**engine.server.memory, AUXILIARY: memory})
+        memory = part.begin_round(see(ids_C))
+        engine.server = replace(engine.server, state={**engine.server.state, AUXILIARY: memory})
 
     def recommend() -> None:
         for some in ids_C.split(256):

@@ -144,7 +144,7 @@ def applied(engine: Engine, part: Combine | Mechanism, upload: Upload) -> Callab
     if isinstance(part, Combine):
         return lambda: part.combine(upload, ["items"])
     seen = view(engine.server, engine.method, part.name, Round(1, upload.ids_C))
-    return lambda: part.filter(seen, upload)
+    return lambda: part.filter_uploads(seen, upload)
 
 
 def measure(repeats: int, every: int) -> dict[str, Any]:

@@ -70,11 +70,11 @@ def part_of(engine: Engine) -> Mechanism:
 
 def only(engine: Engine, ids_C: Tensor) -> Engine:
     """The server as if only these clients had contributed."""
-    memory = engine.server.memory[NAME]
+    memory = engine.server.state[NAME]
     lists = Ragged(memory["list"], memory["offsets"]).take(ids_C)  # everybody contributed, in the order of ids
     less = {**memory, "ids": ids_C, "list": lists.values, "offsets": lists.offsets}
     less["aux/user"] = memory["aux/user"][ids_C]
-    engine.server = replace(engine.server, memory={**engine.server.memory, NAME: less})
+    engine.server = replace(engine.server, state={**engine.server.state, NAME: less})
     return engine
 
 
@@ -85,9 +85,9 @@ def auxiliary(engine: Engine, clients: int, repeats: int, cohort: int = 256) -> 
     seconds: dict[str, list[float]] = {"learns": [], "recommends": [], "clients": []}
     for number in range(1, repeats + 1):
         began = time.process_time()
-        memory = part.begin(view(engine.server, engine.method, NAME, Round(number, ids_C)))
+        memory = part.begin_round(view(engine.server, engine.method, NAME, Round(number, ids_C)))
         seconds["learns"].append(time.process_time() - began)
-        engine.server = replace(engine.server, memory={**engine.server.memory, NAME: memory})
+        engine.server = replace(engine.server, state={**engine.server.state, NAME: memory})
         sends, trains = 0.0, 0.0
         for some in ids_C.split(cohort):
             began = time.process_time()

@@ -42,7 +42,7 @@ def trained(engine: Engine, passes: int) -> tuple[HardNegatives, Tensor, Tensor]
         )
     (part,) = engine.method.mechanisms
     assert isinstance(part, HardNegatives)
-    memory = engine.server.memory[part.name]
+    memory = engine.server.state[part.name]
     return part, memory["report"][memory["known"]], engine.server.public["items"]
 
 

@@ -13,9 +13,9 @@ from covey.contract.mechanism import Mechanism
 from covey.contract.model import Model
 from covey.contract.views import TrainingData
 from covey.core.messages import Catalogue, Download, Sent, Upload
-from covey.core.ragged import Drawer, Ragged
+from covey.core.ragged import FieldDict, Ragged
 from covey.core.rng import Rng
-from covey.engine.client.malicious import Crew, Malicious
+from covey.engine.client.malicious import Malicious, SharedMemory
 from covey.engine.client.program import LocalData, Program
 from covey.engine.method import Method
 from covey.models.mf import MF
@@ -34,7 +34,7 @@ def view_of(
     *,
     user_CD: Tensor | None = None,
     popularity: Sequence[float] = (),
-    memory: Drawer | None = None,
+    memory: FieldDict | None = None,
     known: Ragged | None = None,
     model: Model | None = None,
     round: int = 1,
@@ -69,7 +69,7 @@ def trained(
     """What two attackers send who take one step of rate 1 on MF, and what honest clients with their lists would."""
     view = view_of(attack, table_ID, popularity=popularity)
     program = Program(MF(table_ID.shape[1]), Bce(1), view.catalogue, Local("sgd", 1.0, 1))
-    bad = Malicious(program, attack, 7, crew=Crew())
+    bad = Malicious(program, attack, 7, crew=SharedMemory())
     rng, kept = Rng.of(0, 1, IDS), {"user": user_CD}
     ask = lambda who, data: who.answer("train", dict(kept), LocalData(data), view.download, IDS, rng, 1)[1]
     lists = attack.profile(view_of(attack, table_ID, user_CD=user_CD, popularity=popularity))  # type: ignore[attr-defined]

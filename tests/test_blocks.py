@@ -148,10 +148,10 @@ def test_where_blocks_are_dear_there_are_fewer(lengths: list[int], options: tupl
 class Compares:
     """A loss that compares all pairs of rows, very slowly."""
 
-    def floats(self, n_rows: int) -> int:
+    def extra_floats(self, n_rows: int) -> int:
         return 0
 
-    def pairs(self, n_rows: int) -> int:
+    def compared_pairs(self, n_rows: int) -> int:
         return PAIRS * n_rows**2
 
 

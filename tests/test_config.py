@@ -320,7 +320,7 @@ def check_federated(result: dict[str, Any], out: Path) -> None:
 
 
 def test_a_field_that_nobody_declared_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("covey.engine.client.program.Program.discloses", lambda self: ())
+    monkeypatch.setattr("covey.engine.client.program.Program.disclosures", lambda self: ())
     ledger = run(tiny("fedmf"), tmp_path / "out")["ledger"]
     assert ("train", "update/items") in {(row["step"], row["field"]) for row in ledger}
     assert {row["what"] for row in ledger} == {"NOT DECLARED by what sends it"}

@@ -15,10 +15,10 @@ from covey.contract.attack import AttackView
 from covey.contract.fleet import Request
 from covey.contract.ledger import Disclosure
 from covey.contract.mechanism import Mechanism
-from covey.contract.views import ClientView, Sees, ServerView
+from covey.contract.views import ClientView, Reads, ServerView
 from covey.core.errors import CoveyError
 from covey.core.messages import Download, Round, Sent, Total, Upload, stack
-from covey.core.ragged import Drawer, Fields, Ragged, Rows
+from covey.core.ragged import FieldDict, Fields, Ragged, Rows
 from covey.core.rng import Rng
 from covey.engine.client.program import Program
 from covey.engine.client.ranking import HeldOut, Ranker, measure
@@ -59,7 +59,7 @@ class OnlySome(Mechanism):
     keep: tuple[int, ...] = ()
     name: str = "only some"
 
-    def filter(self, view: ServerView, upload: Upload) -> Upload:
+    def filter_uploads(self, view: ServerView, upload: Upload) -> Upload:
         return upload.take(torch.isin(upload.ids_C, torch.tensor(self.keep)).nonzero()[:, 0])
 
 
@@ -69,7 +69,7 @@ class LooksInside(Mechanism):
 
     name: str = "looks inside"
 
-    def filter(self, view: ServerView, upload: Upload) -> Upload:
+    def filter_uploads(self, view: ServerView, upload: Upload) -> Upload:
         return upload.take((upload.update["items"].items.lengths >= 0).nonzero()[:, 0])
 
 
@@ -86,9 +86,9 @@ class Pairs(Grouping):
     """The first client of the upload gets a model of its own, which is its upload."""
 
     name: str = "pairs"
-    sees: Sees = "each"
+    reads_uploads: Reads = "each"
 
-    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[Drawer, Sequence[Group]]:
+    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
         return {}, [Group(("items",), torch.tensor([0]), public=False)]
 
 
@@ -114,26 +114,26 @@ class Asks(Mechanism):
 
     who: tuple[int, ...] = (6, 1, 3)
     name: str = "asks"
-    hears: Sees = "each"
-    asks: frozenset[str] = frozenset({"report"})
+    reads_reports: Reads = "each"
+    exchanges: frozenset[str] = frozenset({"report"})
     heard: dict[str, list[object]] = field(default_factory=dict, compare=False)
 
-    def reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
+    def select_reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
         return torch.tensor(self.who) if self.who else None
 
     def send(self, view: ServerView) -> Sent:
         return Sent({}, {"number": view.round.ids_C.clone()})
 
-    def report(self, view: ClientView) -> Drawer:
-        return {"number": view.sent.each["number"] * 10, "one": torch.ones(len(view.sent.each["number"]))}
+    def report(self, view: ClientView) -> FieldDict:
+        return {"number": view.received.each["number"] * 10, "one": torch.ones(len(view.received.each["number"]))}
 
-    def hear(self, view: ServerView, reports: Upload | Total) -> tuple[Drawer, Fields]:
+    def receive_reports(self, view: ServerView, reports: Upload | Total) -> tuple[FieldDict, Fields]:
         self.heard.setdefault("ids", []).append(view.round.ids_C.tolist())
         said = reports.extra[self.name]["number"]
         self.heard.setdefault("said", []).append(said.tolist())
         return {}, {"items": torch.full((20, 3), 0.25)}
 
-    def discloses(self) -> tuple[Disclosure, ...]:
+    def disclosures(self) -> tuple[Disclosure, ...]:
         return (Disclosure("report", "asks/number", "a number"), Disclosure("report", "asks/one", "one"))
 
 
@@ -156,7 +156,7 @@ def test_a_method_that_only_reports() -> None:
 
 
 def test_reports_that_may_be_summed_are() -> None:
-    part = Asks(who=(), hears="total")
+    part = Asks(who=(), reads_reports="total")
     game = play(part)
     assert game.method.hears_sums
     run_round(game.server, game.fleet, game.method, Round(1, torch.tensor([2, 4])))
@@ -232,7 +232,7 @@ class Remembering:
     name: str = "remembering"
     knowledge: str = ""
 
-    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
+    def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         if view.step != "train":
             return {}, upload
         times, many = view.memory.get("times", torch.zeros(())) + 1, len(upload)
@@ -304,7 +304,7 @@ def test_scores_of_a_base_are_added() -> None:
 
 def test_a_program_is_the_client_half_of_its_method() -> None:
     program = client_half(play().method, Setting())
-    declared = {(d.step, d.name) for d in program.discloses()}
+    declared = {(d.step, d.name) for d in program.disclosures()}
     assert ("train", "update/items") in declared and ("evaluate", "evaluate/test/recall@5") in declared
 
 

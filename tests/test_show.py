@@ -140,7 +140,7 @@ def test_where_noise_comes_from_is_declared(noise: Any, simulated: bool) -> None
     program = Program(
         MF(4), Bce(), Catalogue(10), Local(), (noisy, PseudoItems(count=2)), evaluate=EvaluateConfig(metrics=("hit@5",))
     )
-    found: dict[str, Disclosure] = {d.name: d for d in program.discloses()}
+    found: dict[str, Disclosure] = {d.name: d for d in program.disclosures()}
     assert found["update/items"].simulated == simulated
     assert not found["update/items/touched"].simulated and not found["evaluate/test/hit@5"].simulated
 

@@ -14,7 +14,7 @@ from covey.contract.ledger import Disclosure
 from covey.contract.mechanism import Mechanism
 from covey.contract.views import ClientView, ServerView
 from covey.core.messages import Catalogue, Sent, Total, Upload
-from covey.core.ragged import Drawer, Fields
+from covey.core.ragged import FieldDict, Fields
 from covey.engine.fleet import meter
 from covey.engine.fleet.store import Store
 from covey.engine.method import Method
@@ -36,12 +36,12 @@ class Sound(Mechanism):
     pull: float = 0.1
     noise: float = 0.01
     name: str = "sound"
-    asks: frozenset[str] = frozenset({"enrol", "report"})
+    exchanges: frozenset[str] = frozenset({"enrol", "report"})
 
-    def enrol(self, view: ClientView) -> Drawer:
+    def enrol(self, view: ClientView) -> FieldDict:
         return {"count": view.data.items.lengths}
 
-    def report(self, view: ClientView) -> Drawer:
+    def report(self, view: ClientView) -> FieldDict:
         u_CD = view.user()
         return {"user": u_CD + view.rng.laplace(self.noise, u_CD.shape[1]).to(u_CD)}
 
@@ -52,34 +52,34 @@ class Sound(Mechanism):
         return {"first": view.user().detach()}
 
     def loss(self, view: ClientView) -> Tensor:
-        mean_D = view.sent.shared["mean"]
+        mean_D = view.received.shared["mean"]
         return self.pull * ((view.user() - mean_D).square().sum(1) + (view.user() - view.prepared["first"]).sum(1))
 
-    def seal(self, view: ClientView, upload: Upload) -> Upload:
+    def protect_upload(self, view: ClientView, upload: Upload) -> Upload:
         return replace(upload, update={k: v.scaled(torch.full((len(upload),), 0.9)) for k, v in upload.update.items()})
 
-    def init(self, view: ServerView, enrolment: Upload | None) -> Drawer:
+    def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         assert enrolment is not None
         return {"items": enrolment.extra[self.name]["count"].sum(), "rounds": torch.tensor(0)}
 
-    def admit(self, view: ServerView, enrolment: Upload | None) -> Drawer:
+    def admit_clients(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         assert enrolment is not None
-        return {**view.memory, "items": view.memory["items"] + enrolment.extra[self.name]["count"].sum()}
+        return {**view.state, "items": view.state["items"] + enrolment.extra[self.name]["count"].sum()}
 
-    def hear(self, view: ServerView, reports: Upload | Total) -> tuple[Drawer, Fields]:
+    def receive_reports(self, view: ServerView, reports: Upload | Total) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Upload)
-        return {**view.memory, "mean": reports.extra[self.name]["user"].mean(0)}, {}
+        return {**view.state, "mean": reports.extra[self.name]["user"].mean(0)}, {}
 
     def send(self, view: ServerView) -> Sent:
-        return Sent({"mean": view.memory["mean"]}) if "mean" in view.memory else Sent()
+        return Sent({"mean": view.state["mean"]}) if "mean" in view.state else Sent()
 
-    def polish(self, view: ServerView, model: Fields) -> tuple[Drawer, Fields]:
-        return view.memory, {k: 0.99 * v for k, v in model.items()}
+    def adjust_model(self, view: ServerView, model: Fields) -> tuple[FieldDict, Fields]:
+        return view.state, {k: 0.99 * v for k, v in model.items()}
 
-    def finish(self, view: ServerView) -> Drawer:
-        return {**view.memory, "rounds": view.memory["rounds"] + 1}
+    def end_round(self, view: ServerView) -> FieldDict:
+        return {**view.state, "rounds": view.state["rounds"] + 1}
 
-    def discloses(self) -> tuple[Disclosure, ...]:
+    def disclosures(self) -> tuple[Disclosure, ...]:
         return (
             Disclosure("enrol", f"{self.name}/count", "how many items"),
             Disclosure("report", f"{self.name}/user", "the user's vector"),
@@ -104,7 +104,7 @@ class Mixes(Sound):
 class ByChunk(Sound):
     """Its update depends on how many clients were computed together."""
 
-    def seal(self, view: ClientView, upload: Upload) -> Upload:
+    def protect_upload(self, view: ClientView, upload: Upload) -> Upload:
         share = torch.full((len(upload),), 1 / len(upload))
         return replace(upload, update={k: v.scaled(share) for k, v in upload.update.items()})
 
@@ -118,14 +118,14 @@ class GlobalChance(Sound):
 
 @dataclass(frozen=True)
 class Undeclared(Sound):
-    def discloses(self) -> tuple[Disclosure, ...]:
+    def disclosures(self) -> tuple[Disclosure, ...]:
         return (Disclosure("enrol", f"{self.name}/count", "how many items"),)
 
 
 @dataclass(frozen=True)
 class ChangesMessage(Sound):
     def loss(self, view: ClientView) -> Tensor:
-        view.sent.shared["mean"].mul_(0.5)
+        view.received.shared["mean"].mul_(0.5)
         return super().loss(view)
 
 
@@ -138,17 +138,17 @@ class ChangesExamples(Sound):
 
 @dataclass(frozen=True)
 class ChangesMemory(Sound):
-    def finish(self, view: ServerView) -> Drawer:
-        view.memory["rounds"] += 1
-        return view.memory
+    def end_round(self, view: ServerView) -> FieldDict:
+        view.state["rounds"] += 1
+        return view.state
 
 
 @dataclass(frozen=True)
 class ChangesModel(Sound):
-    def polish(self, view: ServerView, model: Fields) -> tuple[Drawer, Fields]:
+    def adjust_model(self, view: ServerView, model: Fields) -> tuple[FieldDict, Fields]:
         for value in model.values():
             value.mul_(0.99)
-        return view.memory, model
+        return view.state, model
 
 
 @dataclass(frozen=True)
@@ -157,9 +157,9 @@ class Remembers(Sound):
 
     box: dict[str, float] = field(default_factory=dict)
 
-    def polish(self, view: ServerView, model: Fields) -> tuple[Drawer, Fields]:
+    def adjust_model(self, view: ServerView, model: Fields) -> tuple[FieldDict, Fields]:
         self.box["times"] = self.box.get("times", 0.0) + 1
-        return view.memory, {k: v / self.box["times"] for k, v in model.items()}
+        return view.state, {k: v / self.box["times"] for k, v in model.items()}
 
 
 MODULE: dict[str, float] = {}
@@ -167,14 +167,14 @@ MODULE: dict[str, float] = {}
 
 @dataclass(frozen=True)
 class RemembersElsewhere(Sound):
-    def polish(self, view: ServerView, model: Fields) -> tuple[Drawer, Fields]:
+    def adjust_model(self, view: ServerView, model: Fields) -> tuple[FieldDict, Fields]:
         MODULE["times"] = MODULE.get("times", 0.0) + 1
-        return view.memory, {k: v / MODULE["times"] for k, v in model.items()}
+        return view.state, {k: v / MODULE["times"] for k, v in model.items()}
 
 
 @dataclass(frozen=True)
 class CountsOnEverybody(Sound):
-    def filter(self, view: ServerView, upload: Upload) -> Upload:
+    def filter_uploads(self, view: ServerView, upload: Upload) -> Upload:
         missing = torch.full((len(upload),), math.nan if len(upload) < 7 else 1.0)
         return replace(upload, update={k: v.scaled(missing) for k, v in upload.update.items()})
 
@@ -183,21 +183,21 @@ class CountsOnEverybody(Sound):
 class ForgetsLate(Sound):
     """Its table of clients does not grow when somebody joins."""
 
-    def init(self, view: ServerView, enrolment: Upload | None) -> Drawer:
+    def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         return {"rounds": torch.tensor(0), "seen": torch.zeros(len(view.round.ids_C))}
 
-    def admit(self, view: ServerView, enrolment: Upload | None) -> Drawer:
-        return view.memory
+    def admit_clients(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
+        return view.state
 
-    def finish(self, view: ServerView) -> Drawer:
-        return {**view.memory, "seen": view.memory["seen"].index_fill(0, view.round.ids_C, 1.0)}
+    def end_round(self, view: ServerView) -> FieldDict:
+        return {**view.state, "seen": view.state["seen"].index_fill(0, view.round.ids_C, 1.0)}
 
 
 @dataclass(frozen=True)
 class NeverQuiteOff(Sound):
     """Leaves a trace where it should do nothing."""
 
-    asks: frozenset[str] = frozenset()
+    exchanges: frozenset[str] = frozenset()
 
     def augment(self, view: ClientView, examples: Examples) -> Examples:
         return examples
@@ -205,14 +205,14 @@ class NeverQuiteOff(Sound):
     def loss(self, view: ClientView) -> Tensor:
         return 1e-6 * view.user().sum(1)
 
-    def seal(self, view: ClientView, upload: Upload) -> Upload:
+    def protect_upload(self, view: ClientView, upload: Upload) -> Upload:
         return upload
 
-    def init(self, view: ServerView, enrolment: Upload | None) -> Drawer:
+    def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         return {"rounds": torch.tensor(0)}
 
-    def polish(self, view: ServerView, model: Fields) -> tuple[Drawer, Fields]:
-        return view.memory, model
+    def adjust_model(self, view: ServerView, model: Fields) -> tuple[FieldDict, Fields]:
+        return view.state, model
 
 
 @dataclass(frozen=True)
@@ -263,9 +263,9 @@ PLANTED = [
     ("again_gives_the_same_bits", RemembersElsewhere(), "the same run again"),
     ("hooks_are_pure", ChangesMessage(), "ChangesMessage.loss changed what it was given"),
     ("hooks_are_pure", ChangesExamples(), "ChangesExamples.augment changed what it was given"),
-    ("hooks_are_pure", ChangesMemory(), "ChangesMemory.finish changed what it was given"),
-    ("hooks_are_pure", ChangesModel(), "ChangesModel.polish changed what it was given"),
-    ("hooks_are_pure", Remembers(), "Remembers.polish changed its own part"),
+    ("hooks_are_pure", ChangesMemory(), "ChangesMemory.end_round changed what it was given"),
+    ("hooks_are_pure", ChangesModel(), "ChangesModel.adjust_model changed what it was given"),
+    ("hooks_are_pure", Remembers(), "Remembers.adjust_model changed its own part"),
     ("drop_outs", CountsOnEverybody(), "not finite"),
     ("options_round_trip", Thawed(), "no frozen dataclass"),
     ("options_round_trip", Doubles(), "was read back where"),
@@ -321,7 +321,7 @@ def test_wrongly_counted_bytes_are_found(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_store_that_touches_absent_clients_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = Store.put
 
-    def put(self: Store, ids_C: Tensor, kept: Drawer) -> None:
+    def put(self: Store, ids_C: Tensor, kept: FieldDict) -> None:
         right(self, ids_C, kept)
         if "user" in self.dense and len(ids_C) < self.n:
             self.dense["user"][(ids_C[0] + 1) % self.n] = 0.5

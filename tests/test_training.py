@@ -12,7 +12,7 @@ from covey.contract.mechanism import Mechanism
 from covey.contract.model import Model
 from covey.contract.views import ClientView, TrainingData
 from covey.core.messages import Catalogue, Download, Sent, Upload
-from covey.core.ragged import Drawer, Fields, Ragged, Rows
+from covey.core.ragged import FieldDict, Fields, Ragged, Rows
 from covey.core.rng import Rng
 from covey.engine.client.blocks import Engine
 from covey.engine.client.program import LocalData, Program
@@ -44,11 +44,11 @@ class Case:
         self.program = Program(self.model, self.objective, Catalogue(ITEMS), self.solver, self.mechanisms)
         start = cast(self.model.public(ITEMS, Rng.server(5, 0, "public")), DOUBLE)
         self.public = {k: v for k, v in start.items() if k in self.model.shared}
-        self.kept: Drawer = cast(self.program.birth(self.rng), DOUBLE)
+        self.kept: FieldDict = cast(self.program.birth(self.rng), DOUBLE)
         for name in set(start) - set(self.public):
             self.kept[name] = start[name].expand(len(IDS), *start[name].shape).clone()
 
-    def train(self, kept: Drawer | None = None, rng: Rng | None = None) -> tuple[Drawer, Upload]:
+    def train(self, kept: FieldDict | None = None, rng: Rng | None = None) -> tuple[FieldDict, Upload]:
         download = Download(Sent(dict(self.public)))
         return self.program.answer("train", kept or self.kept, DATA, download, IDS, rng or self.rng)
 
@@ -86,7 +86,7 @@ def optimiser_of(solver: Local, names: tuple[str, ...], params: Fields) -> torch
     return torch.optim.SGD(groups) if solver.optimizer == "sgd" else torch.optim.Adam(groups)
 
 
-def plain_loop(case: Case, c: int, start: Drawer, rng: Rng, kept: Fields) -> Fields:
+def plain_loop(case: Case, c: int, start: FieldDict, rng: Rng, kept: Fields) -> Fields:
     """One client's parameters after training, by torch.optim on whole tables."""
     solver = case.solver
     own = {k: start[k][c] for k in case.model.kept}
@@ -114,7 +114,7 @@ def one(upload: Upload, name: str, c: int) -> Tensor:
     return value.take(torch.tensor([c])).dense()[0] if isinstance(value, Rows) else value[c]
 
 
-def check(case: Case, c: int, want: Fields, kept: Drawer, upload: Upload) -> None:
+def check(case: Case, c: int, want: Fields, kept: FieldDict, upload: Upload) -> None:
     for name in case.model.kept:
         assert torch.allclose(kept[name][c], want[name], rtol=1e-9, atol=1e-12), (name, c)
     for name in case.model.shared:

@@ -6,7 +6,7 @@ from covey.aggregate.grouping import Everyone, Nobody
 from covey.aggregate.step import Adam, Add
 from covey.contract.views import ServerView
 from covey.core.messages import Catalogue, Round, Total
-from covey.core.ragged import Drawer, Fields
+from covey.core.ragged import FieldDict, Fields
 from covey.models.mf import MF
 from covey.objectives.pairs import Bce
 from covey.testing.compare import clone, expect_same
@@ -26,7 +26,7 @@ def test_adam_is_torch_adam_on_the_negative_update() -> None:
     theirs = start.clone().requires_grad_()
     optimiser = torch.optim.Adam([theirs], lr=0.03, betas=(0.8, 0.95), eps=1e-6)
     params: Fields = {"items": start}
-    memory: Drawer = {}
+    memory: FieldDict = {}
     for _ in range(5):
         d = torch.randn(4, 3, dtype=torch.float64) * (torch.rand(4, 1) > 0.5)
         before = clone((memory, params))

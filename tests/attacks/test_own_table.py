@@ -15,7 +15,7 @@ from covey.core.errors import CoveyError
 from covey.core.messages import Catalogue, Download
 from covey.core.ragged import Ragged
 from covey.core.rng import Rng
-from covey.engine.client.malicious import Crew, Malicious
+from covey.engine.client.malicious import Malicious, SharedMemory
 from covey.engine.client.program import LocalData, Program
 from covey.engine.method import Method
 from covey.methods.cofedrec import CoClusters, ItemContrast
@@ -61,7 +61,7 @@ def sent(attack: Attack | None, model: Model, table_CID: torch.Tensor) -> torch.
     rng, data = Rng.of(0, 1, IDS), LocalData(TrainingData(LISTS, LISTS))
     start = {k: v.to(table_CID) for k, v in model.private(rng, Rng.server(0, 0, "x")).items()}
     kept = {**start, "items": table_CID}
-    who = Malicious(program, attack, 7, crew=Crew()) if attack else program
+    who = Malicious(program, attack, 7, crew=SharedMemory()) if attack else program
     answer = who.answer("train", kept, data, Download(), IDS, rng, 1)[1]
     assert "items" not in answer.update and answer.ids_C.tolist() == [7, 8]
     return answer.model["items"]

@@ -33,7 +33,7 @@ class TestClippedCoClustersWithKrum(Conformance):
 
 def clipped(bound: float, upload: Upload) -> Upload:
     method = Method(MF(2), Bce(), Catalogue(5), mechanisms=(ClipRows(bound),))
-    return method.mechanisms[0].filter(view(start(method), method, "clip rows", Round(1, upload.ids_C)), upload)
+    return method.mechanisms[0].filter_uploads(view(start(method), method, "clip rows", Round(1, upload.ids_C)), upload)
 
 
 def test_by_hand() -> None:

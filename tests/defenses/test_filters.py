@@ -13,7 +13,7 @@ from covey.contract.mechanism import Mechanism
 from covey.contract.views import ServerView
 from covey.core.errors import CoveyError
 from covey.core.messages import Catalogue, Round, Upload
-from covey.core.ragged import Drawer, Ragged, Rows, offsets_of
+from covey.core.ragged import FieldDict, Ragged, Rows, offsets_of
 from covey.defenses.clip import ClipRows
 from covey.defenses.clip_clients import ClipClients
 from covey.defenses.hics import Bank, HiCS
@@ -34,7 +34,7 @@ from robust_loops import random_rows, upload_of
 def filtered(mechanism: Mechanism, upload: Upload, items_ID: Tensor | None = None) -> Upload:
     method = Method(MF(2), Bce(), Catalogue(5), mechanisms=(mechanism,))
     server = start(method) if items_ID is None else Server({"items": items_ID})
-    return mechanism.filter(view(server, method, mechanism.name, Round(1, upload.ids_C)), upload)
+    return mechanism.filter_uploads(view(server, method, mechanism.name, Round(1, upload.ids_C)), upload)
 
 
 def plain(catalogue: Catalogue) -> Method:
@@ -47,7 +47,7 @@ class Look(Mechanism):
 
     name: str = "look"
 
-    def filter(self, view: ServerView, upload: Upload) -> Upload:
+    def filter_uploads(self, view: ServerView, upload: Upload) -> Upload:
         return upload
 
 
@@ -266,7 +266,7 @@ class Collapse:
 
     name, knowledge = "collapse", ""
 
-    def poison(self, view: object, upload: Upload) -> tuple[Drawer, Upload]:
+    def poison(self, view: object, upload: Upload) -> tuple[FieldDict, Upload]:
         table_ID = view.download.public.shared["items"]  # type: ignore[attr-defined]
         many, height = len(upload), len(table_ID)
         every = Ragged(torch.arange(height).repeat(many), torch.arange(many + 1) * height)
@@ -279,8 +279,8 @@ def test_whom_a_filter_left_out_is_noted(wire: bool) -> None:
     world = World.of(14, 40, attackers=2)
     method = Method(MF(4), Bce(), world.catalogue, Local("sgd", 0.1, epochs=1), (Union(items=40),), combine=Sum())
     play = Play(method, world, Setting(cohort=16, wire=wire), Collapse()).begin().go(1)
-    assert sorted(play.server.memory["filter"]["left out"].tolist()) == [14, 15]
-    assert int(play.server.memory["filter"]["tell/left out"]) == 2
+    assert sorted(play.server.state["filter"]["left out"].tolist()) == [14, 15]
+    assert int(play.server.state["filter"]["tell/left out"]) == 2
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,7 @@ class Spoilt:
     name: str = "spoilt"
     knowledge: str = ""
 
-    def poison(self, view: object, upload: Upload) -> tuple[Drawer, Upload]:
+    def poison(self, view: object, upload: Upload) -> tuple[FieldDict, Upload]:
         was = upload.update[self.part]
         wide = torch.zeros(len(upload), was.values.shape[1]) if isinstance(was, Rows) else was.clone()
         wide[..., -1] = self.value
@@ -314,4 +314,4 @@ def test_nan_uploads_are_dropped_before_any_defence(rule: Combine, attack: Spoil
     play = Play(method, world, Setting(cohort=15, wire=wire), attack).begin().go(1)
     assert play.fleet.meter.dropped == {"not finite": 3}
     assert all(bool(v.isfinite().all()) for v in play.server.public.values())
-    assert not len(play.server.memory["filter"]["left out"])
+    assert not len(play.server.state["filter"]["left out"])

@@ -10,7 +10,7 @@ from covey.aggregate.combine import Mean
 from covey.contract.attack import AttackView
 from covey.core.errors import CoveyError
 from covey.core.messages import Catalogue, Upload
-from covey.core.ragged import Drawer, Ragged, Rows, offsets_of
+from covey.core.ragged import FieldDict, Ragged, Rows, offsets_of
 from covey.defenses import krum
 from covey.defenses import rows as row_rules
 from covey.defenses.krum import Krum, distances
@@ -123,7 +123,7 @@ class Wild:
 
     name, knowledge = "wild", ""
 
-    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
+    def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         table_ID = view.download.public.shared["items"]  # its own, in the place of a shared one
         every = Ragged(torch.arange(len(table_ID)), torch.tensor([0, len(table_ID)]))
         return {}, replace(upload, update={**upload.update, "items": Rows(every, 1e4 * table_ID, len(table_ID))})

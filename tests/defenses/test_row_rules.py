@@ -183,6 +183,6 @@ def test_rows_with_too_few_uploads_are_counted_over_a_run() -> None:
     world = World.of(12, 40)
     method = Method(NCF(4, (4, 3)), Bce(), world.catalogue, Local("sgd", 0.1, epochs=1), combine=Median())
     play = Play(method, world, Setting(cohort=2)).begin().go(1)
-    first = int(play.server.memory["combine"]["tell/rows with too few uploads"])
-    second = int(play.go(1).server.memory["combine"]["tell/rows with too few uploads"])
+    first = int(play.server.state["combine"]["tell/rows with too few uploads"])
+    second = int(play.go(1).server.state["combine"]["tell/rows with too few uploads"])
     assert 0 < first < second  # of two uploads no row has three

@@ -23,7 +23,7 @@ from robust_loops import random_rows, upload_of
 
 def filtered(mechanism: Mechanism, upload: Upload) -> Upload:
     method = Method(MF(2), Bce(), Catalogue(100), mechanisms=(mechanism,))
-    return mechanism.filter(view(start(method), method, mechanism.name, Round(1, upload.ids_C)), upload)
+    return mechanism.filter_uploads(view(start(method), method, mechanism.name, Round(1, upload.ids_C)), upload)
 
 
 def test_rows_are_clipped_at_a_quantile() -> None:
@@ -47,9 +47,9 @@ def test_union_tries_the_servers_own_step() -> None:
     method = Method(MF(3), Bce(), Catalogue(12), mechanisms=(Union(items=12),), server_step=Adam(0.1))
     server, rows = start(method), random_rows(5, 12, 3, 2)
     moments = {"items/m": torch.randn(12, 3), "items/v": torch.rand(12, 3), "items/t": torch.tensor(4)}
-    server = replace(server, memory={"server step": moments})
+    server = replace(server, state={"server step": moments})
     seen = view(server, method, "union", Round(5, torch.arange(5)))
-    assert seen.tried is not None
+    assert seen.preview_step is not None
     got = Union(items=12)._far(seen, torch.arange(12), rows)
     for client, dense_ID in enumerate(rows.dense()):
         table = Adam(0.1).step(moments, server.public, {"items": dense_ID})[1]["items"].double()
@@ -61,6 +61,6 @@ def test_a_step_that_ranks_rows_is_tried_by_adding() -> None:
     method = Method(MF(2), Bce(), Catalogue(4), server_step=Bank(0.5))
     server = start(method)
     seen = view(server, method, "union", Round(1, torch.arange(2)))
-    assert seen.tried is not None
-    tried = seen.tried("items", torch.tensor([1, 1]), torch.ones(2, 2))
+    assert seen.preview_step is not None
+    tried = seen.preview_step("items", torch.tensor([1, 1]), torch.ones(2, 2))
     torch.testing.assert_close(tried, server.public["items"][[1, 1]] + 1)

@@ -42,7 +42,7 @@ def promises(name: str) -> bool:
     if "pooled" in tree:
         return False
     program = program_of(method_of(Config.of(tree), Catalogue(1000)), EvaluateConfig(), Engine(), 0)
-    return any(d.epsilon < INFINITE for d in program.discloses())
+    return any(d.epsilon < INFINITE for d in program.disclosures())
 
 
 def test_the_table_is_what_the_plans_add_up_to() -> None:

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 import covey
 from command import sets
 from covey.core.errors import CoveyError
-from covey.core.ragged import Drawer, Ragged, Rows
+from covey.core.ragged import FieldDict, Ragged, Rows
 from covey.engine.fleet.flat import flattened, restored
 from covey.run.config.compose import compose
 from covey.run.config.schema import Config
@@ -82,7 +82,7 @@ def test_what_is_no_fleet_is_refused() -> None:
 
 def test_private_state_survives_being_flattened() -> None:
     rows = Rows(Ragged.of([[3, 1], [2]]), torch.randn(3, 2), 5)
-    kept: Drawer = {"user": torch.randn(2, 4), "tuned/items": rows, "said": Ragged.of([[1], [2, 3]])}
+    kept: FieldDict = {"user": torch.randn(2, 4), "tuned/items": rows, "said": Ragged.of([[1], [2, 3]])}
     back = restored(flattened(kept))
     assert torch.equal(back["user"], kept["user"]) and back["tuned/items"].height == 5
     assert torch.equal(back["tuned/items"].values, rows.values)

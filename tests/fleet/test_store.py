@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
-from covey.core.ragged import Drawer, Ragged, Rows
+from covey.core.ragged import FieldDict, Ragged, Rows
 from covey.engine.fleet.meter import Meter
 from covey.engine.fleet.store import Store
 from covey.testing.compare import expect_same
@@ -16,7 +16,7 @@ from covey.testing.compare import expect_same
 N, ITEMS = 6, 9
 
 
-def drawer(ids: list[int], version: int) -> Drawer:
+def drawer(ids: list[int], version: int) -> FieldDict:
     """What clients keep after some training, told apart by client and version."""
     lists = [list(range(c % 3 + version % 2, ITEMS, 4)) if (c + version) % 5 else [] for c in ids]
     mark = torch.tensor([c * 100.0 + version for c in ids])
@@ -25,7 +25,7 @@ def drawer(ids: list[int], version: int) -> Drawer:
     return {"user": mark[:, None].expand(-1, 3).clone(), "t": torch.tensor(ids) + version, "tuned/items": rows}
 
 
-def one(drawer: Drawer, k: int) -> Drawer:
+def one(drawer: FieldDict, k: int) -> FieldDict:
     pick = torch.tensor([k])
     return {name: v[pick] if isinstance(v, torch.Tensor) else v.take(pick) for name, v in drawer.items()}
 
@@ -33,7 +33,7 @@ def one(drawer: Drawer, k: int) -> Drawer:
 COHORTS = st.lists(st.permutations(range(N)).flatmap(lambda p: st.integers(1, N).map(lambda k: p[:k])), max_size=8)
 
 
-def filled(cohorts: list[list[int]]) -> tuple[Store, dict[int, Drawer]]:
+def filled(cohorts: list[list[int]]) -> tuple[Store, dict[int, FieldDict]]:
     store, truth = Store(N), {}
     for version, ids in enumerate(cohorts):
         kept = drawer(ids, version)
@@ -42,7 +42,7 @@ def filled(cohorts: list[list[int]]) -> tuple[Store, dict[int, Drawer]]:
     return store, truth
 
 
-def check(store: Store, truth: dict[int, Drawer]) -> None:
+def check(store: Store, truth: dict[int, FieldDict]) -> None:
     for client, kept in truth.items():
         expect_same(store.take(torch.tensor([client])), kept)
     known = sorted(truth, reverse=True)
@@ -94,7 +94,7 @@ def received(store: Store, version_of: dict[int, float]) -> None:
         assert table is None if mark < 0 else bool((table == mark).all())
 
 
-def table(mark: float) -> Drawer:
+def table(mark: float) -> FieldDict:
     return {"received/items": torch.full((1, 4, 2), mark)}
 
 

@@ -12,7 +12,7 @@ from covey.contract.ledger import Disclosure
 from covey.contract.mechanism import Mechanism
 from covey.contract.views import ClientView
 from covey.core.messages import Download, Sent
-from covey.core.ragged import Drawer
+from covey.core.ragged import FieldDict
 from covey.engine.fleet.codec import Envelope, Malformed, decode_upload, encode_download
 from covey.engine.fleet.wire import Node, WireFleet
 from covey.engine.method import Method
@@ -34,12 +34,12 @@ class Lottery(Mechanism):
 
     noise: Literal["simulated", "device"] = "device"
     name: str = "lottery"
-    asks: frozenset[str] = frozenset({"enrol"})
+    exchanges: frozenset[str] = frozenset({"enrol"})
 
-    def enrol(self, view: ClientView) -> Drawer:
+    def enrol(self, view: ClientView) -> FieldDict:
         return {"ticket": torch.tensor([[secrets.randbits(31)] for _ in range(len(view.data.items))])}
 
-    def discloses(self) -> tuple[Disclosure, ...]:
+    def disclosures(self) -> tuple[Disclosure, ...]:
         return (Disclosure("enrol", f"{self.name}/ticket", "chance"),)
 
 

@@ -89,7 +89,9 @@ def test_the_server_adds_what_every_client_would_have_added() -> None:
     step_CID = torch.randn(5, 30, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     leaf = items_ID.clone().requires_grad_()
     (slope_ID,) = torch.autograd.grad(direct(leaf), leaf)
-    here = Spreadout(0.01, relative=False).regularise(view(items_ID), {"items": step_CID.mean(0), "w": torch.ones(2)})
+    here = Spreadout(0.01, relative=False).adjust_update(
+        view(items_ID), {"items": step_CID.mean(0), "w": torch.ones(2)}
+    )
     torch.testing.assert_close(here["items"], (step_CID - 0.01 * slope_ID).mean(0), rtol=1e-9, atol=1e-12)
     assert torch.equal(here["w"], torch.ones(2))
 

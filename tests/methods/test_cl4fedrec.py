@@ -110,7 +110,7 @@ def test_item_views_are_a_first_step_of_adam() -> None:  # Eq. 8
     ready = mine.prepare(view)
     leaf = params["items"].clone().requires_grad_()
     adam = torch.optim.Adam([leaf], lr=0.01)
-    view.recommend({**params, "items": leaf}, params["user"] + ready["one"]).sum().backward()
+    view.objective_loss({**params, "items": leaf}, params["user"] + ready["one"]).sum().backward()
     adam.step()
     torch.testing.assert_close(params["items"] + ready["items one"], leaf.detach())
     assert ready["rows"].tolist() == [[True, True, True, False], [True] * 4]
@@ -145,7 +145,7 @@ def test_item_views_by_plain_gradient_or_noise() -> None:
     view = client_view(model, params, batch)
     plain = Contrast(view_step="sgd", view_lr=0.01).prepare(view)
     leaf = params["items"].clone().requires_grad_()
-    view.recommend({**params, "items": leaf}, params["user"] + plain["one"]).sum().backward()
+    view.objective_loss({**params, "items": leaf}, params["user"] + plain["one"]).sum().backward()
     assert leaf.grad is not None
     torch.testing.assert_close(plain["items one"], -0.01 * leaf.grad)
     noisy = Contrast(item_views="noise", eta=0.3).prepare(view)
@@ -163,7 +163,7 @@ def test_loss_is_the_weighted_sum_of_both() -> None:  # Eq. 11
     params = {"items": rng.normal(4, 3, dtype=F64), "user": rng.fold(1).normal(3, dtype=F64)}
     batch = Batch(torch.zeros(2, 4).long(), torch.ones(2, 4).bool(), None, torch.ones(2, 4), torch.ones(2, 4))
     s_SD = rng.fold(2).normal(3, dtype=F64)
-    view = replace(client_view(model, params, batch), prepared=ready, sent=Sent({"users": s_SD}))
+    view = replace(client_view(model, params, batch), prepared=ready, received=Sent({"users": s_SD}))
     loss_C = Contrast(user_weight=0.3, item_weight=0.7).loss(view)
     user_C = user_loss(params["user"], ready["one"], ready["two"], s_SD, 0.2)
     v_CRD = params["items"]
@@ -184,7 +184,9 @@ def test_the_item_contrast_leads_at_the_start() -> None:
         mine = Contrast(user_weight=0.0, item_weight=weight)
         contrast_C = mine.loss(replace(view, prepared=mine.prepare(view)))
         assert contrast_C is not None
-        found = [torch.autograd.grad(loss_C.sum(), params["items"])[0] for loss_C in (contrast_C, view.recommend())]
+        found = [
+            torch.autograd.grad(loss_C.sum(), params["items"])[0] for loss_C in (contrast_C, view.objective_loss())
+        ]
         slopes.append(float(found[0].norm() / found[1].norm()))
     assert slopes[0] > 200
     assert 0.5 < slopes[1] < 2
@@ -202,10 +204,10 @@ def test_synthetic_histories_follow_popularity() -> None:  # Eq. 4
 def test_synthetic_users_are_fitted_by_adam() -> None:  # Eq. 5
     """Five steps on all examples, 4 negatives outside the history for each item, the public model frozen."""
     mine, view = Contrast(users=6, history=5), server_view(MF(8, scale=0.5), 40)
-    memory = mine.init(view, None)
+    memory = mine.init_state(view, None)
     lists = Ragged.of(memory["items"].tolist())
-    made = Bce(negatives=4).examples(lists, lists, 40, view.dice.fold("negatives").streams(6))
-    s_SD = view.model.private(view.dice.fold("birth").streams(6), view.dice)["user"].requires_grad_()
+    made = Bce(negatives=4).examples(lists, lists, 40, view.server_rng.fold("negatives").streams(6))
+    s_SD = view.model.private(view.server_rng.fold("birth").streams(6), view.server_rng)["user"].requires_grad_()
     adam = torch.optim.Adam([s_SD], lr=0.001)
     for _ in range(5):
         adam.zero_grad()
@@ -218,23 +220,23 @@ def test_synthetic_users_are_fitted_by_adam() -> None:  # Eq. 5
 def test_synthetic_users_at_random() -> None:  # Table 5
     """Histories may hold items that nobody has, and without a fit vectors are as new users' are."""
     view = server_view(MF(8, scale=0.5), 40, catalogue=Catalogue(40, popularity_I=torch.eye(40)[0]))
-    assert Contrast(6, 5).init(view, None)["items"].tolist() == [[0]] * 6
+    assert Contrast(6, 5).init_state(view, None)["items"].tolist() == [[0]] * 6
     mine = Contrast(6, 5, "uniform", fit_first=False)
-    memory = mine.init(view, None)
+    memory = mine.init_state(view, None)
     assert memory["items"].shape == (6, 5)
-    born_SD = view.model.private(view.dice.fold("birth").streams(6), view.dice)["user"]
+    born_SD = view.model.private(view.server_rng.fold("birth").streams(6), view.server_rng)["user"]
     assert torch.equal(memory["user"], born_SD)
-    assert not torch.equal(mine.finish(replace(view, memory=memory))["user"], born_SD)
+    assert not torch.equal(mine.end_round(replace(view, state=memory))["user"], born_SD)
     still = replace(mine, fit_first=True, refit_steps=0)
-    assert torch.equal(still.finish(replace(view, memory=still.init(view, None)))["user"], born_SD)
+    assert torch.equal(still.end_round(replace(view, state=still.init_state(view, None)))["user"], born_SD)
 
 
 def test_synthetic_users_are_refitted_when_a_pass_closes() -> None:
     mine, view = Contrast(users=6, history=5), server_view(MF(8, scale=0.5), 40)
-    memory = mine.init(view, None)
-    midway = replace(view, memory=memory, round=replace(view.round, closes_epoch=False))
-    assert mine.finish(midway) is memory
-    later = mine.finish(replace(view, memory=memory))
+    memory = mine.init_state(view, None)
+    midway = replace(view, state=memory, round=replace(view.round, closes_epoch=False))
+    assert mine.end_round(midway) is memory
+    later = mine.end_round(replace(view, state=memory))
     assert torch.equal(later["items"], memory["items"])
     assert not torch.equal(later["user"], memory["user"])
 
@@ -255,7 +257,7 @@ def test_regulariser_is_one_adam_over_all_passes() -> None:
     adam = torch.optim.Adam([leaf], lr=0.01)
     memory: dict[str, Tensor] = {}
     for _ in range(2):
-        memory, model = mine.polish(replace(view, memory=memory), model)
+        memory, model = mine.adjust_model(replace(view, state=memory), model)
         for _ in range(2):
             adam.zero_grad()
             repulsion(leaf[9:], leaf[:9], 0.2).backward()
@@ -263,15 +265,15 @@ def test_regulariser_is_one_adam_over_all_passes() -> None:
     torch.testing.assert_close(model["items"], leaf.detach())
     assert int(memory["items/t"]) == 4
     assert model["other"].tolist() == [1, 1]
-    midway = replace(view, memory=memory, round=replace(view.round, closes_epoch=False))
-    assert mine.polish(midway, model) == (memory, model)
+    midway = replace(view, state=memory, round=replace(view.round, closes_epoch=False))
+    assert mine.adjust_model(midway, model) == (memory, model)
 
 
 def test_regulariser_moves_whom_it_may() -> None:
     """A quarter of 12 items is hot, the last three; each step pushes two of the others, or all."""
     view, table = server_view(MF(4, scale=0.5), 12), {"items": server_view(MF(4, scale=0.5), 12).public["items"]}
     base = PopularityRegulariser(hot_share=0.25, sample=2, steps=1, lr=0.01)
-    moved = lambda mine: (mine.polish(view, table)[1]["items"] != table["items"]).any(1)
+    moved = lambda mine: (mine.adjust_model(view, table)[1]["items"] != table["items"]).any(1)
     assert int(moved(base)[:9].sum()) == 2 and moved(base)[9:].all()
     assert moved(replace(base, sample=0)).all()
     assert moved(replace(base, sample=0, freeze_hot=True)).tolist() == [True] * 9 + [False] * 3
@@ -286,6 +288,6 @@ def test_bad_options() -> None:
 def test_popularity_must_be_known() -> None:
     view = server_view(MF(4), 12, catalogue=Catalogue(12))
     with pytest.raises(CoveyError, match="popularity"):
-        Contrast().init(view, None)
+        Contrast().init_state(view, None)
     with pytest.raises(CoveyError, match="popularity"):
-        PopularityRegulariser().polish(view, dict(view.public))
+        PopularityRegulariser().adjust_model(view, dict(view.public))

@@ -111,7 +111,7 @@ def test_contrast_is_computed_for_the_items_alone(monkeypatch: pytest.MonkeyPatc
     world = World.of(4, 40)
     play = Play(method_of(world.catalogue, CONTRAST), world, Setting(cohort=4)).begin().go(1)
     assert not calls
-    group = int(play.server.memory["co-clusters"]["tell/group"])
+    group = int(play.server.state["co-clusters"]["tell/group"])
     play.go(1)
     known = world.data.training.items.lengths
     lengths = known * (1 + (40 - known).clamp(max=4))  # who knows nearly everything has fewer negatives
@@ -222,7 +222,7 @@ def test_categories_are_never_empty() -> None:
 def test_a_single_participant_is_its_own_group() -> None:
     world = World.of(4, 40)
     play = Play(method_of(world.catalogue, CONTRAST), world, Setting(cohort=1)).begin().go(3)
-    told = play.server.memory["co-clusters"]
+    told = play.server.state["co-clusters"]
     assert int(told["tell/group"]) == int(told["tell/participants"]) == 1
 
 

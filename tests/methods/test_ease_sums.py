@@ -72,7 +72,7 @@ def test_tiles_give_pooled_ease(tiles: int) -> None:
 def test_a_gram_matrix_by_hand() -> None:
     """Two clients with items 0 and 1, one of them with 2: counts 2, 2, 1."""
     ours = method(1, 1.0, 3)
-    gram_II = summed(ours, fleet_of(ours, Ragged.of([[0, 1], [1, 0, 2]]))).memory["gram"]["gram"]
+    gram_II = summed(ours, fleet_of(ours, Ragged.of([[0, 1], [1, 0, 2]]))).state["gram"]["gram"]
     assert gram_II.tolist() == [[2, 2, 1], [2, 2, 1], [1, 1, 1]]
 
 
@@ -138,7 +138,7 @@ def test_who_dropped_out_half_way_can_come_and_go() -> None:
     fleet = Losing(fleet_of(ours, LISTS), {n: {2: [0, 5], 5: [3]}.get(n, []) for n in range(1, 20)})
     server = summed(ours, fleet)
     assert [ids.tolist() for ids in members(server, ours)] == [[1, 2, 3, 4], [0, 5]]
-    assert float(server.memory["gram"]["tell/in some tiles only"]) == 2
+    assert float(server.state["gram"]["tell/in some tiles only"]) == 2
     everybody = join(server, fleet, ours, 4, torch.tensor([0, 5]))
     assert fleet.asked[-1] == (5, [0, 5]) and len(fleet.asked) == 4
     torch.testing.assert_close(everybody.public["weight"], summed(ours, fleet_of(ours, LISTS)).public["weight"])

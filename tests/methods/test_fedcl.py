@@ -126,7 +126,7 @@ def heard(*all_reports: Upload, hard: HardNegatives = HARD) -> dict[str, Tensor]
     memory: dict[str, Tensor] = {}
     for number, upload in enumerate(all_reports, 1):
         look = server_view(memory, Round(number, upload.ids_C), torch.zeros(ITEMS, 6), "report")
-        memory, _ = hard.hear(replace(look, memory=hard.begin(look)), upload)
+        memory, _ = hard.receive_reports(replace(look, state=hard.begin_round(look)), upload)
     return memory
 
 
@@ -188,14 +188,16 @@ def test_a_round_before_any_report_has_no_hard_negatives() -> None:
     server = enrol(start(ours), fleet_of(ours), ours)
     run_round(server, fleet_of(ours), ours, Round(1, ids_C, opens_epoch=False))
     look = view(server, ours, "fedcl", Round(1, ids_C, False))
-    nobody = HARD.reporters(replace(look, memory=HARD.begin(look)), ids_C)
+    nobody = HARD.select_reporters(replace(look, state=HARD.begin_round(look)), ids_C)
     assert nobody is not None and len(nobody) == len(no_clients())
 
 
 def test_own_items_are_never_hard_negatives() -> None:
     sent_CT = torch.tensor([[3, 30, 1], [3, 30, 1], [3, 30, 1], [7, 7, 7], [8, 5, 3], [1, 3, 5]])
     base = OBJECTIVE.examples(LISTS, AVOID, ITEMS, Rng.of(0, 1, torch.arange(6)))
-    look = replace(client_view(torch.zeros(6, 6)), data=TrainingData(LISTS, AVOID), sent=Sent(each={"items": sent_CT}))
+    look = replace(
+        client_view(torch.zeros(6, 6)), data=TrainingData(LISTS, AVOID), received=Sent(each={"items": sent_CT})
+    )
     more = HARD.augment(look, base)
     added = [set(sent) - set(own) for sent, own in zip(sent_CT.tolist(), rows_of(LISTS), strict=True)]
     for c, (before, after) in enumerate(zip(rows_of(base.items), rows_of(more.items), strict=True)):
@@ -266,7 +268,7 @@ def test_the_shortcut_is_the_sum_of_single_uploads() -> None:
 
 def test_the_ledger_adds_epsilon_up_over_reports() -> None:
     program = fleet_of(method(HARD)).program
-    ledger = Ledger.of(program.discloses())
+    ledger = Ledger.of(program.disclosures())
     ledger.sends = {("report", "fedcl/user"): 5, ("train", "update/items"): 5}
     assert ledger.spent(("report", "fedcl/user")) == 20.0
     assert ledger.spent(("train", "update/items")) == float("inf")

@@ -93,7 +93,7 @@ def rows_of(lists: Ragged) -> list[list[int]]:
 
 def total(fleet: SimulatedFleet) -> float:
     """What the worst user has spent."""
-    ledger = Ledger.of(fleet.program.discloses())
+    ledger = Ledger.of(fleet.program.disclosures())
     ledger.sends = fleet.meter.most_sends()
     return ledger.spent(("report", "fedcl/user"))
 
@@ -122,18 +122,18 @@ def test_the_ledger_has_the_users_total(options: dict[str, object], passes: int,
 def test_who_missed_the_only_report_makes_it_later() -> None:
     fleet, server, _ = run(replace(HARD, repeat="once"), 3, lost=4)
     assert fleet.meter.sends_N["report", "fedcl/user"].tolist() == [1] * USERS
-    assert server.memory["fedcl"]["heard"].tolist() == [1] * USERS
+    assert server.state["fedcl"]["heard"].tolist() == [1] * USERS
     assert total(fleet) == 4.0
 
 
 def test_a_device_repeats_its_only_release_whoever_asks() -> None:
     fleet, server, method = run(replace(HARD, repeat="once"), 2)
-    first = server.memory["fedcl"]["report"]
+    first = server.state["fedcl"]["report"]
     assert torch.equal(fleet.store.dense["said/fedcl/user"], first)
     for number in (50, 51):  # a server that forgot
-        forgot = replace(server, memory={**server.memory, "fedcl": {}})
+        forgot = replace(server, state={**server.state, "fedcl": {}})
         again, _ = run_round(forgot, fleet, method, Round(number, fleet.ids_N))
-        assert torch.equal(again.memory["fedcl"]["report"], first)
+        assert torch.equal(again.state["fedcl"]["report"], first)
     assert total(fleet) == 4.0  # three messages, one release
     assert fleet.meter.most_sends()["report", "fedcl/user"] == 3
 
@@ -144,24 +144,24 @@ def test_a_shared_budget_means_more_noise_in_each_report() -> None:
     _, one, _ = run(replace(HARD, repeat="budget", reports=1), 1)
     _, four, _ = run(replace(HARD, repeat="budget", reports=4), 1)
     _, none, _ = run(replace(HARD, epsilon=math.inf), 1)
-    noise = [(s.memory["fedcl"]["report"] - none.memory["fedcl"]["report"]) for s in (one, four)]
+    noise = [(s.state["fedcl"]["report"] - none.state["fedcl"]["report"]) for s in (one, four)]
     torch.testing.assert_close(noise[1], 4 * noise[0], rtol=1e-4, atol=1e-5)
 
 
 def test_without_noise_reports_are_clipped_vectors() -> None:
     fleet, server, _ = run(replace(HARD, epsilon=math.inf, clip=0.2, first=2), 2)
-    said_ND = server.memory["fedcl"]["report"]
+    said_ND = server.state["fedcl"]["report"]
     assert float(said_ND.abs().sum(1).max()) <= 0.2 + 1e-6
     assert float(torch.cosine_similarity(said_ND, fleet.store.dense["user"]).min()) > 0.9  # they moved on a little
 
 
 def test_noise_of_the_device_is_not_of_the_seed_and_both_are_named() -> None:
     device = replace(HARD, noise="device")
-    one, two = (run(device, 1)[1].memory["fedcl"]["report"] for _ in range(2))
+    one, two = (run(device, 1)[1].state["fedcl"]["report"] for _ in range(2))
     assert not torch.equal(one, two)
-    assert torch.equal(*(run(HARD, 1)[1].memory["fedcl"]["report"] for _ in range(2)))
-    assert "entropy" in device.discloses()[0].what and "simulated" in HARD.discloses()[0].what
-    assert "no noise" in replace(HARD, epsilon=math.inf).discloses()[0].what
+    assert torch.equal(*(run(HARD, 1)[1].state["fedcl"]["report"] for _ in range(2)))
+    assert "entropy" in device.disclosures()[0].what and "simulated" in HARD.disclosures()[0].what
+    assert "no noise" in replace(HARD, epsilon=math.inf).disclosures()[0].what
 
 
 def look(memory: dict[str, Tensor], ids_C: Tensor, number: int = 1, items_ID: Tensor | None = None) -> ServerView:
@@ -175,7 +175,7 @@ def hear(hard: HardNegatives, ids: list[int], seed: int, memory: dict[str, Tenso
     said_CD = torch.randn(len(ids), 6, generator=torch.Generator().manual_seed(seed))
     view = look(memory or {}, ids_C)
     upload = Upload(ids_C, torch.ones(len(ids)), extra={"fedcl": {"user": said_CD}})
-    return hard.hear(replace(view, memory=hard.begin(view)), upload)[0]
+    return hard.receive_reports(replace(view, state=hard.begin_round(view)), upload)[0]
 
 
 def drawn(hard: HardNegatives, memory: dict[str, Tensor], client: int) -> set[int]:

@@ -117,12 +117,12 @@ def test_item_contrast() -> None:  # Eq. 8
 def test_polish_is_one_step_when_a_pass_closes() -> None:
     mine = replace(MINE, item_weight=0.5, item_lr=2.0)
     view = server_view(4)
-    view = replace(view, memory=mine.init(view, enrolment([0, 1], [[0, 1], [2]])))
-    _, model = mine.polish(view, dict(view.public))
-    want = view.public["items"] - item_gradient(view.public["items"], view.memory["aux/items"][0], 0.2)
+    view = replace(view, state=mine.init_state(view, enrolment([0, 1], [[0, 1], [2]])))
+    _, model = mine.adjust_model(view, dict(view.public))
+    want = view.public["items"] - item_gradient(view.public["items"], view.state["aux/items"][0], 0.2)
     torch.testing.assert_close(model["items"], want)
     midway = replace(view, round=replace(view.round, closes_epoch=False))
-    assert mine.polish(midway, model)[1] is model
+    assert mine.adjust_model(midway, model)[1] is model
 
 
 def test_user_contrast() -> None:  # Eq. 9
@@ -143,9 +143,9 @@ def test_user_contrast_with_some() -> None:  # Eq. 9
 def told_apart(against: str, number: int = 1, **options: Any) -> tuple[Sent, Any]:
     mine = replace(MINE, against=against, count=0, **options)
     view = server_view(10, round=Round(number, torch.arange(3)))
-    memory = mine.init(view, enrolment([0, 2, 5, 6], [[3], [0], [1], [2]]))
+    memory = mine.init_state(view, enrolment([0, 2, 5, 6], [[3], [0], [1], [2]]))
     memory["aux/user"] = torch.eye(4, dtype=F64)[:, :3] * 2 + 0.1
-    return mine.send(replace(view, memory=memory)), memory["aux/user"]
+    return mine.send(replace(view, state=memory)), memory["aux/user"]
 
 
 def test_some_others_rotate_and_do_not_name_everybody() -> None:
@@ -175,12 +175,12 @@ def test_made_up_others_are_nobody_and_spread_alike() -> None:
 
 def test_what_is_told() -> None:
     """Delta of four items without likeness is 1: epsilon 2 ln 4 keeps an item with e^(ln 4) / (e^(ln 4) + 3)."""
-    memory = replace(MINE, epsilon=2 * math.log(4)).init(server_view(4), None)
+    memory = replace(MINE, epsilon=2 * math.log(4)).init_state(server_view(4), None)
     assert float(memory["tell/sensitivity"]) == 1
     assert float(memory["tell/items kept"]) == pytest.approx(4 / 7)
-    clean = replace(MINE, contribute="clean").init(server_view(4), None)
+    clean = replace(MINE, contribute="clean").init_state(server_view(4), None)
     assert float(clean["tell/items kept"]) == 1 and "tell/sensitivity" not in clean
-    assert float(replace(MINE, contribute="uniform").init(server_view(4), None)["tell/items kept"]) == 0.25
+    assert float(replace(MINE, contribute="uniform").init_state(server_view(4), None)["tell/items kept"]) == 0.25
 
 
 def test_augmentation() -> None:  # Eq. 7
@@ -205,10 +205,10 @@ def test_augmentation() -> None:  # Eq. 7
 
 def test_best_items_are_those_not_contributed() -> None:  # Eq. 6
     mine, view = replace(MINE, count=2), server_view(4)
-    memory = mine.init(view, enrolment([0, 2], [[3], [0, 1, 2, 3]]))
+    memory = mine.init_state(view, enrolment([0, 2], [[3], [0, 1, 2, 3]]))
     memory |= {"aux/user": vectors([1.0, 0, 0], [1.0, 0, 0])}
     memory |= {"aux/items": vectors([0.1, 0, 0], [0.3, 0, 0], [0.2, 0, 0], [0.9, 0, 0])[None]}
-    sent = mine.send(replace(view, memory=memory))
+    sent = mine.send(replace(view, state=memory))
     assert sent.each["items"].lengths.tolist() == [2, 0, 0]  # client 2 contributed everything, client 1 is unknown
     assert sent.each["items"].values.tolist() == [1, 2]
     assert sent.each["scores"].values.tolist() == pytest.approx([1 / (1 + math.exp(-0.3)), 1 / (1 + math.exp(-0.2))])
@@ -219,21 +219,21 @@ def test_auxiliary_model_learns_the_lists() -> None:
     mine = replace(MINE, aux_epochs=60, aux_lr=0.05, aux_batch=10)
     view = server_view(12)
     lists = [[0, 1, 2, 3], [0, 1, 2], [8, 9, 10, 11], [9, 10, 11]]
-    view = replace(view, memory=mine.init(view, enrolment([0, 1, 2, 3], lists)))
-    memory = mine.begin(view)
+    view = replace(view, state=mine.init_state(view, enrolment([0, 1, 2, 3], lists)))
+    memory = mine.begin_round(view)
     score_MI = memory["aux/user"] @ memory["aux/items"][0].mT
     assert all(int(score_MI[m].argmax()) in lists[m] for m in range(4))
     midway = replace(view, round=replace(view.round, opens_epoch=False))
-    assert mine.begin(midway) is view.memory
+    assert mine.begin_round(midway) is view.state
     unused = replace(mine, count=0, user_weight=0.0, item_weight=0.0)
-    assert unused.begin(view) is view.memory
+    assert unused.begin_round(view) is view.state
 
 
 def test_late_joiners_are_added_once() -> None:
     mine, view = MINE, server_view(10)
-    memory = mine.init(view, enrolment([5, 1], [[4, 2, 2], [7, 99, -1]]))
+    memory = mine.init_state(view, enrolment([5, 1], [[4, 2, 2], [7, 99, -1]]))
     assert (memory["list"].tolist(), memory["offsets"].tolist()) == ([2, 4, 7], [0, 2, 3])
-    later = mine.admit(replace(view, memory=memory), enrolment([3, 5], [[9], [0]]))
+    later = mine.admit_clients(replace(view, state=memory), enrolment([3, 5], [[9], [0]]))
     assert later["ids"].tolist() == [5, 1, 3]
     assert (later["list"].tolist(), later["offsets"].tolist()) == ([2, 4, 7, 9], [0, 2, 3, 4])
     assert torch.equal(later["aux/user"][:2], memory["aux/user"]) and len(later["aux/user"]) == 3
@@ -242,22 +242,22 @@ def test_late_joiners_are_added_once() -> None:
 
 def test_nobody_contributed() -> None:
     mine, view = MINE, server_view(10)
-    view = replace(view, memory=mine.init(view, Upload(torch.zeros(0).long(), torch.zeros(0))))
-    assert mine.begin(view) is view.memory
+    view = replace(view, state=mine.init_state(view, Upload(torch.zeros(0).long(), torch.zeros(0))))
+    assert mine.begin_round(view) is view.state
     assert mine.send(view) == Sent()
 
 
 def test_declares_the_budget_of_an_item_and_the_length() -> None:
-    budget, length = replace(MINE, epsilon=3.0).discloses()
+    budget, length = replace(MINE, epsilon=3.0).disclosures()
     assert (budget.name, budget.epsilon, budget.unit) == ("contribution/list", 3.0, "item")
     assert (length.name, length.epsilon) == ("contribution/list/length", math.inf)
-    (fixed,) = replace(MINE, epsilon=3.0, length=10).discloses()
+    (fixed,) = replace(MINE, epsilon=3.0, length=10).disclosures()
     assert (fixed.name, fixed.epsilon, fixed.unit) == ("contribution/list", 30.0, "message")
 
 
 @pytest.mark.parametrize("how", ["uniform", "clean"])
 def test_controls_claim_no_guarantee(how: str) -> None:
-    assert {d.epsilon for d in replace(MINE, contribute=how).discloses()} == {math.inf}
+    assert {d.epsilon for d in replace(MINE, contribute=how).disclosures()} == {math.inf}
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf])
@@ -270,13 +270,13 @@ def test_a_guarantee_needs_a_budget(epsilon: float) -> None:
 def test_scored_items_need_examples_of_one_item_each() -> None:
     view = server_view(10, objective=NextItemSoftmax())
     with pytest.raises(CoveyError, match="set count = 0"):
-        MINE.init(view, None)
-    assert replace(MINE, count=0).init(view, None)
+        MINE.init_state(view, None)
+    assert replace(MINE, count=0).init_state(view, None)
 
 
 def test_what_the_auxiliary_model_cannot_have() -> None:
     with pytest.raises(CoveyError, match="NCF keeps b0"):
-        MINE.init(server_view(10, model=NCF(3, (2,), keep_mlp=True)), None)
+        MINE.init_state(server_view(10, model=NCF(3, (2,), keep_mlp=True)), None)
     lists = Ragged.of([[1]])
     view = ClientView(
         {}, TrainingData(lists, lists), Sent(), Rng.of(0, 0, torch.arange(1)), MF(keep_items=True), Bce(), Catalogue(9)
@@ -287,4 +287,4 @@ def test_what_the_auxiliary_model_cannot_have() -> None:
 
 def test_without_titles_a_run_says_what_to_do() -> None:
     with pytest.raises(CoveyError, match=r"no titles.*covey data import.*'itself'.*'items'"):
-        DataContribution().init(server_view(10), None)
+        DataContribution().init_state(server_view(10), None)

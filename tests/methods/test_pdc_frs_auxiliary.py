@@ -35,7 +35,7 @@ def plainly(leaves: Fields) -> int:
     moving = [x.requires_grad_() for x in leaves.values()]
     adam, steps = torch.optim.Adam(moving, lr=MINE.lr), 0
     for epoch in range(MINE.epochs):
-        order_R = view.dice.fold(f"order {epoch}").permutation(len(owner_R))[0]
+        order_R = view.server_rng.fold(f"order {epoch}").permutation(len(owner_R))[0]
         for pick_B in order_R.split(3):
             z_BW = torch.stack([_scores(leaves, int(owner_R[r]), items_RW[r]) for r in pick_B])
             loss_BW = F.binary_cross_entropy_with_logits(z_BW, label_RW[pick_B], reduction="none")

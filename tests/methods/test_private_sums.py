@@ -69,7 +69,7 @@ def test_the_budget_by_hand() -> None:
     """
     part = PrivateSubspace(sums=4, epsilon=1.0, delta=0.126937)
     assert part.sigma == pytest.approx(2.0, abs=1e-4)
-    ledger = Ledger.of(part.discloses())
+    ledger = Ledger.of(part.disclosures())
     ledger.sends = {("report", "spectral/sum"): 4}
     owed = ledger.summary(0.126937)
     assert owed["accountant"]["epsilon"] == pytest.approx(1.0, abs=1e-4)
@@ -84,7 +84,7 @@ def test_the_budget_by_another_accountant(sums: int, epsilon: float) -> None:
     part = PrivateSubspace(sums=sums, epsilon=epsilon)
     one = pld.from_gaussian_mechanism(part.sigma, value_discretization_interval=1e-3)
     theirs = one.self_compose(sums).get_epsilon_for_delta(1e-5)
-    ledger = Ledger.of(part.discloses())
+    ledger = Ledger.of(part.disclosures())
     for sent, total in ((sums, epsilon), (sums + 3, epsilon)):  # what is asked for later is not answered
         ledger.sends = {("report", "spectral/sum"): sent}
         owed = ledger.summary(1e-5)
@@ -95,7 +95,7 @@ def test_the_budget_by_another_accountant(sums: int, epsilon: float) -> None:
 def test_two_private_parts_spend_together() -> None:
     """A count and a subspace, each of epsilon 2: 1/z^2 adds up, and the total is below 4 and above 2."""
     parts = (PrivateCount(epsilon=2.0), PrivateSubspace(sums=2, epsilon=2.0))
-    ledger = Ledger.of(d for part in parts for d in part.discloses())
+    ledger = Ledger.of(d for part in parts for d in part.disclosures())
     ledger.sends = {("report", "count/sum"): 1, ("report", "spectral/sum"): 2}
     z = (1 / parts[0].sigma ** 2 + 2 / parts[1].sigma ** 2) ** -0.5
     assert ledger.summary(1e-5)["accountant"]["epsilon"] == pytest.approx(gaussian_epsilon(1e-5, z))
@@ -108,7 +108,7 @@ def test_strength_damps_by_the_mean_value() -> None:
     public = Spectral(2).public(3, Rng.server(0, 0, "public"))
     view = ServerView(public, {}, Round(1, torch.arange(2)), 0, part.name, Spectral(2), NoObjective(), Catalogue(3))
     heard = Total(torch.arange(2), torch.tensor(2.0), {}, extra={part.name: {"sum": z_ID}})
-    torch.testing.assert_close(part.hear(view, heard)[1]["filter"], torch.tensor([3 / 5, 1 / 3]))
+    torch.testing.assert_close(part.receive_reports(view, heard)[1]["filter"], torch.tensor([3 / 5, 1 / 3]))
 
 
 def test_more_sums_need_more_noise() -> None:
@@ -168,7 +168,7 @@ def test_nobody_reports_once_the_budget_is_spent() -> None:
     two, five = rounds(ours, fleet, 2), rounds(ours, fleet_of(ours), 5)
     assert torch.equal(two.public["items"], five.public["items"])
     for summed in (True, False):  # a promise about sums is none about single parts
-        ledger = Ledger.of(replace(fleet.program, hidden=SINGLES if summed else frozenset()).discloses())
+        ledger = Ledger.of(replace(fleet.program, hidden=SINGLES if summed else frozenset()).disclosures())
         ledger.sends = fleet.meter.most_sends()
         assert ledger.table()[0]["messages_per_user"] == 2
         owed = ledger.summary(1e-5)
@@ -177,7 +177,7 @@ def test_nobody_reports_once_the_budget_is_spent() -> None:
         else:
             assert owed["unprotected"] and owed["accountant"] is None
     seen = replace(fleet.program, hidden=SINGLES, mechanisms=(PrivateSubspace(sums=2, noise="summed"),))
-    assert math.isinf(seen.discloses()[-1].epsilon)  # whoever adds the noise has seen the sum
+    assert math.isinf(seen.disclosures()[-1].epsilon)  # whoever adds the noise has seen the sum
 
 
 @pytest.mark.parametrize(

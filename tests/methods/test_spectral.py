@@ -45,7 +45,7 @@ def fleet_of(method: Method, lists: Ragged, held: HeldOut | None = None) -> Simu
 
 
 def double(server: Server) -> Server:
-    return Server({k: v.double() for k, v in server.public.items()}, server.memory)
+    return Server({k: v.double() for k, v in server.public.items()}, server.state)
 
 
 def sums(method: Method, fleet: SimulatedFleet, rounds: int) -> Server:
@@ -109,7 +109,7 @@ def test_enough_rounds_find_the_leading_eigenvectors() -> None:
     value_I, vector_II = torch.linalg.eigh(a_NI.mT @ a_NI)
     basis_ID = server.public["items"] / half_I[:, None]
     torch.testing.assert_close(projector(basis_ID), projector(vector_II[:, -2:]), rtol=0, atol=1e-6)
-    torch.testing.assert_close(server.memory["spectral"]["values"], value_I[-2:].flip(0))
+    torch.testing.assert_close(server.state["spectral"]["values"], value_I[-2:].flip(0))
 
 
 def test_eigenvalues_from_one_sum_where_the_rank_is_enough() -> None:
@@ -207,7 +207,7 @@ def test_clients_choose_the_filter_that_serves_their_validation_items() -> None:
         assert not isinstance(answer, Total)
         found[strength] = float(answer.extra["evaluate"]["valid/ndcg@20"].nanmean())
     best = max(found, key=lambda s: found[s])
-    told = server.memory["spectral"]
+    told = server.state["spectral"]
     assert float(told["tell/strength"]) == pytest.approx(best)
     assert float(told["tell/valid"]) == pytest.approx(found[best])
     assert fleet.meter.bytes["report", "spectral/valid"] < 300 * 200

@@ -88,7 +88,7 @@ def test_without_learning_it_ranks_as_spectral_does() -> None:
     plain = Method(Spectral(4), NoObjective(), world.catalogue, None, (sums,))
     alone = Play(plain, world, Setting(rounds=3, cohort=25)).begin().go()
     ours = played(MF(4, scale=0.0), Bce(), 0.0, (SMALL,), 5)
-    unit = ours.server.memory["spectral residual"]["tell/unit"]
+    unit = ours.server.state["spectral residual"]["tell/unit"]
     assert float(unit) > 0
     for name in ("items", "weight", "filter"):
         wanted = alone.server.public[name] * (unit if name == "filter" else 1)
@@ -157,7 +157,7 @@ def test_somebody_new_is_served_on_top_of_the_same_base() -> None:
     still = ["solver.lr=0.0", "model.scale=0.0"]  # the base alone
     fitted = covey.fit("fedmf", rounds=5, data=data, set=[part, *still])
     params = {k: v[None] for k, v in fitted.scorer.server.public.items()}
-    model, given = SpectralResidual(rank=4).base(params)  # type: ignore[misc]
+    model, given = SpectralResidual(rank=4).base_model(params)  # type: ignore[misc]
     u_CD = model.user(given, History.of(Ragged.of([[3, 7]])), Rng.server(0, 0, ""), False)
     found = fitted.ranked_new([fitted.items[3], fitted.items[7]], k=30, filter_seen=False)
     best = model.score(given, u_CD, given["items"])[0].sort(descending=True)

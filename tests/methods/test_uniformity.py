@@ -81,5 +81,5 @@ def test_bad_options() -> None:
 def test_it_tells_how_flat_the_spectrum_is(weight: float, values: list[float], rank: float, first: float) -> None:
     turned = torch.linalg.qr(Rng.of(0, 0, torch.arange(1)).normal(5, 5, dtype=F64)[0]).Q[:, :3]
     table_ID = turned @ torch.diag(torch.tensor(values, dtype=F64))
-    said = Uniformity(weight).finish(SimpleNamespace(public={"items": table_ID}, memory={}))  # type: ignore[arg-type]
+    said = Uniformity(weight).end_round(SimpleNamespace(public={"items": table_ID}, state={}))  # type: ignore[arg-type]
     assert float(said["tell/rank"]) == pytest.approx(rank) and float(said["tell/first"]) == pytest.approx(first)

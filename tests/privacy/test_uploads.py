@@ -79,7 +79,7 @@ def sealed(mechanism: Any, upload: Upload, owned: list[list[int]], round: int = 
     view = ClientView(
         {}, TrainingData(lists, lists), Sent(), Rng.of(0, round, upload.ids_C), MF(2), Bce(), Catalogue(items)
     )
-    return mechanism.seal(view, upload)
+    return mechanism.protect_upload(view, upload)
 
 
 def example(dtype: torch.dtype = torch.float64) -> Upload:
@@ -168,7 +168,7 @@ def test_a_device_draws_by_the_library(kind: Any) -> None:
 def ledger_of(*mechanisms: Any) -> dict[str, Disclosure]:
     method = Method(NCF(4, (4,)), Bce(), Catalogue(6), Local("sgd", 0.1), mechanisms)
     program = program_of(method, EvaluateConfig(), Engine(), 0)
-    return {d.name: d for d in program.discloses() if d.step == "train"}
+    return {d.name: d for d in program.disclosures() if d.step == "train"}
 
 
 def test_the_ledger_says_what_is_protected_and_what_is_not() -> None:

@@ -19,7 +19,7 @@ from covey.contract.mechanism import Mechanism
 from covey.contract.views import ClientView, ServerView
 from covey.core.errors import CoveyError
 from covey.core.messages import Catalogue, Download, Round, Total, Upload
-from covey.core.ragged import Drawer, Ragged, Rows
+from covey.core.ragged import FieldDict, Ragged, Rows
 from covey.defenses.krum import Krum
 from covey.engine.fleet.meter import Meter
 from covey.engine.fleet.simulated import SimulatedFleet
@@ -68,9 +68,9 @@ def an_upload(n: int = 9) -> Upload:
     """Every kind of field, unequal weights, ids that are no row numbers."""
     draw = lambda *shape: torch.randn(*shape, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
     items = Ragged.of([[c % 5, 4 + c % 3] for c in range(n)])
-    update: Drawer = {"items": Rows(items, draw(2 * n, 3), 7), "bias": draw(n, 2)}
-    model: Drawer = {"score": draw(n, 2, 2)}
-    extra: dict[str, Drawer] = {"m": {"counts": torch.arange(3 * n).view(n, 3)}}
+    update: FieldDict = {"items": Rows(items, draw(2 * n, 3), 7), "bias": draw(n, 2)}
+    model: FieldDict = {"score": draw(n, 2, 2)}
+    extra: dict[str, FieldDict] = {"m": {"counts": torch.arange(3 * n).view(n, 3)}}
     return Upload(torch.arange(n) * 2 + 1, torch.arange(1, n + 1).double(), update, model, extra)
 
 
@@ -183,21 +183,21 @@ def test_traffic_is_that_of_the_protocol() -> None:
 
 class Tells(Mechanism):
     name = "tells"
-    asks = frozenset({"enrol"})
+    exchanges = frozenset({"enrol"})
 
 
 class Reports(Mechanism):
     name = "reports"
-    asks = frozenset({"report"})
+    exchanges = frozenset({"report"})
 
-    def report(self, view: ClientView) -> Drawer:
+    def report(self, view: ClientView) -> FieldDict:
         return {"n": view.data.items.lengths.float()}
 
 
 class Filters(Mechanism):
     name = "filters"
 
-    def filter(self, view: ServerView, upload: Upload) -> Upload:
+    def filter_uploads(self, view: ServerView, upload: Upload) -> Upload:
         return upload
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from covey.contract.aggregation import Combine
-from covey.contract.views import Sees
+from covey.contract.views import Reads
 from covey.core.messages import Total, Upload
 from covey.core.ragged import Fields
 
@@ -13,7 +13,7 @@ from .fold import total_of
 
 @dataclass(frozen=True)
 class Sum(Combine):
-    sees: Sees = "total"
+    reads_uploads: Reads = "total"
 
     def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
         total = total_of(upload)
@@ -25,7 +25,7 @@ class Sum(Combine):
 class Mean(Combine):
     """FedAvg: the weighted mean over everybody who answered."""
 
-    sees: Sees = "total"
+    reads_uploads: Reads = "total"
 
     def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
         total = total_of(upload)
@@ -40,7 +40,7 @@ class ItemMean(Combine):
     Plain FedAvg divides by all participants and so shrinks every row by its touch rate.
     """
 
-    sees: Sees = "total"
+    reads_uploads: Reads = "total"
 
     def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
         total = total_of(upload)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from covey.core.messages import Total, Upload
-from covey.core.ragged import Drawer, Field, Fields, Ragged, Rows
+from covey.core.ragged import Field, FieldDict, Fields, Ragged, Rows
 
 ROWS_AT_ONCE = 256
 
@@ -70,7 +70,7 @@ class Fold:
         self.sums[path] = self.sums[path] + value if path in self.sums else value.clone()
 
 
-def _drawers(upload: Upload) -> dict[str, Drawer]:
+def _drawers(upload: Upload) -> dict[str, FieldDict]:
     return {"update": upload.update, "model": upload.model, **{f"extra/{k}": v for k, v in upload.extra.items()}}
 
 

@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from covey.contract.aggregation import Group, Grouping
-from covey.contract.views import Sees, ServerView
+from covey.contract.views import Reads, ServerView
 from covey.core.messages import Total, Upload
-from covey.core.ragged import Drawer
+from covey.core.ragged import FieldDict
 
 
 @dataclass(frozen=True)
 class Everyone(Grouping):
     name: str = "everyone"
-    sees: Sees = "total"
+    reads_uploads: Reads = "total"
 
-    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[Drawer, Sequence[Group]]:
-        return view.memory, [Group(tuple(view.public))]
+    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
+        return view.state, [Group(tuple(view.public))]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Nobody(Grouping):
     """Purely local training: nothing is shared, so nothing is combined."""
 
     name: str = "nobody"
-    sees: Sees = "total"
+    reads_uploads: Reads = "total"
 
-    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[Drawer, Sequence[Group]]:
-        return view.memory, []
+    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
+        return view.state, []

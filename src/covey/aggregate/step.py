@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from covey.contract.aggregation import ServerStep
-from covey.core.ragged import Drawer, Fields
+from covey.core.ragged import FieldDict, Fields
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Add(ServerStep):
     name: str = "server step"
     by_row: ClassVar[bool] = True
 
-    def step(self, memory: Drawer, params: Fields, update: Fields) -> tuple[Drawer, Fields]:
+    def step(self, memory: FieldDict, params: Fields, update: Fields) -> tuple[FieldDict, Fields]:
         return memory, {**params, **{k: torch.add(params[k], d, alpha=self.rate) for k, d in update.items()}}
 
 
@@ -33,7 +33,7 @@ class Adam(ServerStep):
     name: str = "server step"
     by_row: ClassVar[bool] = True
 
-    def step(self, memory: Drawer, params: Fields, update: Fields) -> tuple[Drawer, Fields]:
+    def step(self, memory: FieldDict, params: Fields, update: Fields) -> tuple[FieldDict, Fields]:
         memory, params = dict(memory), dict(params)
         for name, d in update.items():
             m, v = (_tensor(memory.get(f"{name}/{k}"), d) for k in "mv")

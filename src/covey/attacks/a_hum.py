@@ -13,7 +13,7 @@ from torch import Tensor
 from covey.contract.attack import AttackView
 from covey.core.checks import positive
 from covey.core.messages import Upload
-from covey.core.ragged import Drawer, Fields
+from covey.core.ragged import FieldDict, Fields
 
 from .base import chosen, has_users
 from .crafting import alike, frozen, imagined, one_step, ratings
@@ -35,7 +35,7 @@ class AHum:
     def __post_init__(self) -> None:
         positive(self.name, users=self.users)
 
-    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
+    def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         if view.step != "train":
             return {}, upload
         has_users(view, "A-hum")

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from covey.contract.attack import AttackView
 from covey.core.checks import positive
 from covey.core.messages import Upload
-from covey.core.ragged import Drawer
+from covey.core.ragged import FieldDict
 
 from .base import chosen, has_users
 from .crafting import alike, imagined, one_step, ratings
@@ -31,7 +31,7 @@ class ARa:
     def __post_init__(self) -> None:
         positive(self.name, users=self.users)
 
-    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
+    def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         if view.step != "train":
             return {}, upload
         has_users(view, "A-ra")

@@ -16,7 +16,7 @@ from covey.contract.views import TrainingData
 from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.core.messages import Upload
-from covey.core.ragged import Drawer, Fields, Ragged, Rows, offsets_of
+from covey.core.ragged import FieldDict, Fields, Ragged, Rows, offsets_of
 from covey.core.rng import Rng
 
 from .base import chosen, has_users
@@ -46,7 +46,7 @@ class Adaptive:
         target_K = chosen(view, self.name, self.targets)
         return random_list(view, self.items, target_K)
 
-    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
+    def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         if view.step != "train":
             return {}, upload
         has_users(view, "the adaptive attacker")
@@ -61,7 +61,7 @@ class Adaptive:
         made = one_step(view, upload, alike(target_K, many), loss, 1.0).update
         rows = made.pop("items")
         long_T = self.length(honest).repeat_interleave(rows.items.lengths)
-        update: Drawer = {k: _as_long(g, self.multiple * _norm(upload.update[k])) for k, g in made.items()}
+        update: FieldDict = {k: _as_long(g, self.multiple * _norm(upload.update[k])) for k, g in made.items()}
         update["items"] = _joined(replace(rows, values=_as_long(rows.values, long_T)), honest)
         return {}, replace(upload, update=update)
 

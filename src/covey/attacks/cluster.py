@@ -13,7 +13,7 @@ from covey.contract.attack import AttackView
 from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.core.messages import Upload
-from covey.core.ragged import Drawer, Ragged, Rows
+from covey.core.ragged import FieldDict, Ragged, Rows
 from covey.core.rng import Rng
 
 from .profiles import RandomList
@@ -39,7 +39,7 @@ class ClusterAttack(RandomList):
         if self.clusters > MOST:
             raise CoveyError(f"{self.name}: clusters = {self.clusters}; at most {MOST}")
 
-    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
+    def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         if view.step != "train":
             return {}, upload
         honest, table_ID = upload.update.get("items"), view.download.public.shared.get("items")
@@ -68,7 +68,7 @@ class ClusterAttack(RandomList):
         mean_C1 = total(norm_T)
         return (total(norm_T.square()) - mean_C1.square()).clamp(min=0).sqrt() if spread else mean_C1
 
-    def adapted(self, memory: Drawer, loss: float, groups: int) -> Drawer:
+    def adapted(self, memory: FieldDict, loss: float, groups: int) -> FieldDict:
         """More clusters while the loss keeps rising, fewer while it keeps falling."""
         last = {k: float(memory.get(k, 0.0)) for k in ("t", "mean", "trend", "smooth")}
         t, mean = last["t"] + 1, DECAY * last["mean"] + (1 - DECAY) * loss

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from covey.contract.attack import AttackView
 from covey.core.messages import Upload
-from covey.core.ragged import Drawer, Fields, Ragged, Rows
+from covey.core.ragged import FieldDict, Fields, Ragged, Rows
 
 Loss = Callable[[Fields], Tensor]  # rows of the attacker's items [C, K, D] under "items", layers -> [C]
 
@@ -24,7 +24,7 @@ def one_step(view: AttackView, upload: Upload, items: Ragged, loss: Loss, rate: 
     leaves = {k: v.requires_grad_() for k, v in leaves.items()}
     grads = torch.autograd.grad(loss(leaves).sum(), list(leaves.values()), allow_unused=True)
     step = lambda leaf, grad: torch.zeros_like(leaf) if grad is None else -rate * grad
-    update: Drawer = {k: step(leaf, grad) for (k, leaf), grad in zip(leaves.items(), grads, strict=True)}
+    update: FieldDict = {k: step(leaf, grad) for (k, leaf), grad in zip(leaves.items(), grads, strict=True)}
     update["items"] = Rows(items, update["items"][items.mask(width)], len(shared["items"]))
     return replace(upload, update=update)
 

@@ -15,7 +15,7 @@ from covey.contract.attack import AttackView
 from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.core.messages import Upload
-from covey.core.ragged import Drawer, Fields, Ragged, Rows
+from covey.core.ragged import FieldDict, Fields, Ragged, Rows
 from covey.core.rng import Rng
 
 from .base import chosen, has_users
@@ -45,7 +45,7 @@ class FedRecAttack:
         if not 0 < self.leak <= 1:
             raise CoveyError(f"{self.name}: leak = {self.leak}; it is a share, over 0 and at most 1")
 
-    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
+    def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         if view.step != "train":
             return {}, upload
         has_users(view, "FedRecAttack")

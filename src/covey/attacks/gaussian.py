@@ -6,7 +6,7 @@ from torch import Tensor
 
 from covey.contract.attack import AttackView
 from covey.core.messages import Upload
-from covey.core.ragged import Drawer, Field, Rows
+from covey.core.ragged import Field, FieldDict, Rows
 
 from .profiles import RandomList
 
@@ -20,7 +20,7 @@ class GaussianNoise(RandomList):
     name: str = "gaussian noise"
     knowledge: str = ""
 
-    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
+    def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         if view.step != "train":
             return {}, upload
         return {}, replace(upload, update={k: self._noise(view, k, v) for k, v in upload.update.items()})

@@ -15,7 +15,7 @@ from covey.contract.attack import AttackView
 from covey.contract.views import TrainingData
 from covey.core.checks import positive
 from covey.core.messages import Upload
-from covey.core.ragged import Drawer, Ragged, Rows, offsets_of
+from covey.core.ragged import FieldDict, Ragged, Rows, offsets_of
 
 from .base import chosen
 from .popular import PopularProfile
@@ -37,7 +37,7 @@ class Overstated:
     def profile(self, view: AttackView) -> TrainingData:
         return PopularProfile(self.targets, self.items, name=self.name).profile(view)
 
-    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
+    def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         target_K = chosen(view, self.name, self.targets)
         lied = lambda said: {k: self._lied(v, target_K) for k, v in said.items()}
         return {}, replace(upload, update=lied(upload.update), extra={k: lied(v) for k, v in upload.extra.items()})

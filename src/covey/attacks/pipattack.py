@@ -16,7 +16,7 @@ from covey.contract.views import TrainingData
 from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.core.messages import Upload
-from covey.core.ragged import Drawer, Fields, Rows
+from covey.core.ragged import FieldDict, Fields, Rows
 from covey.core.rng import Rng
 
 from .base import chosen, has_users, popularity
@@ -51,7 +51,7 @@ class PipAttack:
         target_K = chosen(view, self.name, self.targets)
         return random_list(view, self.items, target_K)
 
-    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
+    def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         if view.step != "train":
             return {}, upload
         has_users(view, "PipAttack")
@@ -85,7 +85,7 @@ class PipAttack:
         """The least of |x - made|^2 + near |x - honest|^2: in the rows that it sends, and in the layers."""
         if not self.near:
             return made
-        update: Drawer = {}
+        update: FieldDict = {}
         for name, value in made.update.items():
             if isinstance(value, Rows):  # the honest client has no row of a target, or one near 0
                 update[name] = replace(value, values=value.values / (1 + self.near))

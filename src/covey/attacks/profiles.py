@@ -12,7 +12,7 @@ from covey.contract.attack import AttackView
 from covey.contract.views import TrainingData
 from covey.core.checks import positive
 from covey.core.messages import Upload
-from covey.core.ragged import Drawer, Field, Ragged, Rows
+from covey.core.ragged import Field, FieldDict, Ragged, Rows
 from covey.core.rng import Rng
 
 
@@ -35,7 +35,7 @@ class ScaledUpdate:
 
     scale: float
 
-    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
+    def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         return {}, times(upload, self.scale)
 
 

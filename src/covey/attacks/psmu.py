@@ -15,7 +15,7 @@ from torch import Tensor
 from covey.contract.attack import AttackView
 from covey.core.checks import positive
 from covey.core.messages import Upload
-from covey.core.ragged import Drawer, Fields, Ragged, offsets_of
+from covey.core.ragged import FieldDict, Fields, Ragged, offsets_of
 
 from .base import chosen, has_users
 from .crafting import alike, frozen, one_step, ratings
@@ -44,7 +44,7 @@ class PSMU:
     def __post_init__(self) -> None:
         positive(self.name, items=self.items, many=self.many)
 
-    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
+    def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         if view.step != "train":
             return {}, upload
         has_users(view, "PSMU")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from covey.contract.attack import AttackView
 from covey.core.messages import Upload
-from covey.core.ragged import Drawer
+from covey.core.ragged import FieldDict
 
 from .profiles import RandomList, times
 
@@ -18,5 +18,5 @@ class SignFlip(RandomList):
     name: str = "sign flip"
     knowledge: str = ""
 
-    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
+    def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         return {}, times(upload, -self.scale) if view.step == "train" else upload

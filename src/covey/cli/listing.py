@@ -55,7 +55,7 @@ def _method(name: str, config: Any) -> dict[str, Any]:
 
     method = method_of(config, Catalogue(1))
     program = program_of(method, config.evaluate, config.engine, 0)
-    fields = [d.name for d in program.discloses() if d.step != "evaluate"]
+    fields = [d.name for d in program.disclosures() if d.step != "evaluate"]
     return row | {"leaves the device": ", ".join(fields) or "nothing", "options": _options(tree)}
 
 

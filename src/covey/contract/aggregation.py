@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from covey.contract.views import Sees, ServerView
+from covey.contract.views import Reads, ServerView
 from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import Drawer, Fields
+from covey.core.ragged import FieldDict, Fields
 
 
 @dataclass(frozen=True)
@@ -25,22 +25,22 @@ class Grouping:
     """Who shares a model. Single numbers in its drawer under `tell/` are written down with each round."""
 
     name: str = "grouping"
-    sees: Sees = "total"
+    reads_uploads: Reads = "total"
 
-    def init(self, view: ServerView) -> Drawer:
+    def init_state(self, view: ServerView) -> FieldDict:
         return {}
 
     def send(self, view: ServerView) -> Sent:
         return Sent()
 
-    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[Drawer, Sequence[Group]]:
+    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
         raise NotImplementedError
 
 
 class Combine:
     """How the uploads of a group become one update, and one model where models were uploaded."""
 
-    sees: Sees = "total"
+    reads_uploads: Reads = "total"
 
     def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
         raise NotImplementedError
@@ -56,5 +56,5 @@ class ServerStep:
     name: str = "server step"
     by_row: ClassVar[bool] = False  # whether what becomes of a row depends on that row alone
 
-    def step(self, memory: Drawer, params: Fields, update: Fields) -> tuple[Drawer, Fields]:
+    def step(self, memory: FieldDict, params: Fields, update: Fields) -> tuple[FieldDict, Fields]:
         raise NotImplementedError

@@ -8,7 +8,7 @@ from torch import Tensor
 from covey.contract.model import Model
 from covey.contract.views import TrainingData
 from covey.core.messages import Catalogue, Download, Upload
-from covey.core.ragged import Drawer, Ragged
+from covey.core.ragged import FieldDict, Ragged
 from covey.core.rng import Rng
 
 
@@ -24,8 +24,8 @@ class AttackView:
     rng: Rng
     model: Model
     catalogue: Catalogue
-    memory: Drawer  # what the attackers told each other in earlier rounds
-    kept: Drawer = field(default_factory=dict)  # what such a client keeps
+    memory: FieldDict  # what the attackers told each other in earlier rounds
+    kept: FieldDict = field(default_factory=dict)  # what such a client keeps
     known: Ragged | None = None  # items of the honest users, where an attack is `Informed`
 
 
@@ -37,7 +37,7 @@ class Attack(Protocol):
     @property
     def knowledge(self) -> str: ...
 
-    def poison(self, view: AttackView, upload: Upload) -> tuple[Drawer, Upload]:
+    def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         """The honest answer of such a client comes in, what is sent instead goes out.
 
         An item table that clients upload as it is comes as its change, and goes out so (own_table.py).

@@ -1,7 +1,21 @@
 """A mechanism is one idea of one paper: a frozen dataclass of hyperparameters with hooks.
 
-Hooks are pure. A client hook sees a `ClientView`, a server hook a `ServerView`, and nothing
-else, so no mechanism can reach another's state, another client, or across the wire.
+A researcher subclasses `Mechanism` and overrides the hooks that the idea needs. Hooks are pure
+functions. A client hook receives a `ClientView`, a server hook a `ServerView`, and nothing else, so a
+mechanism cannot reach the state of another mechanism, another client, or across the wire.
+
+The order of the hooks in a round, with the hooks of the server on the left:
+
+    begin_round
+    select_reporters, send  --->  report                     (if "report" is in `exchanges`)
+    receive_reports         <---
+    send                    --->  augment, precompute, prepare,
+                                  loss (once per local step),
+    filter_uploads          <---  protect_upload
+    adjust_update, adjust_model
+    end_round
+
+Before the first round clients `enrol` (if "enrol" is in `exchanges`) and the server calls `init_state`.
 """
 
 from collections.abc import Sequence
@@ -11,130 +25,237 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covey.contract.views import ClientView, Sees, ServerView
 from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import Drawer, Fields
+from covey.core.ragged import FieldDict, Fields
 
 from .examples import Examples
 from .ledger import Disclosure
 from .model import Model
+from .views import ClientView, Reads, ServerView
 
 
-class Mechanism:
-    """Every hook is optional; `name` is the mechanism's drawer in messages, memory and config."""
+class ClientHooks:
+    """What a mechanism does on the clients; every hook handles a cohort of C clients at once."""
 
-    name: str = "mechanism"
-    listens: str = ""  # another part whose server half sends what this client half reads
-    asks: frozenset[str] = frozenset()  # exchanges beyond training: "enrol", "report"
-    hears: Sees = "each"  # whether reports may be summed before the server sees them
-    whole_table: bool = False  # its loss moves every item row, so clients train whole tables
-    needs: tuple[str, ...] = ()  # private parameters that the model must have
+    def enrol(self, view: ClientView) -> FieldDict:
+        """Returns what a client sends once, when it joins.
 
-    # on the client
-    def enrol(self, view: ClientView) -> Drawer:
-        """Sent once, when the client joins."""
+        Called in round 0, and for late joiners in the round in which they join, if "enrol" is in
+        `exchanges`. `view.params` holds the client's first parameters.
+
+        Returns:
+            Fields with one entry per client, such as a tensor [C, ...] or a `Ragged` of C lists.
+        """
         return {}
 
-    def report(self, view: ClientView) -> Drawer:
-        """Sent before training."""
+    def report(self, view: ClientView) -> FieldDict:
+        """Returns what a client sends before training.
+
+        Called once per round for the clients that `select_reporters` chose, if "report" is in
+        `exchanges`. `view.received` is what `send` returned for the step "report".
+
+        Returns:
+            Fields with one entry per client.
+        """
         return {}
 
-    def releases(self) -> int:
-        """How many reports of a client are new; then it repeats the last, which it keeps. 0: all are."""
+    def max_reports(self) -> int:
+        """Returns how many different reports a client makes; 0 for no limit.
+
+        After that many, the client repeats its last report, which it keeps on the device, so that
+        noise is drawn and its privacy budget is spent only this often.
+        """
         return 0
 
     def augment(self, view: ClientView, examples: Examples) -> Examples:
+        """Returns the examples of a round, changed or extended.
+
+        Called once per participation, before training, with the examples of the objective.
+        """
         return examples
 
-    def common(self, view: ClientView) -> Sent:
-        """Before training, of all clients at hand: what several would compute alike, so that it is done once.
+    def precompute(self, view: ClientView) -> Sent:
+        """Returns what several clients would compute alike, so that it is computed once.
 
-        Joins `view.sent`. It may change nothing but the time that the loss takes.
+        Called before training with all clients at hand; the result is added to `view.received`. It may
+        change the time that `loss` takes, and nothing else.
         """
         return Sent()
 
     def prepare(self, view: ClientView) -> Fields:
-        """Once per participation: views, masks; [C, ...], handed back as `view.prepared`."""
+        """Returns tensors that stay fixed during local training, such as masks or augmented views.
+
+        Called once per participation if the mechanism implements `loss`. `view.params` holds the local
+        rows that `view.batch` names.
+
+        Returns:
+            Tensors [C, ...]; `loss` finds them in `view.prepared`.
+        """
         return {}
 
     def loss(self, view: ClientView) -> Tensor | None:
-        """[C], added to the objective's."""
+        """Returns a term for each client that is added to the objective's loss.
+
+        Called in every local step; `view.step` counts them.
+
+        Returns:
+            A tensor [C] that can be differentiated, or None for no term.
+        """
         return None
 
-    def seal(self, view: ClientView, upload: Upload) -> Upload:
-        """Before it leaves: clip, noise, pseudo items."""
+    def protect_upload(self, view: ClientView, upload: Upload) -> Upload:
+        """Returns the upload as it leaves the device: clipped, with noise, or with pseudo items.
+
+        Called once after training. Mechanisms are applied in the order of the configuration.
+        """
         return upload
 
-    def base(self, params: Fields) -> tuple[Model, Fields] | None:
-        """Another model and its parameters, of what was sent: its scores are added wherever a client ranks."""
+    def base_model(self, params: Fields) -> tuple[Model, Fields] | None:
+        """Returns another model and its parameters; its scores are added wherever a client ranks.
+
+        Args:
+            params: The parameters that the client received, [C or 1, ...] each.
+        """
         return None
 
-    def floats(self, n_rows: int) -> int:
-        """Numbers per client that the loss holds beyond its rows, for the memory plan."""
-        return 0
 
-    def pairs(self, n_rows: int) -> int:
-        """Pairs of rows that the loss of a client compares in a step, for the plan on a GPU."""
-        return 0
+class ServerHooks:
+    """What a mechanism does on the server; hooks that return a `FieldDict` return its new state."""
 
-    # on the server; those returning a Drawer return the new one
-    def init(self, view: ServerView, enrolment: Upload | None) -> Drawer:
+    def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
+        """Returns the first state, after the enrolment.
+
+        Args:
+            view: `view.round` is round 0 with all clients.
+            enrolment: What the clients' `enrol` sent, or None if no mechanism asks for it.
+        """
         return {}
 
-    def admit(self, view: ServerView, enrolment: Upload | None) -> Drawer:
-        """Late joiners; `view.round.ids_C` are theirs."""
-        return view.memory
+    def admit_clients(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
+        """Returns the state with late joiners; `view.round.ids_C` are theirs."""
+        return view.state
 
-    def begin(self, view: ServerView) -> Drawer:
-        return view.memory
+    def begin_round(self, view: ServerView) -> FieldDict:
+        """Returns the state at the beginning of a round, before anything is sent."""
+        return view.state
 
-    def reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
-        """Who reports in this round; None: the round's cohort."""
+    def select_reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
+        """Returns the ids of the clients that report in this round; None for the round's cohort.
+
+        Args:
+            view: The round and the state.
+            everyone: The ids of all clients that are present, [N].
+        """
         return None
 
-    def hear(self, view: ServerView, reports: Upload | Total) -> tuple[Drawer, Fields]:
-        """The new drawer, and public parameters that the reports change."""
-        return view.memory, {}
+    def receive_reports(self, view: ServerView, reports: Upload | Total) -> tuple[FieldDict, Fields]:
+        """Handles the reports of a round.
+
+        Args:
+            view: `view.round.ids_C` are the clients that answered.
+            reports: One entry per client, or their sum where `reads_reports` is "total".
+
+        Returns:
+            The new state, and public parameters that the reports change.
+        """
+        return view.state, {}
 
     def send(self, view: ServerView) -> Sent:
+        """Returns what goes to the clients; `view.step` is "report" or "train".
+
+        A client hook finds it in `view.received`: the same tensors for all clients in `shared`, and in
+        `each` one entry per client in the order of `view.round.ids_C`.
+        """
         return Sent()
 
-    def filter(self, view: ServerView, upload: Upload) -> Upload:
+    def filter_uploads(self, view: ServerView, upload: Upload) -> Upload:
+        """Returns the uploads that are aggregated; a mechanism with this hook needs single uploads."""
         return upload
 
-    def regularise(self, view: ServerView, update: Fields) -> Fields:
-        """The combined update, before the server step."""
+    def adjust_update(self, view: ServerView, update: Fields) -> Fields:
+        """Returns the aggregated update as the server's optimiser receives it, by parameter."""
         return update
 
-    def polish(self, view: ServerView, model: Fields) -> tuple[Drawer, Fields]:
-        """Any model about to be handed out."""
-        return view.memory, model
+    def adjust_model(self, view: ServerView, model: Fields) -> tuple[FieldDict, Fields]:
+        """Returns the new state, and a model that is about to be handed out, by parameter."""
+        return view.state, model
 
-    def finish(self, view: ServerView) -> Drawer:
-        return view.memory
+    def end_round(self, view: ServerView) -> FieldDict:
+        """Returns the state at the end of a round.
 
-    def discloses(self) -> tuple[Disclosure, ...]:
+        Single numbers under names that begin with `tell/` are metrics: they are written to the log.
+        """
+        return view.state
+
+
+class PlanningHooks:
+    """What the engine and the privacy ledger need to know about a mechanism in advance."""
+
+    def extra_floats(self, n_rows: int) -> int:
+        """Returns how many numbers per client the loss holds beyond its rows, for the memory plan.
+
+        Args:
+            n_rows: The number of rows of the client's local item table.
+        """
+        return 0
+
+    def compared_pairs(self, n_rows: int) -> int:
+        """Returns how many pairs of rows the loss of a client compares in a step, for plans on a GPU."""
+        return 0
+
+    def disclosures(self) -> tuple[Disclosure, ...]:
+        """Returns every field that the mechanism's own messages contain; others may not be sent."""
         return ()
 
-    def covers(self, disclosed: Disclosure, model: Model) -> tuple[Disclosure, ...]:
-        """What a field of training discloses once it is sealed, and what it still tells beside its content."""
+    def protected_disclosures(self, disclosed: Disclosure, model: Model) -> tuple[Disclosure, ...]:
+        """Returns what a field of training discloses after `protect_upload`.
+
+        Args:
+            disclosed: What the field discloses without this mechanism.
+            model: The model of the method.
+        """
         return (disclosed,)
 
     @property
-    def draws_entropy(self) -> bool:
-        """Whether its noise is the device's own: asked the same again, it would say something else."""
+    def uses_device_noise(self) -> bool:
+        """Whether the noise is drawn on the device and not from the seed, so it differs in a replay."""
         return getattr(self, "noise", "simulated") in ("device", "opendp")
 
-    def overrides(self, hook: str) -> bool:
+
+class Mechanism(ClientHooks, ServerHooks, PlanningHooks):
+    """One idea of one paper. Every hook is optional.
+
+    Attributes:
+        name: The key of the mechanism's fields in messages, state and results, and of its random
+            streams; unique within a method.
+        listens: The name of another part whose server half sends what this client half reads.
+        exchanges: Exchanges that it needs beside training: "enrol", "report".
+        reads_reports: "total" if the sum of the reports is enough for `receive_reports`.
+        whole_table: Whether the loss moves every item row, so that clients train whole tables.
+        needs_private: Private parameters that the model must have.
+    """
+
+    name: str = "mechanism"
+    listens: str = ""
+    exchanges: frozenset[str] = frozenset()
+    reads_reports: Reads = "each"
+    whole_table: bool = False
+    needs_private: tuple[str, ...] = ()
+
+    def implements(self, hook: str) -> bool:
+        """Whether the class overrides a hook."""
         return getattr(type(self), hook) is not getattr(Mechanism, hook)
 
 
 def client_views(mechanisms: Sequence[Mechanism], view: ClientView, extra: dict[str, Sent]) -> list[ClientView]:
-    """The same cohort as each mechanism sees it: its own drawer, its own random stream."""
-    return [replace(view, sent=extra.get(m.listens or m.name, Sent()), rng=view.rng.fold(m.name)) for m in mechanisms]
+    """The same cohort as each mechanism sees it: what was sent to it, and its own random stream."""
+    return [
+        replace(view, received=extra.get(m.listens or m.name, Sent()), rng=view.rng.fold(m.name)) for m in mechanisms
+    ]
 
 
 def unique_names(parts: Sequence[Any]) -> list[str]:
+    """The names of some parts; two equal ones are an error."""
     names = [p.name for p in parts]
     if len(names) != len(set(names)):
         raise ValueError(f"two mechanisms share a name: {sorted(names)}; give each its own `name`")
@@ -142,4 +263,5 @@ def unique_names(parts: Sequence[Any]) -> list[str]:
 
 
 def no_clients() -> Tensor:
+    """An empty tensor of client ids."""
     return torch.zeros(0, dtype=torch.long)

@@ -8,88 +8,127 @@ from typing import Literal
 from torch import Tensor
 
 from covey.core.messages import Catalogue, Round, Sent
-from covey.core.ragged import Drawer, Fields, Ragged
+from covey.core.ragged import FieldDict, Fields, Ragged
 from covey.core.rng import Rng
 
 from .examples import Batch
 from .model import NO_HISTORY, History, Model, rows
 from .objective import Objective
 
+Reads = Literal["each", "total"]  # whether a server half needs single entries, or sums are enough
+StepPreview = Callable[[str, Tensor, Tensor], Tensor]  # table, rows [T], update [T, D] -> rows [T, D]
+
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a client may learn from; held-out items are not in here."""
+    """What a client may learn from; held-out items are not in here.
 
-    items: Ragged  # in the order of time
-    avoid: Ragged  # sorted, distinct: never drawn as negatives
+    Args:
+        items: The training items of each client, oldest first.
+        avoid: Items of each client that are never drawn as negatives, sorted and distinct.
+    """
+
+    items: Ragged
+    avoid: Ragged
 
     def take(self, pick: Tensor) -> "TrainingData":
+        """The data of some of the clients."""
         return TrainingData(self.items.take(pick), self.avoid.take(pick))
 
 
 @dataclass(frozen=True)
 class ClientView:
-    """A cohort of clients as one mechanism sees it, each row a client that knows only itself.
+    """A cohort of C clients as one mechanism sees it; in each row, a client that knows only itself.
 
-    Before training `params` holds whole item tables (leading 1 where shared); inside `prepare`
-    and `loss` it holds the local rows that `batch` names.
+    Args:
+        params: Parameters by name, [C or 1, ...]; a leading 1 means shared. Before training, item tables
+            are whole, [C or 1, I, D]; in `prepare` and `loss` they hold the local rows that `batch` names.
+        data: The clients' training data.
+        received: What this mechanism's server half sent.
+        rng: One random stream per client, for this mechanism and round.
+        model: The model of the method.
+        objective: The objective of the method.
+        catalogue: What everybody knows about the items.
+        batch: The examples of the current block; None before training.
+        objective_state: The objective's own tensors for this block.
+        prepared: What this mechanism's `prepare` returned.
+        step: The number of the local step, in `loss`.
+        valid: In `report`, items that the client holds back to choose between models.
     """
 
     params: Fields
     data: TrainingData
-    sent: Sent  # what this mechanism's server half sent
+    received: Sent
     rng: Rng
     model: Model
     objective: Objective
     catalogue: Catalogue
     batch: Batch | None = None
-    ready: Fields = field(default_factory=dict)  # the objective's tensors of this block
-    prepared: Fields = field(default_factory=dict)  # what this mechanism's `prepare` returned
-    step: int = 0  # of local training, in `loss`
-    valid: Ragged | None = None  # in `report`: what the client holds back to choose between models by
+    objective_state: Fields = field(default_factory=dict)
+    prepared: Fields = field(default_factory=dict)
+    step: int = 0
+    valid: Ragged | None = None
 
     def user(self) -> Tensor:
-        """The users' vectors: in training those of the current step, else from the whole list."""
-        if self.batch is not None:
-            known = History(self.ready["sequence"], self.ready["mask"]) if "sequence" in self.ready else NO_HISTORY
-            return self.model.user(self.params, known, self.rng, False)
-        return self.model.user(self.params, History.of(self.data.items), self.rng, False)
+        """User vectors, [C, D]: in training those of the current step, else from the whole list."""
+        if self.batch is None:
+            return self.model.user(self.params, History.of(self.data.items), self.rng, False)
+        known, state = NO_HISTORY, self.objective_state
+        if "sequence" in state:
+            known = History(state["sequence"], state["mask"])
+        return self.model.user(self.params, known, self.rng, False)
 
-    def recommend(self, params: Fields | None = None, u: Tensor | None = None) -> Tensor:
-        """The objective's loss, [C]; of other parameters or user vectors where given."""
+    def objective_loss(self, params: Fields | None = None, u: Tensor | None = None) -> Tensor:
+        """The objective's loss, [C], for the current batch.
+
+        Args:
+            params: Other parameters than the current ones.
+            u: Other user vectors than those of the model, [C, D].
+        """
         assert self.batch is not None
         params = self.params if params is None else params
-        return self.objective.loss(self.model, params, self.batch, self.ready, self.rng, u)
+        return self.objective.loss(self.model, params, self.batch, self.objective_state, self.rng, u)
 
     def rows(self, items_CL: Tensor) -> Tensor:
+        """Rows of the item table, [C, L, D], for places in it, [C, L]."""
         return rows(self.params["items"], items_CL)
-
-
-Tried = Callable[[str, Tensor, Tensor], Tensor]  # a table, some of its rows, their update -> these rows after a step
 
 
 @dataclass(frozen=True)
 class ServerView:
+    """The server as one part sees it.
+
+    Args:
+        public: The public parameters.
+        state: The part's own state; hooks return a new one and never change it in place.
+        round: The number of the round and the clients in it.
+        seed: The seed of the run.
+        name: The name of the part, which its random streams depend on.
+        model: The model of the method.
+        objective: The objective of the method.
+        catalogue: What everybody knows about the items.
+        step: The exchange that is being prepared: "report" or "train".
+        preview_step: Returns rows of a public table after a step of the server's optimiser with some
+            update, without taking the step.
+    """
+
     public: Fields
-    memory: Drawer  # this mechanism's drawer
+    state: FieldDict
     round: Round
     seed: int
-    name: str  # of the mechanism; its streams are its own
+    name: str
     model: Model
     objective: Objective
     catalogue: Catalogue
-    step: str = "train"  # which exchange is being prepared
-    tried: Tried | None = None  # what the server's own step would make of an update, without taking it
+    step: str = "train"
+    preview_step: StepPreview | None = None
 
     @cached_property
-    def rng(self) -> Rng:
-        """One stream per client of the round."""
+    def client_rng(self) -> Rng:
+        """One random stream for each client of the round."""
         return Rng.of(self.seed, self.round.number, self.round.ids_C).fold(self.name)
 
     @cached_property
-    def dice(self) -> Rng:
-        """One stream of the server's own."""
+    def server_rng(self) -> Rng:
+        """One random stream of the server, for this part and round."""
         return Rng.server(self.seed, self.round.number, self.name)
-
-
-Sees = Literal["each", "total"]

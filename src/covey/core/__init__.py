@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from .messages import Total as Total
     from .messages import Upload as Upload
     from .messages import stack as stack
-    from .ragged import Drawer as Drawer
     from .ragged import Field as Field
+    from .ragged import FieldDict as FieldDict
     from .ragged import Fields as Fields
     from .ragged import Ragged as Ragged
     from .ragged import Rows as Rows
@@ -31,7 +31,7 @@ _HOME = {
     "checks": ("among_choices", "positive"),
     "errors": ("CoveyError",),
     "messages": ("Catalogue", "Download", "Round", "Sent", "Total", "Upload", "stack"),
-    "ragged": ("Drawer", "Field", "Fields", "Ragged", "Rows", "cat", "offsets_of", "take"),
+    "ragged": ("FieldDict", "Field", "Fields", "Ragged", "Rows", "cat", "offsets_of", "take"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covey.core.ragged import Drawer, Fields, cat, take
+from covey.core.ragged import FieldDict, Fields, cat, take
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Catalogue:
 class Sent:
     """What goes to clients: the same for all of them, or one entry each."""
 
-    shared: Drawer = field(default_factory=dict)
-    each: Drawer = field(default_factory=dict)
+    shared: FieldDict = field(default_factory=dict)
+    each: FieldDict = field(default_factory=dict)
 
     def take(self, pick: Tensor) -> "Sent":
         return Sent(self.shared, {k: take(v, pick) for k, v in self.each.items()})
@@ -59,9 +59,9 @@ class Upload:
 
     ids_C: Tensor
     weight_C: Tensor  # how much the client's update counts
-    update: Drawer = field(default_factory=dict)  # accumulated steps on what was sent
-    model: Drawer = field(default_factory=dict)  # parameters that are uploaded as they are
-    extra: dict[str, Drawer] = field(default_factory=dict)  # one drawer per mechanism
+    update: FieldDict = field(default_factory=dict)  # accumulated steps on what was sent
+    model: FieldDict = field(default_factory=dict)  # parameters that are uploaded as they are
+    extra: dict[str, FieldDict] = field(default_factory=dict)  # one drawer per mechanism
 
     def __len__(self) -> int:
         return len(self.ids_C)

@@ -116,7 +116,7 @@ Field = Tensor | Ragged | Rows
 Fields = dict[str, Tensor]
 
 
-Drawer = dict[str, Any]  # of `Field`s: whoever owns the drawer knows which kind is where
+FieldDict = dict[str, Any]  # of `Field`s: whoever owns the drawer knows which kind is where
 
 
 def take(x: Field, pick: Tensor) -> Field:

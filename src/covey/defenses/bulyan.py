@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from covey.contract.views import Sees
+from covey.contract.views import Reads
 from covey.core.errors import CoveyError
 
 from .multi_krum import taken
@@ -18,7 +18,7 @@ class Bulyan(RowRule):
     malicious: float = 0.1
     again: bool = False  # Krum is asked again for each upload, as published; far slower
     scale: Scale = "mean"
-    sees: Sees = "each"
+    reads_uploads: Reads = "each"
 
     def __post_init__(self) -> None:
         if not 0 <= self.malicious < 0.25:

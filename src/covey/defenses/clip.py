@@ -10,7 +10,7 @@ from covey.contract.mechanism import Mechanism
 from covey.contract.views import ServerView
 from covey.core.errors import CoveyError
 from covey.core.messages import Upload
-from covey.core.ragged import Drawer, Field, Rows
+from covey.core.ragged import Field, FieldDict, Rows
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class ClipRows(Mechanism):
     def __post_init__(self) -> None:
         over_zero(self.name, self.bound, self.quantile)
 
-    def filter(self, view: ServerView, upload: Upload) -> Upload:
+    def filter_uploads(self, view: ServerView, upload: Upload) -> Upload:
         return replace(upload, update=self._each(upload.update), model=self._each(upload.model))
 
-    def _each(self, drawer: Drawer) -> Drawer:
+    def _each(self, drawer: FieldDict) -> FieldDict:
         return {name: self._one(value) for name, value in drawer.items()}
 
     def _one(self, value: Field) -> Field:

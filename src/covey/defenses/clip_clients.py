@@ -8,7 +8,7 @@ from torch import Tensor
 from covey.contract.mechanism import Mechanism
 from covey.contract.views import ServerView
 from covey.core.messages import Upload
-from covey.core.ragged import Drawer, Field, Rows
+from covey.core.ragged import Field, FieldDict, Rows
 
 from .clip import factor, over_zero
 
@@ -28,10 +28,10 @@ class ClipClients(Mechanism):
     def __post_init__(self) -> None:
         over_zero(self.name, self.bound, self.quantile)
 
-    def filter(self, view: ServerView, upload: Upload) -> Upload:
+    def filter_uploads(self, view: ServerView, upload: Upload) -> Upload:
         return replace(upload, update=self.clip(upload.update), model=self.clip(upload.model))
 
-    def clip(self, drawer: Drawer) -> Drawer:
+    def clip(self, drawer: FieldDict) -> FieldDict:
         if not drawer:
             return drawer
         square_C = torch.stack([squares(value) for value in drawer.values()]).sum(0)

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from covey.aggregate.combine import ItemMean, Mean, Sum
 from covey.contract.aggregation import Combine, ServerStep
-from covey.contract.views import Sees
+from covey.contract.views import Reads
 from covey.core.errors import CoveyError
 from covey.core.messages import Total, Upload
-from covey.core.ragged import Drawer, Field, Fields, Rows
+from covey.core.ragged import Field, FieldDict, Fields, Rows
 
 from .clip import factor, over_zero
 from .clip_clients import ClipClients, scaled, squares
@@ -38,7 +38,7 @@ class HiCS(Combine):
     bounds: tuple[float, ...] = (2.0, 2.0)  # b1, b2
     relative: bool = True
     scale: Scale = "mean"
-    sees: Sees = "each"
+    reads_uploads: Reads = "each"
 
     def __post_init__(self) -> None:
         if len(self.levels) != len(self.bounds) or "item" in self.levels[:-1]:
@@ -94,7 +94,7 @@ class Bank(ServerStep):
         if not 0 < self.share <= 1 or not 0 <= self.decay <= 1:
             raise CoveyError("bank: share is over 0 and at most 1, decay from 0 to 1")
 
-    def step(self, memory: Drawer, params: Fields, update: Fields) -> tuple[Drawer, Fields]:
+    def step(self, memory: FieldDict, params: Fields, update: Fields) -> tuple[FieldDict, Fields]:
         memory, params = dict(memory), dict(params)
         for name, d in update.items():
             if name in self.banked:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from covey.contract.views import Sees
+from covey.contract.views import Reads
 
 from .rows import RowRule, Scale, assumed, minority
 
@@ -18,7 +18,7 @@ class Krum(RowRule):
 
     malicious: float = 0.1
     scale: Scale = "mean"
-    sees: Sees = "each"
+    reads_uploads: Reads = "each"
 
     def __post_init__(self) -> None:
         minority("krum", self.malicious)

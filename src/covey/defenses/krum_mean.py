@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from covey.contract.views import Sees
+from covey.contract.views import Reads
 
 from .rows import RowRule, Scale
 
@@ -20,7 +20,7 @@ class KrumMean(RowRule):
     """The distance to the mean of the others is n / (n - 1) times that to the mean of all: one pass."""
 
     scale: Scale = "mean"
-    sees: Sees = "each"
+    reads_uploads: Reads = "each"
 
     def enough(self, n: int) -> bool:
         return n >= 3

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from covey.contract.views import Sees
+from covey.contract.views import Reads
 
 from .rows import RowRule, Scale, ascending, middle
 
@@ -14,7 +14,7 @@ class Median(RowRule):
     """Of one or two uploads it is their mean: no protection, and counted as such."""
 
     scale: Scale = "mean"
-    sees: Sees = "each"
+    reads_uploads: Reads = "each"
 
     def enough(self, n: int) -> bool:
         return n >= 3

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from covey.contract.aggregation import Combine
-from covey.contract.views import Sees
+from covey.contract.views import Reads
 from covey.core.errors import CoveyError
 from covey.core.messages import Total, Upload
 from covey.core.ragged import Field, Fields, Ragged, Rows
@@ -30,7 +30,7 @@ class RowRule(Combine):
     weighted mean is all there is.
     """
 
-    sees: Sees = "each"
+    reads_uploads: Reads = "each"
     scale: Scale = "mean"
 
     def enough(self, n: int) -> bool:

@@ -12,7 +12,7 @@ from covey.contract.mechanism import Mechanism
 from covey.contract.views import ServerView
 from covey.core.checks import positive
 from covey.core.messages import Upload
-from covey.core.ragged import Drawer, Field, Ragged, Rows, offsets_of
+from covey.core.ragged import Field, FieldDict, Ragged, Rows, offsets_of
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class MinimumSupport(Mechanism):
     def __post_init__(self) -> None:
         positive(self.name, clients=self.clients)
 
-    def filter(self, view: ServerView, upload: Upload) -> Upload:
-        update: Drawer = {name: self._one(value) for name, value in upload.update.items()}
+    def filter_uploads(self, view: ServerView, upload: Upload) -> Upload:
+        update: FieldDict = {name: self._one(value) for name, value in upload.update.items()}
         return replace(upload, update=update)
 
     def _one(self, value: Field) -> Field:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from covey.contract.views import Sees
+from covey.contract.views import Reads
 
 from .rows import RowRule, Scale, ascending, assumed, minority, near_middle
 
@@ -17,7 +17,7 @@ class TrimmedMean(RowRule):
     malicious: float = 0.1
     keep: Literal["inner", "near"] = "inner"  # without the max(1, f) at each end; or the n - f nearest to the median
     scale: Scale = "mean"
-    sees: Sees = "each"
+    reads_uploads: Reads = "each"
 
     def __post_init__(self) -> None:
         minority("trimmed mean", self.malicious)

@@ -37,11 +37,11 @@ class Union(Mechanism):
         minority(self.name, self.malicious)
         positive(self.name, items=self.items, draws=self.draws)
 
-    def filter(self, view: ServerView, upload: Upload) -> Upload:
+    def filter_uploads(self, view: ServerView, upload: Upload) -> Upload:
         value = upload.update.get(self.table)
         if not isinstance(value, Rows) or len(upload) < 3:
             return upload
-        dice = view.dice.to(value.values.device)
+        dice = view.server_rng.to(value.values.device)
         pick_S = dice.fold("items").permutation(value.height)[0, : self.items].sort().values
         far_C = self._far(view, pick_S, _among(value, pick_S))
         low, high = far_C.min(), far_C.max()
@@ -58,10 +58,10 @@ class Union(Mechanism):
         Where the server keeps moments, rows that a client did not touch move too, for everybody alike.
         """
         now_SD, at_T = view.public[self.table][pick_S], rows.items.values
-        if view.tried is None:
+        if view.preview_step is None:
             return uniformity(now_SD, rows, self.rate)
-        base_SD = view.tried(self.table, pick_S, torch.zeros_like(now_SD)).double()
-        new_TD = view.tried(self.table, pick_S[at_T], self.rate * rows.values).double()
+        base_SD = view.preview_step(self.table, pick_S, torch.zeros_like(now_SD)).double()
+        new_TD = view.preview_step(self.table, pick_S[at_T], self.rate * rows.values).double()
         return uniformity(base_SD, replace(rows, values=new_TD - base_SD[at_T]), 1.0)
 
     def _groups(self, x_C: Tensor, chance_BC: Tensor) -> tuple[Tensor, bool]:

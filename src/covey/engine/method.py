@@ -47,26 +47,27 @@ class Method:
             if m.listens and m.listens not in names:
                 raise CoveyError(f"{m.name!r} listens to {m.listens!r}, which is not here; add it or leave that out")
 
-    def asks(self, step: str) -> bool:
-        return any(step in m.asks for m in self.mechanisms)
+    def has_exchange(self, step: str) -> bool:
+        """Whether a mechanism needs this exchange."""
+        return any(step in m.exchanges for m in self.mechanisms)
 
     @property
     def folds(self) -> bool:
         """Whether the server can live with sums of uploads."""
-        seen = self.combine.sees == "total" and self.grouping.sees == "total"
-        return seen and not any(m.overrides("filter") for m in self.mechanisms)
+        seen = self.combine.reads_uploads == "total" and self.grouping.reads_uploads == "total"
+        return seen and not any(m.implements("filter_uploads") for m in self.mechanisms)
 
     @property
     def hears_sums(self) -> bool:
-        return all(m.hears == "total" for m in self.mechanisms if "report" in m.asks)
+        return all(m.reads_reports == "total" for m in self.mechanisms if "report" in m.exchanges)
 
     def singles(self) -> set[tuple[str, str]]:
         """Parts that read what single clients say, and the steps in which they do."""
-        found = {(type(self.combine).__name__, "train")} if self.combine.sees != "total" else set()
-        found |= {(self.grouping.name, "train")} if self.grouping.sees != "total" else set()
-        found |= {(m.name, "train") for m in self.mechanisms if m.overrides("filter")}
-        found |= {(m.name, "report") for m in self.mechanisms if "report" in m.asks and m.hears != "total"}
-        return found | {(m.name, "enrol") for m in self.mechanisms if "enrol" in m.asks}
+        found = {(type(self.combine).__name__, "train")} if self.combine.reads_uploads != "total" else set()
+        found |= {(self.grouping.name, "train")} if self.grouping.reads_uploads != "total" else set()
+        found |= {(m.name, "train") for m in self.mechanisms if m.implements("filter_uploads")}
+        found |= {(m.name, "report") for m in self.mechanisms if "report" in m.exchanges and m.reads_reports != "total"}
+        return found | {(m.name, "enrol") for m in self.mechanisms if "enrol" in m.exchanges}
 
     def check(self, fleet: Fleet) -> None:
         for part, step in sorted(self.singles()):

@@ -37,13 +37,13 @@ def leave(server: Server, fleet: Fleet, method: Method, number: int, ids_C: Tens
 def members(server: Server, method: Method) -> tuple[Tensor, Tensor]:
     """Clients that are in the whole sum, and those in some of its tiles only."""
     part = _part(method)
-    pair_M2 = server.memory[part.name]["in"]
+    pair_M2 = server.state[part.name]["in"]
     return whole(pair_M2, part.tiles), partly(pair_M2, part.tiles)
 
 
 def _change(server: Server, fleet: Fleet, method: Method, number: int, ids_C: Tensor, change: int) -> Server:
     part = _part(method)
-    memory = dict(server.memory[part.name])
+    memory = dict(server.state[part.name])
     gram_II, pair_M2 = memory["gram"].clone(), memory["in"]
     _check(pair_M2, part.tiles, ids_C, change)
     answered = 0
@@ -65,7 +65,7 @@ def _change(server: Server, fleet: Fleet, method: Method, number: int, ids_C: Te
         raise CoveyError("no sum came about, and nothing was changed; a secure one needs three clients at least")
     memory |= {"gram": gram_II, **listed(pair_M2, part.tiles)}
     public = {**server.public, "weight": part.solved(gram_II).to(server.public["weight"])}
-    return replace(server, public=public, memory={**server.memory, part.name: memory})
+    return replace(server, public=public, state={**server.state, part.name: memory})
 
 
 def _part(method: Method) -> GramTiles:

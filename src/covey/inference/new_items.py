@@ -12,7 +12,7 @@ from covey.aggregate.grouping import Everyone
 from covey.contract.fleet import Request
 from covey.core.errors import CoveyError
 from covey.core.messages import Download, Sent, Total
-from covey.core.ragged import Drawer, Fields
+from covey.core.ragged import FieldDict, Fields
 from covey.engine.client.program import Program
 from covey.engine.method import Method
 from covey.engine.rounds import Server
@@ -68,9 +68,11 @@ def _check(method: Method) -> None:
     summed = any(isinstance(m, SubspaceIteration) and m.response != "ease" for m in method.mechanisms)
     if not isinstance(method.grouping, Everyone) or not (method.solver or summed):
         raise CoveyError("this method has no item table that everybody trains, so no row can be added; fit again")
-    if rests := [m.name for m in method.mechanisms if m.overrides("base")]:
+    if rests := [m.name for m in method.mechanisms if m.implements("base_model")]:
         raise CoveyError(f"{rests[0]!r} rests on sums without the new items; fit again with them")
-    if guards := [m.name for m in method.mechanisms if m.overrides("seal") or m.overrides("filter")]:
+    if guards := [
+        m.name for m in method.mechanisms if m.implements("protect_upload") or m.implements("filter_uploads")
+    ]:
         raise CoveyError(f"{guards[0]!r} guards the uploads, and rounds for new items would go without it; fit again")
 
 
@@ -111,10 +113,10 @@ def _folded(devices: Devices, method: Method, growth: Growth, start_MD: Tensor, 
     public = dict(devices.server.public)
     public["items"] = torch.cat([public["items"], start_MD])
     moves_J = torch.cat([torch.zeros(old, dtype=torch.bool), growth.taken_M > 0]).to(people.device)
-    ids_C, drawer = people.honest(devices.fleet.ids_N), Drawer()
+    ids_C, drawer = people.honest(devices.fleet.ids_N), FieldDict()
     for number in range(devices.round + 1, devices.round + 1 + rounds) if bool(moves_J.any()) else ():
         sent = Download(Sent({k: v for k, v in public.items() if k not in method.model.kept}))
-        upload = devices.fleet.ask(Request("train", number, ids_C, sent, fold=method.combine.sees == "total"))
+        upload = devices.fleet.ask(Request("train", number, ids_C, sent, fold=method.combine.reads_uploads == "total"))
         update, _ = method.combine.combine(upload, ("items",))
         update_JD = update["items"] * moves_J[:, None].to(update["items"])
         drawer, moved = method.server_step.step(drawer, {"items": public["items"]}, {"items": update_JD})

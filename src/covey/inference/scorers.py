@@ -13,7 +13,7 @@ from torch import Tensor
 from covey.contract.views import TrainingData
 from covey.core.errors import CoveyError
 from covey.core.messages import Download, Sent
-from covey.core.ragged import Drawer, Fields, Ragged
+from covey.core.ragged import FieldDict, Fields, Ragged
 from covey.core.rng import Rng
 from covey.engine.client.program import LocalData, Program
 from covey.engine.client.ranking import Ranker
@@ -101,7 +101,7 @@ class Devices:
     def _sent(self) -> Fields:
         return {k: v for k, v in self.server.public.items() if k not in self.clients.program.model.kept}
 
-    def _ranked(self, kept: Drawer, history: Ragged, rng: Rng) -> Tensor:
+    def _ranked(self, kept: FieldDict, history: Ragged, rng: Rng) -> Tensor:
         """[C, I] as the devices themselves rank: what was sent, their own on top, the table they last received."""
         model, mechanisms = self.clients.program.model, self.clients.program.mechanisms
         params = {k: v[None] for k, v in self._sent().items()} | {k: kept[k] for k in model.kept}
@@ -117,7 +117,7 @@ def private_part(program: Program) -> Program | None:
     if solver is None or not moving:
         return None
     phases = [tuple(k for k in phase if k in moving) for phase in solver.phases or (moving,)]
-    stay = tuple(m for m in program.mechanisms if m.overrides("base"))  # what it ranks with, it learns on top of
+    stay = tuple(m for m in program.mechanisms if m.implements("base_model"))  # what it ranks with, it learns on top of
     return replace(program, solver=replace(solver, phases=tuple(p for p in phases if p)), mechanisms=stay)
 
 

@@ -82,7 +82,7 @@ class Spreadout(Mechanism):
         if not self.weight >= 0:
             raise CoveyError(f"{self.name}: weight = {self.weight}; it is at least 0")
 
-    def regularise(self, view: ServerView, update: Fields) -> Fields:
+    def adjust_update(self, view: ServerView, update: Fields) -> Fields:
         if "items" not in update or not self.weight:
             return update
         items_ID = view.public["items"].detach().requires_grad_()

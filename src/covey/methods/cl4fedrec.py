@@ -23,7 +23,7 @@ from covey.contract.views import ClientView, ServerView
 from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.core.messages import Catalogue, Sent, Upload
-from covey.core.ragged import Drawer, Fields, Ragged
+from covey.core.ragged import FieldDict, Fields, Ragged
 from covey.core.rng import Rng
 from covey.solvers import Local
 
@@ -66,32 +66,32 @@ class Contrast(Mechanism):
     reduction: Reduction = "mean"  # over the items of Eq. 10, which prints a sum
     views: Literal["once", "each step"] = "once"  # per participation; a step of all examples is a local epoch
     name: str = "contrast"
-    needs: tuple[str, ...] = ("user",)
+    needs_private: tuple[str, ...] = ("user",)
 
     def __post_init__(self) -> None:
         positive(self.name, users=self.users, history=self.history, tau=self.tau)
 
     # server: synthetic users
-    def init(self, view: ServerView, enrolment: Upload | None) -> Drawer:  # Eq. 4
+    def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:  # Eq. 4
         if not view.objective.pointwise:
             raise CoveyError(f"{self.name} learns from one item at a time: use covey.objectives:Bce")
         count_I = popularity(view.catalogue)
         weight_I = count_I if self.draw == "popularity" else torch.ones_like(count_I)
-        items_SN = _draw(weight_I, self.users, self.history, view.dice.fold("histories"))
-        born = view.model.private(view.dice.fold("birth").streams(self.users), view.dice.fold("start"))
+        items_SN = _draw(weight_I, self.users, self.history, view.server_rng.fold("histories"))
+        born = view.model.private(view.server_rng.fold("birth").streams(self.users), view.server_rng.fold("start"))
         s_SD = born["user"].to(view.public["items"])
         return {"items": items_SN, "user": self._refit(view, s_SD, items_SN) if self.fit_first else s_SD}
 
-    def finish(self, view: ServerView) -> Drawer:
+    def end_round(self, view: ServerView) -> FieldDict:
         if not view.round.closes_epoch:
-            return view.memory
-        return {**view.memory, "user": self._refit(view, view.memory["user"], view.memory["items"])}
+            return view.state
+        return {**view.state, "user": self._refit(view, view.state["user"], view.state["items"])}
 
     def _refit(self, view: ServerView, s_SD: Tensor, items_SN: Tensor) -> Tensor:  # Eq. 5
         """The synthetic users as a cohort of clients whose public parameters stand still."""
         offsets = torch.arange(len(s_SD) + 1, device=items_SN.device) * items_SN.shape[1]
         lists = Ragged(items_SN.flatten(), offsets)
-        rng = view.dice.fold("negatives").streams(len(s_SD))
+        rng = view.server_rng.fold("negatives").streams(len(s_SD))
         made = view.objective.examples(lists, lists, view.catalogue.n_items, rng)
         wide = lambda x: made.items.like(x).padded().to(s_SD.device)
         items_SL, weight_SL = wide(made.items.values), wide(made.weight)
@@ -105,9 +105,9 @@ class Contrast(Mechanism):
         return leaves["user"]
 
     def send(self, view: ServerView) -> Sent:
-        return Sent(shared={"users": view.memory["user"]}) if view.step == "train" else Sent()
+        return Sent(shared={"users": view.state["user"]}) if view.step == "train" else Sent()
 
-    def discloses(self) -> tuple[Disclosure, ...]:
+    def disclosures(self) -> tuple[Disclosure, ...]:
         return (counts_given(self.name),) if self.draw == "popularity" else ()
 
     # client: two views of the user, two of each item
@@ -145,7 +145,7 @@ class Contrast(Mechanism):
     def _step(self, view: ClientView, u_CD: Tensor) -> Tensor:  # Eq. 8: a first step, of Adam about lr * sign
         v_CRD = view.params["items"].detach().requires_grad_()
         frozen = {k: v.detach() for k, v in view.params.items()} | {"items": v_CRD}
-        (grad_CRD,) = torch.autograd.grad(view.recommend(frozen, u_CD).sum(), v_CRD)
+        (grad_CRD,) = torch.autograd.grad(view.objective_loss(frozen, u_CD).sum(), v_CRD)
         size = grad_CRD.abs() + ADAM_EPS if self.view_step == "adam" else 1.0
         return -self.view_lr * grad_CRD / size
 
@@ -155,7 +155,7 @@ class Contrast(Mechanism):
         ready, parts = view.prepared, []
         ready = ready if self.views == "once" else ready | self._views(view, ready)
         if self.user_weight:
-            loss_C = user_loss(view.user(), ready["one"], ready["two"], view.sent.shared["users"], self.tau)
+            loss_C = user_loss(view.user(), ready["one"], ready["two"], view.received.shared["users"], self.tau)
             parts.append(self.user_weight * loss_C)
         if self.item_weight:
             parts.append(self.item_weight * self._item_loss(view.params["items"], ready))
@@ -167,11 +167,11 @@ class Contrast(Mechanism):
         one_CRD, two_CRD = v_CRD + ready["items one"], v_CRD + ready["items two"]
         return item_loss(one_CRD, two_CRD, ready["rows"], self.tau, self.reduction)
 
-    def floats(self, n_rows: int) -> int:
+    def extra_floats(self, n_rows: int) -> int:
         few = 2 if self.items == "positives" else 1  # at most so; beside 4 negatives each it is a quarter
         return held(n_rows // few) if self.item_weight else 0
 
-    def pairs(self, n_rows: int) -> int:
+    def compared_pairs(self, n_rows: int) -> int:
         few = 4 if self.items == "positives" else 1
         return (n_rows // few) ** 2 if self.item_weight else 0
 
@@ -194,23 +194,23 @@ class PopularityRegulariser(Mechanism):
         if self.sample < 0 or not 0 <= self.hot_share < 1:
             raise CoveyError(f"{self.name}: sample is at least 0 (0 = all), hot_share from 0 to below 1")
 
-    def polish(self, view: ServerView, model: Fields) -> tuple[Drawer, Fields]:
+    def adjust_model(self, view: ServerView, model: Fields) -> tuple[FieldDict, Fields]:
         if not view.round.closes_epoch or "items" not in model:
-            return view.memory, model
+            return view.state, model
         order_I = popularity(view.catalogue).argsort(descending=True, stable=True).to(model["items"].device)
         hot = round(self.hot_share * len(order_I)) or self.hot
         hot_H, normal = order_I[:hot], order_I[hot:]
-        memory, items = view.memory, {"items": model["items"]}
+        memory, items = view.state, {"items": model["items"]}
         for step in range(self.steps if len(normal) else 0):
             many = self.sample or len(normal)
-            chosen_P = view.dice.fold(step).permutation(len(normal))[0, :many].to(normal.device)
+            chosen_P = view.server_rng.fold(step).permutation(len(normal))[0, :many].to(normal.device)
             v_ID = items["items"].detach().requires_grad_()
             hot_HD = v_ID[hot_H].detach() if self.freeze_hot else v_ID[hot_H]
             (grad_ID,) = torch.autograd.grad(repulsion(hot_HD, v_ID[normal[chosen_P]], self.tau), v_ID)
             memory, items = Adam(self.lr).step(memory, {"items": v_ID.detach()}, {"items": -grad_ID})
         return memory, {**model, **items}
 
-    def discloses(self) -> tuple[Disclosure, ...]:
+    def disclosures(self) -> tuple[Disclosure, ...]:
         return (counts_given(self.name),)
 
 
@@ -236,7 +236,7 @@ def part_of(view: ClientView, few: Few) -> ClientView:
     params = {k: v if len(v) == 1 else v[pick] for k, v in view.params.items() if k != "items"}
     params["items"] = F.pad(few.of(view.params["items"]), (0, 0, 0, 1))
     ready = view.objective.prepare(some)
-    return replace(view, params=params, rng=view.rng.take(pick), batch=some, ready=ready)
+    return replace(view, params=params, rng=view.rng.take(pick), batch=some, objective_state=ready)
 
 
 def by_row(batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:

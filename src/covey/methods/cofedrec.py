@@ -20,11 +20,11 @@ from torch import Tensor
 
 from covey.contract.aggregation import Group, Grouping
 from covey.contract.mechanism import Mechanism
-from covey.contract.views import ClientView, Sees, ServerView
+from covey.contract.views import ClientView, Reads, ServerView
 from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import Drawer, Fields
+from covey.core.ragged import FieldDict, Fields
 from covey.core.rng import Rng
 
 from .supcon import HELD, TILE, Known, Slope, members, printed, published
@@ -42,27 +42,27 @@ class CoClusters(Grouping):
 
     categories: int = 30  # K
     name: str = "co-clusters"
-    sees: Sees = "each"
+    reads_uploads: Reads = "each"
 
     def __post_init__(self) -> None:
         positive(self.name, categories=self.categories)
 
     def send(self, view: ServerView) -> Sent:
         """The item membership M; there is none before the first aggregation."""
-        return Sent({k: v for k, v in view.memory.items() if k == "category"})
+        return Sent({k: v for k, v in view.state.items() if k == "category"})
 
-    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[Drawer, Sequence[Group]]:
+    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
         if "items" not in view.model.uploaded or isinstance(upload, Total):
             raise CoveyError("co-clustering compares the clients' own item tables: use a model with keep_items = true")
         table_PID = upload.model["items"]
         mean_ID = table_PID.mean(0)  # Eq. 6
-        category_I = membership(mean_ID, self.categories, view.dice.fold("k-means"))
-        core = _draw(view.dice.fold("core client"), len(upload))
-        chosen = _draw(view.dice.fold("category"), int(category_I.max()) + 1)
+        category_I = membership(mean_ID, self.categories, view.server_rng.fold("k-means"))
+        core = _draw(view.server_rng.fold("core client"), len(upload))
+        chosen = _draw(view.server_rng.fold("category"), int(category_I.max()) + 1)
         rows = (category_I == chosen).nonzero()[:, 0]
         s_P = similarity(table_PID, core, rows)
         similar = nearest(s_P)
-        joined_N = _counted(view.memory.get("joined"), upload.ids_C, upload.ids_C[similar])
+        joined_N = _counted(view.state.get("joined"), upload.ids_C, upload.ids_C[similar])
         drawer = {"category": category_I, "joined": joined_N, "tell/group": torch.tensor(len(similar))}
         drawer |= {"tell/participants": torch.tensor(len(upload)), "tell/category": torch.tensor(len(rows))}
         drawer |= {"tell/often": _often(joined_N, 0.7 * view.round.number), "tell/least": _least(joined_N)}
@@ -81,10 +81,10 @@ class ItemCategories(Mechanism):
         positive(self.name, categories=self.categories)
 
     def send(self, view: ServerView) -> Sent:
-        return Sent(dict(view.memory))
+        return Sent(dict(view.state))
 
-    def finish(self, view: ServerView) -> Drawer:
-        return {"category": membership(view.public["items"], self.categories, view.dice.fold("k-means"))}
+    def end_round(self, view: ServerView) -> FieldDict:
+        return {"category": membership(view.public["items"], self.categories, view.server_rng.fold("k-means"))}
 
 
 @dataclass(frozen=True)
@@ -96,15 +96,17 @@ class TableClusters(Grouping):
 
     clusters: int = 2
     name: str = "table clusters"
-    sees: Sees = "each"
+    reads_uploads: Reads = "each"
 
     def __post_init__(self) -> None:
         positive(self.name, clusters=self.clusters)
 
-    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[Drawer, Sequence[Group]]:
+    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
         if "items" not in view.model.uploaded or isinstance(upload, Total):
             raise CoveyError("K-means of clients needs their own item tables: use a model with keep_items = true")
-        kind_P = membership(coordinates(upload.model["items"].flatten(1)), self.clusters, view.dice.fold("k-means"))
+        kind_P = membership(
+            coordinates(upload.model["items"].flatten(1)), self.clusters, view.server_rng.fold("k-means")
+        )
         size_K = kind_P.bincount()
         drawer = {"tell/largest": size_K.max() / len(upload), "tell/alone": (size_K == 1).sum()}
         rows = [(kind_P == k).nonzero()[:, 0] for k in range(len(size_K))]
@@ -210,9 +212,9 @@ class ItemContrast(WholeTableLoss):
         if self.sample and self.reading == "printed":
             raise CoveyError(f"{self.name}: only the published reading has a sampled form; set sample = 0")
 
-    def common(self, view: ClientView) -> Sent:
+    def precompute(self, view: ClientView) -> Sent:
         """The slope at the table that most clients start from, such as the group's: their first step shares it."""
-        category_I = view.sent.shared.get("category")
+        category_I = view.received.shared.get("category")
         same_C = None if category_I is None or self.sample else _alike(view.params["items"], len(view.rng.key_C))
         if category_I is None or same_C is None:
             return Sent()
@@ -222,14 +224,14 @@ class ItemContrast(WholeTableLoss):
         return Sent({"value": value_C[:1], "slope": slope_CID[:1]}, {"same": same_C})
 
     def prepare(self, view: ClientView) -> Fields:
-        category_I = view.sent.shared.get("category")
+        category_I = view.received.shared.get("category")
         return {} if category_I is None else {"member": members(category_I)}
 
     def loss(self, view: ClientView) -> Tensor | None:
         table_CID, member_KI = view.params["items"], view.prepared.get("member")
         if member_KI is None or not table_CID.requires_grad:  # it moves nothing but items
             return None
-        same_C = view.sent.each.get("same") if view.step == 0 else None
+        same_C = view.received.each.get("same") if view.step == 0 else None
         if same_C is None:
             value_C, slope_CID = self._slope(table_CID.detach(), member_KI, view.rng)
         else:
@@ -245,22 +247,22 @@ class ItemContrast(WholeTableLoss):
 
     def _first(self, table_CID: Tensor, member_KI: Tensor, view: ClientView, same_C: Tensor) -> Slope:
         """The first step, where only those that started elsewhere compute for themselves."""
-        value_C = view.sent.shared["value"].expand(len(table_CID)).clone()
-        slope_CID = view.sent.shared["slope"].expand_as(table_CID).clone()
+        value_C = view.received.shared["value"].expand(len(table_CID)).clone()
+        slope_CID = view.received.shared["slope"].expand_as(table_CID).clone()
         rest = (~same_C).nonzero()[:, 0]
         if len(rest):
             rest = torch.cat([rest, rest[:1]]) if len(rest) == 1 else rest
             value_C[rest], slope_CID[rest] = self._slope(table_CID[rest], member_KI, view.rng.take(rest))
         return value_C, slope_CID
 
-    def floats(self, n_rows: int) -> int:
+    def extra_floats(self, n_rows: int) -> int:
         if not self.weight:
             return 0
         if self.sample:
             return self.sample * n_rows
         return n_rows * n_rows // 2 if n_rows <= HELD and self.reading == "published" else 4 * TILE * n_rows
 
-    def pairs(self, n_rows: int) -> int:
+    def compared_pairs(self, n_rows: int) -> int:
         return n_rows * (self.sample or n_rows) if self.weight else 0
 
 

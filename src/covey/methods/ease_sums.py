@@ -14,11 +14,11 @@ from torch import Tensor
 
 from covey.contract.ledger import Disclosure
 from covey.contract.mechanism import Mechanism
-from covey.contract.views import ClientView, Sees, ServerView
+from covey.contract.views import ClientView, Reads, ServerView
 from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import Drawer, Fields, Ragged, Rows
+from covey.core.ragged import FieldDict, Fields, Ragged, Rows
 from covey.evaluate.ranking import distinct, merged, nothing
 from covey.models.ease import ItemWeights
 
@@ -28,8 +28,8 @@ JOIN, UPDATE, LEAVE = 0, 1, 2  # what a report of a change means
 @dataclass(frozen=True)
 class GramTiles(Mechanism):
     name: str = "gram"
-    asks: frozenset[str] = frozenset({"report"})
-    hears: Sees = "total"
+    exchanges: frozenset[str] = frozenset({"report"})
+    reads_reports: Reads = "total"
     whole_table: bool = True  # for the memory plan: a client's part is rows of a whole tile
     tiles: int = 4
     weight: float = 300.0  # lambda
@@ -37,7 +37,7 @@ class GramTiles(Mechanism):
     def __post_init__(self) -> None:
         positive("gram", tiles=self.tiles, weight=self.weight)
 
-    def init(self, view: ServerView, enrolment: Upload | None) -> Drawer:
+    def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         n_items = view.catalogue.n_items
         if not isinstance(view.model, ItemWeights):
             raise CoveyError(f"{self.name!r} fits covey.models.ease:ItemWeights alone; set [model] use to that")
@@ -50,28 +50,28 @@ class GramTiles(Mechanism):
             return Sent()
         return Sent({"tile": torch.tensor(span_of(view.round.number, self.tiles, view.catalogue.n_items))})
 
-    def report(self, view: ClientView) -> Drawer:
-        start, stop = view.sent.shared["tile"].tolist()
-        change = int(view.sent.shared.get("change", torch.tensor(JOIN)))
+    def report(self, view: ClientView) -> FieldDict:
+        start, stop = view.received.shared["tile"].tolist()
+        change = int(view.received.shared.get("change", torch.tensor(JOIN)))
         items, none = distinct(view.data.items), nothing(len(view.data.items), view.data.items.values.device)
         after, before = (none, items) if change == LEAVE else (items, none)
         if change == UPDATE:
             before = distinct(view.data.avoid)  # the list as it was
         return {"rows": difference(after, before, start, stop, view.catalogue.n_items, view.params["items"].dtype)}
 
-    def hear(self, view: ServerView, reports: Upload | Total) -> tuple[Drawer, Fields]:
+    def receive_reports(self, view: ServerView, reports: Upload | Total) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Total)
         start, stop = span_of(view.round.number, self.tiles, view.catalogue.n_items)
-        gram_II = view.memory["gram"].clone()
+        gram_II = view.state["gram"].clone()
         gram_II[:, start:stop] = reports.extra[self.name]["rows"].double()  # a later pass replaces the earlier
-        memory: Drawer = {"gram": gram_II, **self._heard(view, reports.ids_C.sort().values)}
+        memory: FieldDict = {"gram": gram_II, **self._heard(view, reports.ids_C.sort().values)}
         if view.round.number < self.tiles:
             return memory, {}
         return memory, {"weight": self.solved(gram_II).to(view.public["weight"])}
 
-    def _heard(self, view: ServerView, ids_C: Tensor) -> Drawer:
+    def _heard(self, view: ServerView, ids_C: Tensor) -> FieldDict:
         """Those heard now are in this round's tile, and nobody else; the other tiles are as they were."""
-        tile, pair_M2 = (view.round.number - 1) % self.tiles, view.memory.get("in", ids_C.new_zeros(0, 2))
+        tile, pair_M2 = (view.round.number - 1) % self.tiles, view.state.get("in", ids_C.new_zeros(0, 2))
         now_C2 = torch.stack([torch.full_like(ids_C, tile), ids_C], 1)
         return listed(torch.cat([pair_M2[pair_M2[:, 0] != tile], now_C2]), min(view.round.number, self.tiles))
 
@@ -87,7 +87,7 @@ class GramTiles(Mechanism):
         b_II = p_II / -p_II.diagonal()
         return b_II.fill_diagonal_(0).contiguous()
 
-    def discloses(self) -> tuple[Disclosure, ...]:
+    def disclosures(self) -> tuple[Disclosure, ...]:
         what = "which of the user's items go together; in clear it is the list, in a secure sum it is not"
         return (Disclosure("report", f"{self.name}/rows", what),)
 
@@ -114,7 +114,7 @@ def partly(pair_M2: Tensor, tiles: int) -> Tensor:
     return ids_N[count_N < tiles]
 
 
-def listed(pair_M2: Tensor, tiles: int) -> Drawer:
+def listed(pair_M2: Tensor, tiles: int) -> FieldDict:
     """Who is in which tile, and how many are in some of them and not in all."""
     return {"in": pair_M2, "tell/in some tiles only": torch.tensor(len(partly(pair_M2, tiles)))}
 

@@ -24,7 +24,7 @@ from covey.contract.examples import Batch, Examples
 from covey.contract.model import History, Model, rows
 from covey.contract.objective import Objective
 from covey.core.checks import positive
-from covey.core.ragged import Drawer, Fields, Ragged
+from covey.core.ragged import FieldDict, Fields, Ragged
 from covey.core.rng import Rng
 from covey.models.base import dot
 from covey.models.lists import ListModel
@@ -103,7 +103,7 @@ class DecayedAdam(ServerStep):
     eps: float = 1e-8
     name: str = "server step"
 
-    def step(self, memory: Drawer, params: Fields, update: Fields) -> tuple[Drawer, Fields]:
+    def step(self, memory: FieldDict, params: Fields, update: Fields) -> tuple[FieldDict, Fields]:
         whole = {k: d - 2 * self.weight * params[k] for k, d in update.items()}
         return Adam(self.lr, self.beta1, self.beta2, self.eps).step(memory, params, whole)
 

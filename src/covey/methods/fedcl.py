@@ -22,7 +22,7 @@ from covey.contract.views import ClientView, ServerView
 from covey.core.checks import among_choices, positive
 from covey.core.errors import CoveyError
 from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import Drawer, Fields, Ragged, offsets_of
+from covey.core.ragged import FieldDict, Fields, Ragged, offsets_of
 from covey.core.sampling import distinct_ranks
 from covey.privacy.discrete import released
 
@@ -49,7 +49,7 @@ class HardNegatives(Mechanism):
     difficulty: float = 0.25  # R: share of the catalogue that is hard for a cluster
     count: int = 20  # T
     name: str = "fedcl"
-    asks: frozenset[str] = frozenset({"report"})
+    exchanges: frozenset[str] = frozenset({"report"})
 
     def __post_init__(self) -> None:
         among_choices(self.name, self)
@@ -66,7 +66,7 @@ class HardNegatives(Mechanism):
     def epsilon_each(self) -> float:
         return self.epsilon / self.reports if self.repeat == "budget" else self.epsilon
 
-    def releases(self) -> int:
+    def max_reports(self) -> int:
         return {"once": 1, "budget": self.reports}.get(self.repeat, 0)
 
     @property
@@ -76,7 +76,7 @@ class HardNegatives(Mechanism):
 
     # on the client
 
-    def report(self, view: ClientView) -> Drawer:
+    def report(self, view: ClientView) -> FieldDict:
         u_CD = view.user()
         if math.isinf(self.epsilon):
             return {"user": clipped(u_CD, self.clip)}
@@ -87,9 +87,9 @@ class HardNegatives(Mechanism):
 
     def augment(self, view: ClientView, examples: Examples) -> Examples:
         """Those items that the client does not have are negatives of all its positions."""
-        if "items" not in view.sent.each:
+        if "items" not in view.received.each:
             return examples
-        items_CT = view.sent.each["items"]
+        items_CT = view.received.each["items"]
         client_C1 = torch.arange(len(items_CT), device=items_CT.device)[:, None] * view.catalogue.n_items
         own = view.data.items
         fresh_CT = ~torch.isin(items_CT + client_C1, own.values + client_C1[:, 0].repeat_interleave(own.lengths))
@@ -98,49 +98,49 @@ class HardNegatives(Mechanism):
 
     # on the server
 
-    def begin(self, view: ServerView) -> Drawer:
-        passes = view.memory.get("passes", torch.zeros((), dtype=torch.long))
-        return {**view.memory, "passes": passes + int(view.round.opens_epoch)}
+    def begin_round(self, view: ServerView) -> FieldDict:
+        passes = view.state.get("passes", torch.zeros((), dtype=torch.long))
+        return {**view.state, "passes": passes + int(view.round.opens_epoch)}
 
     def _due(self, view: ServerView) -> bool:
         """Whether it is time to cluster anew."""
-        since = int(view.memory["passes"]) - self.first
+        since = int(view.state["passes"]) - self.first
         if not self.every:
             return since >= 0
         return view.round.opens_epoch and since >= 0 and since % self.every == 0
 
-    def reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
-        if not self.retrieves or int(view.memory["passes"]) < self.first:
+    def select_reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
+        if not self.retrieves or int(view.state["passes"]) < self.first:
             return no_clients().to(everyone.device)
         if self.repeat == "round":
             return None
         if not self._due(view):
             return no_clients().to(everyone.device)
-        most = self.releases() or math.inf
-        return everyone[_at(view.memory.get("heard", no_clients()).to(everyone.device), everyone) < most]
+        most = self.max_reports() or math.inf
+        return everyone[_at(view.state.get("heard", no_clients()).to(everyone.device), everyone) < most]
 
-    def hear(self, view: ServerView, reports: Upload | Total) -> tuple[Drawer, Fields]:
+    def receive_reports(self, view: ServerView, reports: Upload | Total) -> tuple[FieldDict, Fields]:
         """The latest report of every client, clustered anew where that is due."""
         assert isinstance(reports, Upload)
         if self.name not in reports.extra:
-            return view.memory, {}
+            return view.state, {}
         said_CD, ids_C = reports.extra[self.name]["user"], reports.ids_C
-        memory = _stored(view.memory, ids_C, said_CD, self.latest)
+        memory = _stored(view.state, ids_C, said_CD, self.latest)
         if self.cluster == "none":
             return memory, {}
-        if self._due(view) or "centre" not in view.memory or not self.latest:
+        if self._due(view) or "centre" not in view.state or not self.latest:
             return {**memory, **self._clustered(view, memory["report"], memory["known"])}, {}
         member_N = memory["member"].clone()  # between clusterings: the centre next to the new report
         member_N[ids_C] = 1 + nearest(said_CD, memory["centre"][1:])
         return {**memory, "member": member_N}, {}
 
-    def _clustered(self, view: ServerView, report_ND: Tensor, known_N: Tensor) -> Drawer:
+    def _clustered(self, view: ServerView, report_ND: Tensor, known_N: Tensor) -> FieldDict:
         x_ND = report_ND[known_N]
         wanted = 1 if self.cluster == "mean" else self.clusters
         if len(x_ND) < wanted:
             log.warning("%s: %d reports cannot make %d clusters; fewer it is", self.name, len(x_ND), wanted)
         if self.cluster == "kmeans":
-            label_N = kmeans(x_ND, wanted, int(view.dice.fold("kmeans").integers(2**31)[0]))
+            label_N = kmeans(x_ND, wanted, int(view.server_rng.fold("kmeans").integers(2**31)[0]))
         else:
             label_N = ward(x_ND, wanted) if wanted > 1 else torch.zeros_like(x_ND[:, 0], dtype=torch.long)
         member_N = torch.zeros_like(known_N, dtype=torch.long)  # 0 is everybody, for who never reported
@@ -149,18 +149,18 @@ class HardNegatives(Mechanism):
 
     def send(self, view: ServerView) -> Sent:
         """Lines 11 to 14: T items of the best R %, drawn for each client on its own."""
-        if view.step != "train" or not self.count or (self.retrieves and "report" not in view.memory):
+        if view.step != "train" or not self.count or (self.retrieves and "report" not in view.state):
             return Sent()
         if self.pool == "random":  # always the same for a client, as a cluster's nearly is
             n_items = view.catalogue.n_items
             rank_CT = self._ranks(view, math.ceil(self.difficulty * n_items))
-            return Sent(each={"items": view.rng.home(f"{self.name} pool").order_at(n_items, rank_CT)})
+            return Sent(each={"items": view.client_rng.home(f"{self.name} pool").order_at(n_items, rank_CT)})
         pool_KH, row_C = self._pools(view)
         return Sent(each={"items": pool_KH[row_C[:, None], self._ranks(view, pool_KH.shape[1])]})
 
     def _ranks(self, view: ServerView, size: int) -> Tensor:
         """Places in a pool of that size, T for each client."""
-        unit_CT = view.rng.fold("hard").uniform(min(self.count, size))
+        unit_CT = view.client_rng.fold("hard").uniform(min(self.count, size))
         return distinct_ranks(unit_CT, torch.full_like(view.round.ids_C, size))
 
     def _pools(self, view: ServerView) -> tuple[Tensor, Tensor]:
@@ -173,11 +173,11 @@ class HardNegatives(Mechanism):
             if view.catalogue.popularity_I is None:
                 raise CoveyError(f"{self.name}: pool = 'popular' needs counts of the items, which are not known here")
             return view.catalogue.popularity_I.to(ids_C.device).topk(size).indices[None], torch.zeros_like(ids_C)
-        centre_KD, row_C = self._queries(view.memory, ids_C)
+        centre_KD, row_C = self._queries(view.state, ids_C)
         score_KI = centre_KD @ view.public["items"].mT
         return score_KI.topk(min(self.count, n_items) if self.pool == "hardest" else size, dim=1).indices, row_C
 
-    def _queries(self, memory: Drawer, ids_C: Tensor) -> tuple[Tensor, Tensor]:
+    def _queries(self, memory: FieldDict, ids_C: Tensor) -> tuple[Tensor, Tensor]:
         """Vectors to retrieve by, and which of them is each client's; the first is for who never reported."""
         if self.cluster != "none":
             return memory["centre"], _at(memory["member"], ids_C)
@@ -186,7 +186,7 @@ class HardNegatives(Mechanism):
         mean_1D = report_ND[memory["known"]].mean(0, keepdim=True)
         return torch.cat([mean_1D, own_CD]), torch.arange(1, len(ids_C) + 1, device=ids_C.device) * known_C
 
-    def discloses(self) -> tuple[Disclosure, ...]:
+    def disclosures(self) -> tuple[Disclosure, ...]:
         if math.isinf(self.epsilon):
             how = "and no noise"
         elif self.noise == "device":
@@ -194,9 +194,9 @@ class HardNegatives(Mechanism):
         else:
             how = "with Laplace noise simulated from the run's seed"
         what = f"the user vector, clipped to L1 norm {self.clip:g}, {how}"
-        if self.releases():
-            what += f"; {self.releases()} at most, then the last one again"
-        report = Disclosure("report", f"{self.name}/user", what, self.epsilon_each, releases=self.releases())
+        if self.max_reports():
+            what += f"; {self.max_reports()} at most, then the last one again"
+        report = Disclosure("report", f"{self.name}/user", what, self.epsilon_each, releases=self.max_reports())
         return (report, counts_given(self.name)) if self.pool == "popular" and self.count else (report,)
 
 
@@ -205,7 +205,7 @@ def clipped(u_CD: Tensor, most: float) -> Tensor:
     return u_CD * (most / u_CD.abs().sum(1, keepdim=True).clamp(min=most))
 
 
-def _stored(memory: Drawer, ids_C: Tensor, said_CD: Tensor, latest: bool) -> Drawer:
+def _stored(memory: FieldDict, ids_C: Tensor, said_CD: Tensor, latest: bool) -> FieldDict:
     """What was said by whom, and how often; only by these clients where not `latest`."""
     before = len(memory.get("heard", ()))
     height = max(int(ids_C.max()) + 1, before)

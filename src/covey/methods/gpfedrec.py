@@ -15,11 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.aggregation import Group, Grouping
-from covey.contract.views import ClientView, Sees, ServerView
+from covey.contract.views import ClientView, Reads, ServerView
 from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import Drawer, Fields, Rows
+from covey.core.ragged import FieldDict, Fields, Rows
 
 from .weighted import WholeTableLoss
 
@@ -36,7 +36,7 @@ class UserGraph(Grouping):
     neighbours: int = 0  # over 0: so many instead of a threshold
     layers: int = 1
     name: str = "user graph"
-    sees: Sees = "each"
+    reads_uploads: Reads = "each"
 
     def __post_init__(self) -> None:
         positive(self.name, layers=self.layers)
@@ -45,15 +45,15 @@ class UserGraph(Grouping):
 
     def send(self, view: ServerView) -> Sent:
         """r_u, each client's own table: that of the last round it took part in, else the public one."""
-        if "table" not in view.memory:
+        if "table" not in view.state:
             return Sent()
-        known, table_NID = view.memory["ids"], view.memory["table"]
+        known, table_NID = view.state["ids"], view.state["table"]
         ids_C = view.round.ids_C.to(known.device)
         place_C = torch.searchsorted(known, ids_C).clamp(max=len(known) - 1)
         found_C11 = (known[place_C] == ids_C)[:, None, None]
         return Sent(each={"table": table_NID[place_C].where(found_C11, view.public["items"])})
 
-    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[Drawer, Sequence[Group]]:
+    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
         moved = upload.update.get("items") if isinstance(upload, Upload) else None
         if not isinstance(upload, Upload) or not isinstance(moved, Rows):
             raise CoveyError(
@@ -64,7 +64,7 @@ class UserGraph(Grouping):
         many_PP = torch.linalg.matrix_power(own_PP, self.layers)
         own_PID = (many_PP @ table_PID.flatten(1)).view_as(table_PID)
         weight_P = many_PP.sum(0).to(upload.weight_C)  # the mean of all r_u weighs each table by its links
-        drawer = _updated(view.memory, upload.ids_C, own_PID)
+        drawer = _updated(view.state, upload.ids_C, own_PID)
         drawer["tell/links"] = (own_PP > 0).sum(1).double().mean()
         return drawer, [Group(tuple(view.public), weight=weight_P)]
 
@@ -84,7 +84,7 @@ class UserGraph(Grouping):
         return linked_PP / linked_PP.sum(1, keepdim=True)
 
 
-def _updated(memory: Drawer, ids_P: Tensor, table_PID: Tensor) -> Drawer:
+def _updated(memory: FieldDict, ids_P: Tensor, table_PID: Tensor) -> FieldDict:
     """The latest table of everybody who ever took part, by ascending id."""
     if "ids" in memory:
         stay = ~torch.isin(memory["ids"], ids_P)
@@ -104,7 +104,7 @@ class GraphPull(WholeTableLoss):
 
     def prepare(self, view: ClientView) -> Fields:
         """At first nobody has neighbours: the table that all start from holds them."""
-        return {"table": view.sent.each.get("table", view.params["items"].detach().clone())}
+        return {"table": view.received.each.get("table", view.params["items"].detach().clone())}
 
     def loss(self, view: ClientView) -> Tensor | None:
         table_CID = view.params["items"]

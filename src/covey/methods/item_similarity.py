@@ -25,7 +25,7 @@ class ItemSimilarity(WholeTableLoss):
     listens: str = "item categories"
 
     def prepare(self, view: ClientView) -> Fields:
-        category_I = view.sent.shared.get("category")
+        category_I = view.received.shared.get("category")
         if category_I is None:
             return {}
         items, n_items = view.data.items, len(category_I)

@@ -26,7 +26,7 @@ from covey.contract.views import ClientView, ServerView
 from covey.core.checks import among_choices, positive
 from covey.core.errors import CoveyError
 from covey.core.messages import Sent, Upload
-from covey.core.ragged import Drawer, Fields, Ragged
+from covey.core.ragged import FieldDict, Fields, Ragged
 from covey.privacy.library import check_installed
 
 from .pdc_frs_auxiliary import PREFIX, Auxiliary, best, made_up, parameters, started
@@ -55,8 +55,8 @@ class DataContribution(Mechanism):
     aux_batch: int = 8192  # examples
     aux_negatives: int = 4  # for each contributed item
     name: str = "contribution"
-    needs: tuple[str, ...] = ("user",)
-    asks: frozenset[str] = frozenset({"enrol"})
+    needs_private: tuple[str, ...] = ("user",)
+    exchanges: frozenset[str] = frozenset({"enrol"})
 
     def __post_init__(self) -> None:
         among_choices(self.name, self)
@@ -85,7 +85,7 @@ class DataContribution(Mechanism):
         return likeness(titles, n_items, self.similarity, self.bound)
 
     # client, line 2
-    def enrol(self, view: ClientView) -> Drawer:
+    def enrol(self, view: ClientView) -> FieldDict:
         """Asked again, a client answers the same (but by OpenDP): perturbing anew would spend the budget again."""
         if self.similarity == "items" and "items" not in view.model.shared:
             raise CoveyError(f"{self.name}: each device has its own item table; compare titles: similarity = 'words'")
@@ -95,21 +95,21 @@ class DataContribution(Mechanism):
         return {"list": contribution(view.data.items, rng, how, like, self.epsilon, self.length, self.noise)}
 
     # server, line 3: who contributed what, and the auxiliary model
-    def init(self, view: ServerView, enrolment: Upload | None) -> Drawer:
+    def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         if self.count and not view.objective.pointwise:
             raise CoveyError(
                 f"{self.name}: scored items join examples of one item each, as of covey.objectives:Bce, which"
                 f" {type(view.objective).__name__} has not; set count = 0 for the contrast alone"
             )
         v_ID = view.public["items"]
-        aux = started(view.model, view.catalogue.n_items, view.dice, v_ID)
+        aux = started(view.model, view.catalogue.n_items, view.server_rng, v_ID)
         none = torch.zeros(0, dtype=torch.long, device=v_ID.device)
         return self._grown(view, {"ids": none, "list": none, "offsets": none.new_zeros(1), **aux}, enrolment)
 
-    def admit(self, view: ServerView, enrolment: Upload | None) -> Drawer:
-        return self._grown(view, view.memory, enrolment)
+    def admit_clients(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
+        return self._grown(view, view.state, enrolment)
 
-    def _grown(self, view: ServerView, memory: Drawer, enrolment: Upload | None) -> Drawer:
+    def _grown(self, view: ServerView, memory: FieldDict, enrolment: Upload | None) -> FieldDict:
         """Memory with those who are new in it; what a client said first stays."""
         memory = {**memory, **self._told(view)}
         if enrolment is None or self.name not in enrolment.extra:
@@ -117,7 +117,7 @@ class DataContribution(Mechanism):
         new = (~torch.isin(enrolment.ids_C, memory["ids"].to(enrolment.ids_C))).nonzero()[:, 0]
         said = as_sets(enrolment.extra[self.name]["list"].take(new), view.catalogue.n_items).to(memory["ids"].device)
         lists = Ragged.cat([Ragged(memory["list"], memory["offsets"]), said])
-        born = view.model.private(view.dice.fold("birth").streams(len(new)), view.dice)["user"]
+        born = view.model.private(view.server_rng.fold("birth").streams(len(new)), view.server_rng)["user"]
         users = memory[f"{PREFIX}user"]
         return {
             **memory,
@@ -127,7 +127,7 @@ class DataContribution(Mechanism):
             f"{PREFIX}user": torch.cat([users, born.to(users)]),
         }
 
-    def _told(self, view: ServerView) -> Drawer:
+    def _told(self, view: ServerView) -> FieldDict:
         """What a reader of the run should know: Delta, and how likely a position still holds its item."""
         like = self._likeness(view.catalogue.n_items, view.catalogue.titles, view.public["items"])
         kept = torch.tensor(kept_share(self.contribute, like, self.epsilon))
@@ -135,20 +135,20 @@ class DataContribution(Mechanism):
         return {"tell/items kept": kept, **told}  # by name, as a checkpoint brings them back
 
     # line 6
-    def begin(self, view: ServerView) -> Drawer:
-        if not view.round.opens_epoch or not len(view.memory["list"]) or not self.used:
-            return view.memory
-        leaves = {k: v.clone() for k, v in parameters(view.memory).items()}
-        lists = Ragged(view.memory["list"], view.memory["offsets"])
+    def begin_round(self, view: ServerView) -> FieldDict:
+        if not view.round.opens_epoch or not len(view.state["list"]) or not self.used:
+            return view.state
+        leaves = {k: v.clone() for k, v in parameters(view.state).items()}
+        lists = Ragged(view.state["list"], view.state["offsets"])
         Auxiliary(self.aux_epochs, self.aux_lr, self.aux_batch, self.aux_negatives).train(view, leaves, lists)
-        return {**view.memory, **{PREFIX + k: v for k, v in leaves.items()}}
+        return {**view.state, **{PREFIX + k: v for k, v in leaves.items()}}
 
     # lines 8 and 10
     def send(self, view: ServerView) -> Sent:
-        if view.step != "train" or not len(view.memory["ids"]):
+        if view.step != "train" or not len(view.state["ids"]):
             return Sent()
-        params, me_C = parameters(view.memory), _find(view.memory["ids"], view.round.ids_C)
-        lists = Ragged(view.memory["list"], view.memory["offsets"])
+        params, me_C = parameters(view.state), _find(view.state["ids"], view.round.ids_C)
+        lists = Ragged(view.state["list"], view.state["offsets"])
         scored = best(view, params, lists, me_C, self.count) if self.count else {}
         views = self._views(view, params["user"], me_C) if self.user_weight else Sent()
         return Sent(views.shared, {**scored, **views.each})
@@ -160,17 +160,17 @@ class DataContribution(Mechanism):
             return Sent({"users": unit_MD}, {"me": me_C})
         own_CD = unit_MD[me_C.clamp(min=0)] * (me_C >= 0)[:, None]
         if self.against == "synthetic":
-            made_KD = made_up(users_MD, self.others, view.dice.fold("synthetic"))
+            made_KD = made_up(users_MD, self.others, view.server_rng.fold("synthetic"))
             return Sent({"users": F.normalize(made_KD, dim=1)}, {"own": own_CD, "me": torch.full_like(me_C, -1)})
-        some_K = view.dice.fold("others").permutation(len(unit_MD))[0, : self.others].to(me_C.device)
+        some_K = view.server_rng.fold("others").permutation(len(unit_MD))[0, : self.others].to(me_C.device)
         return Sent({"users": unit_MD[some_K]}, {"own": own_CD, "me": _find(some_K, me_C)})
 
     # client
     def augment(self, view: ClientView, examples: Examples) -> Examples:  # Eq. 7
         """What the client knows is liked stays its own, and no negative contradicts what was sent."""
-        if "items" not in view.sent.each:
+        if "items" not in view.received.each:
             return examples
-        items, scores = view.sent.each["items"], view.sent.each["scores"].values
+        items, scores = view.received.each["items"], view.received.each["scores"].values
         label = scores if self.labels == "soft" else torch.ones_like(scores)
         sent_T, own_T, made_T = (_keys(x, view.catalogue.n_items) for x in (items, view.data.items, examples.items))
         more = Examples(items, label, torch.ones_like(label)).keep(~torch.isin(sent_T, own_T))
@@ -178,19 +178,19 @@ class DataContribution(Mechanism):
         return examples.append(more.items, more.label)
 
     def loss(self, view: ClientView) -> Tensor | None:  # Eq. 10
-        if not self.user_weight or "me" not in view.sent.each:
+        if not self.user_weight or "me" not in view.received.each:
             return None
-        users_KD, each = view.sent.shared["users"], view.sent.each
+        users_KD, each = view.received.shared["users"], view.received.each
         return self.user_weight * user_loss(view.user(), users_KD, each["me"], self.tau, each.get("own"))
 
     # server, line 14
-    def polish(self, view: ServerView, model: Fields) -> tuple[Drawer, Fields]:  # Eq. 8
+    def adjust_model(self, view: ServerView, model: Fields) -> tuple[FieldDict, Fields]:  # Eq. 8
         if not view.round.closes_epoch or not self.item_weight or "items" not in model:
-            return view.memory, model
-        grad_ID = item_gradient(model["items"], view.memory[f"{PREFIX}items"][0], self.tau)
-        return view.memory, {**model, "items": model["items"] - self.item_lr * self.item_weight * grad_ID}
+            return view.state, model
+        grad_ID = item_gradient(model["items"], view.state[f"{PREFIX}items"][0], self.tau)
+        return view.state, {**model, "items": model["items"] - self.item_lr * self.item_weight * grad_ID}
 
-    def discloses(self) -> tuple[Disclosure, ...]:
+    def disclosures(self) -> tuple[Disclosure, ...]:
         field, what = f"{self.name}/list", "each item replaced at random by a similar one"
         if self.contribute == "clean":
             return (Disclosure("enrol", field, "the client's items, as they are"),)

@@ -15,7 +15,7 @@ from covey.contract.examples import local_rows, merge
 from covey.contract.model import Model
 from covey.contract.views import ServerView
 from covey.core.errors import CoveyError
-from covey.core.ragged import Drawer, Fields, Ragged, offsets_of
+from covey.core.ragged import FieldDict, Fields, Ragged, offsets_of
 from covey.core.rng import Rng
 from covey.models.base import catalogue
 from covey.objectives.pairs import positives_and_negatives
@@ -40,7 +40,7 @@ class Auxiliary:
         """Moves the leaves: each contributed item with its negatives, all users pooled."""
         made = self._rows(view, lists, leaves["items"])
         real, many, device = len(made[0]), max(1, self.batch // WIDTH), made[0].device
-        steps, dice = -(-real // many), view.dice.to(device)
+        steps, dice = -(-real // many), view.server_rng.to(device)
         rows = [F.pad(x, (*(0, 0) * (x.dim() - 1), 0, steps * many - real)) for x in made]  # of weight 0
         order_R, near_B = torch.arange(steps * many, device=device), torch.arange(many, device=device)
         at, adam = torch.zeros_like(near_B[:1]), Adam.of(leaves, self.lr)
@@ -71,7 +71,7 @@ class Auxiliary:
 
         An item that is drawn for several positives stands once, with its count as weight.
         """
-        n_items, streams = view.catalogue.n_items, view.dice.fold("negatives").streams(len(lists))
+        n_items, streams = view.catalogue.n_items, view.server_rng.fold("negatives").streams(len(lists))
         rng = streams.to(lists.values.device)
         made = positives_and_negatives(lists, lists, n_items, self.negatives, rng)
         made = merge(made, local_rows(made, n_items))
@@ -158,7 +158,7 @@ class Again:
         return graph
 
 
-def started(model: Model, n_items: int, dice: Rng, like: Tensor) -> Drawer:
+def started(model: Model, n_items: int, dice: Rng, like: Tensor) -> FieldDict:
     """An untrained auxiliary model that knows nobody yet."""
     more = set(model.kept) - {"user", "items"}
     if model.tables != ("items",) or more:
@@ -171,11 +171,11 @@ def started(model: Model, n_items: int, dice: Rng, like: Tensor) -> Drawer:
     return {f"{PREFIX}user": nobody.to(like), **{PREFIX + k: v[None].to(like) for k, v in public.items()}}
 
 
-def parameters(memory: Drawer) -> Fields:
+def parameters(memory: FieldDict) -> Fields:
     return {k.removeprefix(PREFIX): v for k, v in memory.items() if k.startswith(PREFIX)}
 
 
-def best(view: ServerView, params: Fields, lists: Ragged, me_C: Tensor, count: int) -> Drawer:  # Eq. 6
+def best(view: ServerView, params: Fields, lists: Ragged, me_C: Tensor, count: int) -> FieldDict:  # Eq. 6
     """The items that score highest of those that a client did not contribute; none where it is unknown (-1)."""
     at_once = CPU_SCORES if params["items"].device.type == "cpu" else CUDA_SCORES
     shared, parts = {k: v for k, v in params.items() if k != "user"}, []

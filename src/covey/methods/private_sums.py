@@ -16,11 +16,11 @@ from torch import Tensor
 from covey.contract.accountant import gaussian_epsilon, gaussian_multiplier
 from covey.contract.ledger import Disclosure
 from covey.contract.mechanism import Mechanism
-from covey.contract.views import ClientView, Sees, ServerView
+from covey.contract.views import ClientView, Reads, ServerView
 from covey.core.checks import among_choices, positive, share
 from covey.core.errors import CoveyError
 from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import Drawer, Fields, Rows
+from covey.core.ragged import FieldDict, Fields, Rows
 from covey.evaluate.ranking import distinct
 from covey.models.spectral import Spectral
 
@@ -34,8 +34,8 @@ class PrivateSubspace(Mechanism):
     """A'A Q with every a_u of length 1, and noise; the directions shrunk by what noise alone would give."""
 
     name: str = "spectral"
-    asks: frozenset[str] = frozenset({"report"})
-    hears: Sees = "total"
+    exchanges: frozenset[str] = frozenset({"report"})
+    reads_reports: Reads = "total"
     whole_table: bool = True  # for the memory plan: a share of noise fills the whole table
     sums: int = 2
     epsilon: float = 8.0  # of a user over all sums
@@ -64,13 +64,13 @@ class PrivateSubspace(Mechanism):
         """Standard deviation that it has where nobody is lost: the reserve for those who are comes on top."""
         return self.sigma / math.sqrt(1 - self.lost)
 
-    def init(self, view: ServerView, enrolment: Upload | None) -> Drawer:
+    def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         if not isinstance(view.model, Spectral):
             raise CoveyError(f"{self.name!r} fits covey.models.spectral:Spectral alone; set [model] use to that")
         view.model.check(view.catalogue.n_items)
         return {}
 
-    def reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
+    def select_reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
         return None if view.round.number <= self.sums else everyone[:0]  # the budget is spent
 
     def send(self, view: ServerView) -> Sent:
@@ -79,8 +79,8 @@ class PrivateSubspace(Mechanism):
         basis_ID = torch.linalg.qr(view.public["items"]).Q if view.round.number == 1 else view.public["items"]
         return Sent({"basis": basis_ID, "clients": torch.tensor(len(view.round.ids_C))})
 
-    def report(self, view: ClientView) -> Drawer:
-        items, basis_ID = distinct(view.data.items), view.sent.shared["basis"]
+    def report(self, view: ClientView) -> FieldDict:
+        items, basis_ID = distinct(view.data.items), view.received.shared["basis"]
         n_C = items.lengths.clamp(min=1).to(basis_ID)
         u_CD = basis_ID.new_zeros(len(items), basis_ID.shape[1])
         u_CD = u_CD.index_add(0, items.owner, basis_ID[items.values]) / n_C.sqrt()[:, None]  # a_u' Q
@@ -91,14 +91,14 @@ class PrivateSubspace(Mechanism):
     def _noised(self, view: ClientView, rows: Rows) -> Rows | Tensor:
         if self.noise == "summed":
             return rows
-        at_least = max(1.0, float(view.sent.shared["clients"]) * (1 - self.lost))
+        at_least = max(1.0, float(view.received.shared["clients"]) * (1 - self.lost))
         part_CID, rng = rows.dense(), view.rng.fold("noise")
         for pick in torch.arange(len(rows), device=part_CID.device).split(max(1, AT_ONCE // part_CID[0].numel())):
             noise_CID = rng.take(pick).normal(*part_CID.shape[1:], dtype=part_CID.dtype)
             part_CID[pick] += noise_CID * (self.sigma / math.sqrt(at_least))
         return part_CID
 
-    def hear(self, view: ServerView, reports: Upload | Total) -> tuple[Drawer, Fields]:
+    def receive_reports(self, view: ServerView, reports: Upload | Total) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Total)
         z_ID = self._sum(view, reports).double()
         I, D = z_ID.shape
@@ -107,15 +107,15 @@ class PrivateSubspace(Mechanism):
         damp = self.shrink * noise + self.strength * value_D.mean()
         filter_D = value_D / (value_D + damp).clamp(min=torch.finfo(value_D.dtype).tiny)
         fields = {"items": basis_ID, "weight": torch.ones(I), "filter": filter_D}
-        return view.memory, {k: v.to(view.public[k]) for k, v in fields.items()}
+        return view.state, {k: v.to(view.public[k]) for k, v in fields.items()}
 
     def _sum(self, view: ServerView, reports: Total) -> Tensor:
         sum_ID: Tensor = reports.extra[self.name]["sum"]
         if self.noise == "shares":
             return sum_ID
-        return sum_ID + view.dice.to(sum_ID.device).normal(*sum_ID.shape, dtype=sum_ID.dtype)[0] * self.spread
+        return sum_ID + view.server_rng.to(sum_ID.device).normal(*sum_ID.shape, dtype=sum_ID.dtype)[0] * self.spread
 
-    def discloses(self) -> tuple[Disclosure, ...]:
+    def disclosures(self) -> tuple[Disclosure, ...]:
         rows = "the user's vector in the rows of the user's items"
         if self.noise == "summed":  # whoever adds the noise has seen the sum without it
             what = f"{rows}; noise is added to the sum by the simulation, to study what it costs: no protection"
@@ -136,15 +136,15 @@ class PrivateCount(PrivateSubspace):
     name: str = "count"
     sums: int = 1
 
-    def report(self, view: ClientView) -> Drawer:
+    def report(self, view: ClientView) -> FieldDict:
         items = distinct(view.data.items)
         n_C = items.lengths.clamp(min=1).to(view.params["items"])
         row_T1 = n_C.rsqrt().repeat_interleave(items.lengths)[:, None]
         return {"sum": self._noised(view, Rows(items, row_T1, view.catalogue.n_items))}
 
-    def hear(self, view: ServerView, reports: Upload | Total) -> tuple[Drawer, Fields]:
+    def receive_reports(self, view: ServerView, reports: Upload | Total) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Total)
         count_I1 = self._sum(view, reports)
         ones = {k: torch.ones_like(view.public[k]) for k in ("weight", "filter")}
         over_I1 = count_I1 - count_I1.min() + 1  # every list has a vector over 0, so all are ranked alike
-        return view.memory, {"items": over_I1.expand_as(view.public["items"]).clone(), **ones}
+        return view.state, {"items": over_I1.expand_as(view.public["items"]).clone(), **ones}

@@ -61,8 +61,8 @@ class NoiseContrast(Mechanism):
         one_CRD, two_CRD = v_CRD + ready["one"], v_CRD + ready["two"]
         return self.weight * item_loss(one_CRD, two_CRD, ready["rows"], self.tau, self.reduction)
 
-    def floats(self, n_rows: int) -> int:
+    def extra_floats(self, n_rows: int) -> int:
         return held(n_rows) if self.weight else 0
 
-    def pairs(self, n_rows: int) -> int:
+    def compared_pairs(self, n_rows: int) -> int:
         return n_rows**2 if self.weight else 0

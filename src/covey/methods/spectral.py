@@ -14,11 +14,11 @@ from torch import Tensor
 from covey.contract.ledger import Disclosure
 from covey.contract.mechanism import Mechanism
 from covey.contract.model import History
-from covey.contract.views import ClientView, Sees, ServerView
+from covey.contract.views import ClientView, Reads, ServerView
 from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import Drawer, Fields, Ragged, Rows, offsets_of
+from covey.core.ragged import FieldDict, Fields, Ragged, Rows, offsets_of
 from covey.evaluate import EvaluateConfig, ranks_full
 from covey.evaluate import distinct as sorted_lists
 from covey.evaluate.metrics import measure
@@ -35,8 +35,8 @@ BY = EvaluateConfig(metrics=("ndcg@20",))
 @dataclass(frozen=True)
 class SubspaceIteration(Mechanism):
     name: str = "spectral"
-    asks: frozenset[str] = frozenset({"report"})
-    hears: Sees = "total"
+    exchanges: frozenset[str] = frozenset({"report"})
+    reads_reports: Reads = "total"
     sums: int = 4
     item_power: float = 0.25
     user_power: float = 0.25
@@ -51,21 +51,21 @@ class SubspaceIteration(Mechanism):
         if self.choose and self.response in ("linear", "ease"):
             raise CoveyError(f"spectral: response = {self.response!r} has nothing to choose; leave out `choose`")
 
-    def init(self, view: ServerView, enrolment: Upload | None) -> Drawer:
+    def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         if not isinstance(view.model, Spectral):
             raise CoveyError(f"{self.name!r} fits covey.models.spectral:Spectral alone; set [model] use to that")
         view.model.check(view.catalogue.n_items)
         return {}
 
     def send(self, view: ServerView) -> Sent:
-        if not self.choose or view.round.number <= self.sums or "values" not in view.memory:
+        if not self.choose or view.round.number <= self.sums or "values" not in view.state:
             return Sent()
-        return Sent({"filters": self._filters(view.memory["values"], view.public["filter"])})
+        return Sent({"filters": self._filters(view.state["values"], view.public["filter"])})
 
-    def report(self, view: ClientView) -> Drawer:
+    def report(self, view: ClientView) -> FieldDict:
         assert isinstance(view.model, Spectral)
-        if "filters" in view.sent.shared:
-            return {"valid": tried(view, view.sent.shared["filters"])}
+        if "filters" in view.received.shared:
+            return {"valid": tried(view, view.received.shared["filters"])}
         items, count_T = distinct(view.data.items, view.catalogue.n_items)
         n_C = view.data.items.lengths.clamp(min=1).to(view.params["items"]) ** (-2 * self.user_power)
         u_CD = view.model.listed(view.params, History.of(view.data.items)) * n_C[:, None]
@@ -75,12 +75,12 @@ class SubspaceIteration(Mechanism):
         row_TE = row_TE * count_T[:, None] if bool((count_T > 1).any()) else row_TE
         return {"rows": Rows(items, row_TE, view.catalogue.n_items)}
 
-    def hear(self, view: ServerView, reports: Upload | Total) -> tuple[Drawer, Fields]:
+    def receive_reports(self, view: ServerView, reports: Upload | Total) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Total)
         said = reports.extra[self.name]
         return self._choose(view, said["valid"]) if "valid" in said else self._turn(view, said["rows"])
 
-    def _turn(self, view: ServerView, sum_IE: Tensor) -> tuple[Drawer, Fields]:
+    def _turn(self, view: ServerView, sum_IE: Tensor) -> tuple[FieldDict, Fields]:
         """A'A Q becomes the new basis."""
         sent = {k: v.double() for k, v in view.public.items()}
         D, sum_IE = sent["items"].shape[1], sum_IE.double()
@@ -97,19 +97,19 @@ class SubspaceIteration(Mechanism):
             fields["weight"] = torch.where(has_I > 0, fields["weight"], 0)
         return {"values": value_D}, {k: v.to(view.public[k]) for k, v in fields.items()}
 
-    def _choose(self, view: ServerView, sum_J: Tensor) -> tuple[Drawer, Fields]:
+    def _choose(self, view: ServerView, sum_J: Tensor) -> tuple[FieldDict, Fields]:
         """The filter that serves the clients' validation items best; the first of equals."""
         if not bool(sum_J[-1] > 0):
-            return view.memory, {}  # nobody holds anything back
+            return view.state, {}  # nobody holds anything back
         mean_K = sum_J[:-1] / sum_J[-1]
         best = int(mean_K.argmax())
         told = {"tell/strength": torch.tensor(self.choose[best]), "tell/valid": mean_K[best]}
-        return {**view.memory, **told}, {"filter": self._filters(view.memory["values"], view.public["filter"])[best]}
+        return {**view.state, **told}, {"filter": self._filters(view.state["values"], view.public["filter"])[best]}
 
     def _filters(self, value_D: Tensor, like: Tensor) -> Tensor:
         return torch.stack([response(self.response, value_D, s) for s in self.choose]).to(like)
 
-    def discloses(self) -> tuple[Disclosure, ...]:
+    def disclosures(self) -> tuple[Disclosure, ...]:
         what = "the user's vector in the rows of the user's items; in clear it names them, in a secure sum it does not"
         how = "how well each filter ranks the user's validation items, and whether there are any"
         return (Disclosure("report", f"{self.name}/rows", what), Disclosure("report", f"{self.name}/valid", how))

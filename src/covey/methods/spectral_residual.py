@@ -19,11 +19,11 @@ from covey.contract.examples import Examples
 from covey.contract.ledger import Disclosure
 from covey.contract.mechanism import Mechanism
 from covey.contract.model import History, Model
-from covey.contract.views import ClientView, Sees, ServerView
+from covey.contract.views import ClientView, Reads, ServerView
 from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import Drawer, Fields, Ragged
+from covey.core.ragged import FieldDict, Fields, Ragged
 from covey.core.rng import Rng
 from covey.models.spectral import Spectral
 from covey.objectives.pairs import Bce, Bpr
@@ -38,8 +38,8 @@ AT_ONCE = 1 << 15  # examples
 @dataclass(frozen=True)
 class SpectralResidual(Mechanism):
     name: str = "spectral residual"
-    asks: frozenset[str] = frozenset({"report"})
-    hears: Sees = "total"
+    exchanges: frozenset[str] = frozenset({"report"})
+    reads_reports: Reads = "total"
     rank: int = 128
     sums: int = 4
     choose: tuple[float, ...] = (0.3, 0.6, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # strengths of the filter; (): 1
@@ -60,7 +60,7 @@ class SpectralResidual(Mechanism):
         """The sums, the choice, and the moments."""
         return self.sums + bool(self.choose) + 1
 
-    def init(self, view: ServerView, enrolment: Upload | None) -> Drawer:
+    def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         if not isinstance(view.objective, Bce | Bpr):
             raise CoveyError(f"{self.name!r} is an offset of single logits: use covey.objectives:Bce or Bpr")
         model = Spectral(self.rank)
@@ -69,63 +69,63 @@ class SpectralResidual(Mechanism):
         tables = model.public(view.catalogue.n_items, start)
         return {**{k: v.to(view.public["items"]) for k, v in tables.items()}, "heard": torch.tensor(0)}
 
-    def reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
+    def select_reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
         return everyone if self._due(view) else everyone[:0]  # whoever trains in these rounds
 
     def _due(self, view: ServerView) -> bool:
-        return self.weight > 0 and int(view.memory["heard"]) < self._exchanges
+        return self.weight > 0 and int(view.state["heard"]) < self._exchanges
 
     def _seen(self, view: ServerView) -> ServerView:
         """As subspace iteration sees it: the tables are its public model, and rounds that nobody heard do not count."""
-        tables: Fields = {k: view.memory[k] for k in TABLES}
-        return replace(view, public=tables, round=replace(view.round, number=int(view.memory["heard"]) + 1))
+        tables: Fields = {k: view.state[k] for k in TABLES}
+        return replace(view, public=tables, round=replace(view.round, number=int(view.state["heard"]) + 1))
 
     def send(self, view: ServerView) -> Sent:
         if not self._due(view):
             return Sent()
         if view.step != "report":
             return Sent({"wait": torch.tensor(1)})  # there is nothing yet to correct
-        if int(view.memory["heard"]) == self._exchanges - 1:
-            return Sent({**{k: view.memory[k] for k in TABLES}, "moments": torch.tensor(1)})
-        return Sent({**{k: view.memory[k] for k in TABLES}, **self._inner.send(self._seen(view)).shared})
+        if int(view.state["heard"]) == self._exchanges - 1:
+            return Sent({**{k: view.state[k] for k in TABLES}, "moments": torch.tensor(1)})
+        return Sent({**{k: view.state[k] for k in TABLES}, **self._inner.send(self._seen(view)).shared})
 
-    def report(self, view: ClientView) -> Drawer:
-        tables: Fields = {k: view.sent.shared[k][None] for k in TABLES}
-        if "moments" in view.sent.shared:
+    def report(self, view: ClientView) -> FieldDict:
+        tables: Fields = {k: view.received.shared[k][None] for k in TABLES}
+        if "moments" in view.received.shared:
             return {"moments": moments(tables, view.data.items, view.catalogue.n_items)}
         return self._inner.report(replace(view, params=tables, model=Spectral(self.rank)))
 
-    def hear(self, view: ServerView, reports: Upload | Total) -> tuple[Drawer, Fields]:
+    def receive_reports(self, view: ServerView, reports: Upload | Total) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Total)
-        heard: Drawer = {"heard": view.memory["heard"] + 1}
+        heard: FieldDict = {"heard": view.state["heard"] + 1}
         if "moments" not in reports.extra[self.name]:
-            drawer, tables = self._inner.hear(self._seen(view), reports)
-            return {**view.memory, **drawer, **tables, **heard}, {}
+            drawer, tables = self._inner.receive_reports(self._seen(view), reports)
+            return {**view.state, **drawer, **tables, **heard}, {}
         unit, shift = log_odds(reports.extra[self.name]["moments"].double())
         assert isinstance(view.objective, Bce | Bpr)
         prior = -math.log(view.objective.negatives)  # the log-odds of a positive among its negatives
-        public = {PUBLIC + k: view.memory[k] for k in TABLES}
-        public[PUBLIC + "filter"] = view.memory["filter"] * (self.weight * unit).to(view.memory["filter"])
-        public[PUBLIC + "shift"] = (self.weight * (shift + prior)).to(view.memory["filter"])
-        told = {k: v for k, v in view.memory.items() if k.startswith("tell/")}
+        public = {PUBLIC + k: view.state[k] for k in TABLES}
+        public[PUBLIC + "filter"] = view.state["filter"] * (self.weight * unit).to(view.state["filter"])
+        public[PUBLIC + "shift"] = (self.weight * (shift + prior)).to(view.state["filter"])
+        told = {k: v for k, v in view.state.items() if k.startswith("tell/")}
         return {**told, **heard, "tell/unit": unit}, public
 
-    def base(self, params: Fields) -> tuple[Model, Fields] | None:
+    def base_model(self, params: Fields) -> tuple[Model, Fields] | None:
         if PUBLIC + "items" not in params:
             return None
         return Spectral(self.rank), {k: params[PUBLIC + k] for k in TABLES}
 
     def augment(self, view: ClientView, examples: Examples) -> Examples:
-        if "wait" in view.sent.shared:
+        if "wait" in view.received.shared:
             return examples.keep(torch.zeros_like(examples.label, dtype=torch.bool))
-        if (found := self.base(view.params)) is None:
+        if (found := self.base_model(view.params)) is None:
             return examples
         score_T = left_out(found[1], view.data.items, examples.items, view.catalogue.n_items)
         return replace(examples, offset=score_T + view.params[PUBLIC + "shift"])
 
-    def discloses(self) -> tuple[Disclosure, ...]:
+    def disclosures(self) -> tuple[Disclosure, ...]:
         what = "mean and mean square of the spectral scores of the user's items and of all others"
-        return (*self._inner.discloses(), Disclosure("report", f"{self.name}/moments", what))
+        return (*self._inner.disclosures(), Disclosure("report", f"{self.name}/moments", what))
 
 
 def left_out(tables: Fields, lists: Ragged, wanted: Ragged, n_items: int) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from covey.contract.views import ClientView, ServerView
-from covey.core.ragged import Drawer
+from covey.core.ragged import FieldDict
 
 from .weighted import WholeTableLoss
 
@@ -26,12 +26,12 @@ class Uniformity(WholeTableLoss):
     def loss(self, view: ClientView) -> Tensor | None:  # Eq. 13
         return self.weight * uniformity(view.params["items"])
 
-    def finish(self, view: ServerView) -> Drawer:  # Figure 3b
+    def end_round(self, view: ServerView) -> FieldDict:  # Figure 3b
         """How flat the table's spectrum is, with every weight, none too: the paper draws the singular values."""
         value_D = torch.linalg.svdvals(view.public["items"].double())
         share_D = value_D / value_D.sum().clamp(min=TINY)
         rank = torch.exp(torch.special.entr(share_D).sum())
-        return {**view.memory, "tell/rank": rank, "tell/first": share_D[0]}
+        return {**view.state, "tell/rank": rank, "tell/first": share_D[0]}
 
 
 def uniformity(table_CID: Tensor) -> Tensor:  # Eq. 12

@@ -30,8 +30,8 @@ class VirtualRatings(Mechanism):
         if self.share < 0:
             raise CoveyError(f"{self.name}: share = {self.share}; it may not be negative")
 
-    def overrides(self, hook: str) -> bool:
-        return super().overrides(hook) and bool(self.share)
+    def implements(self, hook: str) -> bool:
+        return super().implements(hook) and bool(self.share)
 
     def augment(self, view: ClientView, examples: Examples) -> Examples:
         if not self.share:

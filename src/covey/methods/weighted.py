@@ -13,9 +13,9 @@ class WeightedLoss(Mechanism):
         if self.weight < 0:
             raise CoveyError(f"{self.name}: weight = {self.weight}; it may not be negative")
 
-    def overrides(self, hook: str) -> bool:
+    def implements(self, hook: str) -> bool:
         """Without weight there is no loss, and clients train as they would without the mechanism."""
-        return super().overrides(hook) and (self.weight > 0 or hook not in ("loss", "common"))
+        return super().implements(hook) and (self.weight > 0 or hook not in ("loss", "precompute"))
 
 
 class WholeTableLoss(WeightedLoss):
@@ -28,6 +28,6 @@ class WholeTableLoss(WeightedLoss):
         super().__post_init__()
         object.__setattr__(self, "whole_table", self.weight > 0)
 
-    def floats(self, n_rows: int) -> int:
+    def extra_floats(self, n_rows: int) -> int:
         """About four tables of rows of 64 numbers: the loss' gradient and what it is computed from."""
         return 256 * n_rows if self.weight else 0

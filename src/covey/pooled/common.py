@@ -118,7 +118,7 @@ def shuffled(count: int, seed: int, epoch: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Exam:
+class HeldOutPart:
     """What users are asked in one part of a split, made ready once for many models."""
 
     held: Ragged  # distinct
@@ -133,7 +133,7 @@ def exams(
     candidates: Mapping[str, Tensor] | None = None,
     parts: Sequence[str] = PARTS,
     device: torch.device | str = "cpu",
-) -> dict[str, Exam]:
+) -> dict[str, HeldOutPart]:
     """The exam of each part. Train items are hidden in validation, train and validation items in the test."""
     made = {}
     for part in parts:
@@ -145,7 +145,7 @@ def exams(
             if candidates is None or part not in candidates:
                 raise CoveyError(f"evaluate.candidates is 'sampled' but the {part} part has no candidates")
             items_NL = with_held(held, candidates[part]).to(device)
-        made[part] = Exam(held.to(device), hidden.to(device), seen.to(device), items_NL)
+        made[part] = HeldOutPart(held.to(device), hidden.to(device), seen.to(device), items_NL)
     return made
 
 
@@ -166,7 +166,7 @@ def evaluate_pooled(
 
 @torch.no_grad()
 def examine(
-    fitted: Fitted, papers: Mapping[str, Exam], config: EvaluateConfig, chunk: int | None = None
+    fitted: Fitted, papers: Mapping[str, HeldOutPart], config: EvaluateConfig, chunk: int | None = None
 ) -> dict[str, dict[str, Tensor]]:
     """`evaluate_pooled` on exams made ready before."""
     if isinstance(fitted, Listening):
@@ -175,7 +175,7 @@ def examine(
 
 
 def _examine(
-    fitted: Fitted, papers: Mapping[str, Exam], config: EvaluateConfig, chunk: int | None
+    fitted: Fitted, papers: Mapping[str, HeldOutPart], config: EvaluateConfig, chunk: int | None
 ) -> dict[str, dict[str, Tensor]]:
     keep_heap()
     device, n_items = fitted.items().device, len(fitted.items())
@@ -187,7 +187,7 @@ def _examine(
 
 
 def _ranks_full(
-    fitted: Fitted, papers: Mapping[str, Exam], config: EvaluateConfig, users: Sequence[Tensor]
+    fitted: Fitted, papers: Mapping[str, HeldOutPart], config: EvaluateConfig, users: Sequence[Tensor]
 ) -> dict[str, Ragged]:
     """Ranks of held-out items in the catalogue; scores are computed once for all parts."""
     tops: dict[str, list[Top]] = {part: [] for part in papers}
@@ -200,7 +200,7 @@ def _ranks_full(
     return {part: ranks_of(Top.cat(tops[part]), exam.held) for part, exam in papers.items()}
 
 
-def _ranks_sampled(fitted: Fitted, papers: Mapping[str, Exam], users: Sequence[Tensor]) -> dict[str, Ragged]:
+def _ranks_sampled(fitted: Fitted, papers: Mapping[str, HeldOutPart], users: Sequence[Tensor]) -> dict[str, Ragged]:
     """Rank of each user's held-out item among its candidates."""
     ranks = {}
     for part, exam in papers.items():

@@ -37,10 +37,10 @@ class PseudoItems(Mechanism):
         if self.count < 0:
             raise CoveyError(f"{self.name}: count = {self.count}; at least 0 is needed")
 
-    def overrides(self, hook: str) -> bool:
-        return super().overrides(hook) and (hook != "seal" or bool(self.count))
+    def implements(self, hook: str) -> bool:
+        return super().implements(hook) and (hook != "protect_upload" or bool(self.count))
 
-    def seal(self, view: ClientView, upload: Upload) -> Upload:
+    def protect_upload(self, view: ClientView, upload: Upload) -> Upload:
         if not self.count:
             return upload
         rng = view.rng.home(self.name) if self.fixed else view.rng.fold("items")
@@ -50,7 +50,7 @@ class PseudoItems(Mechanism):
         grown = lambda name, x: _with(x, pseudo, view.rng.fold(name)) if isinstance(x, Rows) else x
         return replace(upload, update={name: grown(name, x) for name, x in upload.update.items()})
 
-    def covers(self, disclosed: Disclosure, model: Model) -> tuple[Disclosure, ...]:
+    def protected_disclosures(self, disclosed: Disclosure, model: Model) -> tuple[Disclosure, ...]:
         part, _, name = disclosed.name.partition("/")
         if not self.count or part != "update":
             return (disclosed,)

@@ -20,7 +20,7 @@ from covey.contract.views import ClientView
 from covey.core.checks import among_choices, positive
 from covey.core.errors import CoveyError
 from covey.core.messages import Upload
-from covey.core.ragged import Drawer, Field, Ragged, Rows, offsets_of
+from covey.core.ragged import Field, FieldDict, Ragged, Rows, offsets_of
 from covey.core.rng import Rng
 
 from . import gaussian, laplace, library
@@ -63,8 +63,8 @@ class NoisyUploads(Mechanism):
         """Deviation, or scale, of the noise over the sensitivity."""
         return gaussian.multiplier_for(self.epsilon, self.delta) if self.kind == "gaussian" else 1 / self.epsilon
 
-    def seal(self, view: ClientView, upload: Upload) -> Upload:
-        fields: Drawer = {f"update/{k}": self._whole(v) for k, v in upload.update.items()}
+    def protect_upload(self, view: ClientView, upload: Upload) -> Upload:
+        fields: FieldDict = {f"update/{k}": self._whole(v) for k, v in upload.update.items()}
         fields |= {f"model/{k}": v for k, v in upload.model.items()}
         parts = {name: _as_rows(value) for name, value in fields.items()}
         if self.noise == "device" and not math.isinf(self.epsilon):
@@ -122,7 +122,7 @@ class NoisyUploads(Mechanism):
                 done[name].append(part.view(x.shape))
         return {name: torch.cat(done[name]) if many else x.values for name, x in parts.items()}
 
-    def covers(self, disclosed: Disclosure, model: Model) -> tuple[Disclosure, ...]:
+    def protected_disclosures(self, disclosed: Disclosure, model: Model) -> tuple[Disclosure, ...]:
         part, _, name = disclosed.name.partition("/")
         if math.isinf(self.epsilon) or name not in (*model.shared, *model.uploaded):
             return (disclosed,)

@@ -99,7 +99,7 @@ def device_of(config: Config) -> torch.device:
 
 
 def method_of(config: Config, catalogue: Catalogue) -> Method:
-    if "solver" not in config.tree and not any("report" in m.asks for m in config.parts("mechanism")):
+    if "solver" not in config.tree and not any("report" in m.exchanges for m in config.parts("mechanism")):
         raise CoveyError("nothing would be trained: the configuration has no [solver] and no mechanism that reports")
     options = {
         "grouping": config.part("grouping"),
@@ -224,7 +224,7 @@ def server_side_of(config: Config, fleet: RunFleet, program: Program) -> Fleet:
     if 0 < config.run.cohort < FEWEST:
         raise CoveyError(f"run.cohort = {config.run.cohort}; a secure sum takes at least {FEWEST} clients")
     for part in program.mechanisms:
-        if config.fleet.group and any(d.of_sum for d in part.discloses()):
+        if config.fleet.group and any(d.of_sum for d in part.disclosures()):
             raise CoveyError(
                 f"{part.name} spreads its noise over all clients, and the sum of a group has only a part of it;"
                 " set fleet.group = 0"

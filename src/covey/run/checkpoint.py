@@ -31,11 +31,11 @@ class Checkpoint:
 
     def save(self, path: Path) -> None:
         flat = {f"public{SEPARATOR}{k}": v for k, v in self.server.public.items()}
-        for name, drawer in self.server.memory.items():
+        for name, drawer in self.server.state.items():
             flat |= {SEPARATOR.join(("memory", name, k)): v for k, v in drawer.items()}
         flat |= {f"fleet{SEPARATOR}{k}": v for k, v in self.fleet.items()}
         flat |= {f"users{SEPARATOR}{k}": v for k, v in self.users.items()}
-        about = {"format": FORMAT, "progress": self.progress, "drawers": list(self.server.memory)}
+        about = {"format": FORMAT, "progress": self.progress, "drawers": list(self.server.state)}
         atomic.write(path, lambda part: _save(flat, part, about))
 
 

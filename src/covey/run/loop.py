@@ -18,7 +18,7 @@ from covey.core.lock import hold
 from covey.core.messages import Download, Sent, Upload
 from covey.core.ragged import Fields
 from covey.engine.fleet.base import Population, RunFleet
-from covey.engine.rounds import Server, admit, enrol, run_round, start, told
+from covey.engine.rounds import Server, admit, enrol, reported_metrics, run_round, start
 from covey.evaluate.exposure import of_users
 from covey.evaluate.exposure import summary as exposure
 from covey.evaluate.metrics import summarise
@@ -173,7 +173,7 @@ def _rounds(
             state = replace(state, best={}, users={})  # of fewer people: not comparable with what follows
         asked = cohort(config, fleet.ids_N, number)
         server, answered = run_round(server, made.server_side, made.method, asked)
-        said = told(server) | caught(people, server, answered.ids_C)
+        said = reported_metrics(server) | caught(people, server, answered.ids_C)
         trace.stop(fleet, number, len(asked.ids_C), len(answered.ids_C), said)
         state = replace(state, server=server, round=number)
         row: dict[str, Any] = {}
@@ -208,7 +208,7 @@ def _evaluate(config: Config, made: Assembly, state: State, out: Path) -> tuple[
     people = made.population
     ids_C, figures = measured(config, people, made.fleet, state.server, state.round)
     row = {"round": state.round, **summaries(figures, people.lengths_N[ids_C])}
-    row |= {"told": said} if (said := told(state.server)) else {}
+    row |= {"told": said} if (said := reported_metrics(state.server)) else {}
     state = replace(state, written=atomic.append(out / "metrics.jsonl", state.written, json.dumps(row) + "\n"))
     if not state.best or _better(config, row, state.best):
         mine = {k: v for k, v in figures.items() if k.startswith("test/")}

@@ -22,7 +22,7 @@ from .schedule import cohort, joins_late, rounds_of
 
 def of_sent(fleet: Metered, program: Program, items_per_user: int) -> Ledger:
     """What has left the devices so far."""
-    declared = program.discloses()
+    declared = program.disclosures()
     silent = Ledger.of(declared).undeclared(fleet.meter.bytes)  # a mistake of some part, and all the more to be shown
     ledger = Ledger.of(
         [*declared, *(Disclosure(*key, "NOT DECLARED by what sends it") for key in silent)], items_per_user
@@ -33,7 +33,7 @@ def of_sent(fleet: Metered, program: Program, items_per_user: int) -> Ledger:
 
 def of_planned(config: Config, method: Method, people: Population, ids_N: Tensor, items_per_user: int) -> Ledger:
     """What a run would send, by its schedule: nothing is trained, and nobody is asked."""
-    ledger = Ledger.of(people.program.discloses(), items_per_user)
+    ledger = Ledger.of(people.program.disclosures(), items_per_user)
     ledger.rows = _rows(people.program)
     counts = _counts(config, method, len(people), ids_N)
     told = {step: int(count_N[: people.n_honest].max()) for step, count_N in counts.items()}
@@ -54,18 +54,18 @@ def _counts(config: Config, method: Method, n: int, ids_N: Tensor) -> dict[str, 
     first_N, everybody_N = ids_N.cpu(), torch.arange(n)
     total, ids_N = rounds_of(config, n), first_N
     count = {"report": torch.zeros_like(everybody_N), "train": torch.zeros_like(everybody_N)}
-    choosers = [m for m in method.mechanisms if m.overrides("reporters")]
+    choosers = [m for m in method.mechanisms if m.implements("select_reporters")]
     server = start(method)
     joined = Round(0, first_N)
-    server = Server(server.public, {m.name: m.init(view(server, method, m.name, joined), None) for m in choosers})
+    server = Server(server.public, {m.name: m.init_state(view(server, method, m.name, joined), None) for m in choosers})
     for number in range(1, total + 1):
         ids_N = everybody_N if joins_late(config, number, total) else ids_N
         round = cohort(config, ids_N, number)
         see = lambda name, step="train": view(server, method, name, round, step)  # noqa: B023
-        server = Server(server.public, {m.name: m.begin(see(m.name)) for m in choosers})
-        chosen = (m.reporters(see(m.name, "report"), ids_N) for m in choosers)
+        server = Server(server.public, {m.name: m.begin_round(see(m.name)) for m in choosers})
+        chosen = (m.select_reporters(see(m.name, "report"), ids_N) for m in choosers)
         reporters = next((ids for ids in chosen if ids is not None), round.ids_C)
-        if method.asks("report"):
+        if method.has_exchange("report"):
             count["report"][reporters] += 1
         if method.solver is not None:
             count["train"][round.ids_C] += 1
@@ -136,7 +136,7 @@ def _some(names: list[str]) -> str:
 
 def check_resume(method: Method, out: Path) -> None:
     """Rounds since the last checkpoint would be released a second time, with other noise: more than is counted."""
-    spends = [m.name for m in method.mechanisms if m.draws_entropy]
+    spends = [m.name for m in method.mechanisms if m.uses_device_noise]
     if spends:
         raise CoveyError(
             f"{out} cannot go on: {spends[0]} draws its noise from the device's entropy, and what was sent since the"

@@ -73,13 +73,13 @@ def _summed(config: Config, people: Population) -> dict[str, Any]:
 def _sees_validation(config: Config, prepared: Prepared, people: Population) -> bool:
     """Whether a device scores its test from a list that has the validation items."""
     program = people.program
-    listens = program.model.sequential or any(m.overrides("base") for m in program.mechanisms)
+    listens = program.model.sequential or any(m.implements("base_model") for m in program.mechanisms)
     return listens and config.evaluate.history == "known" and bool(len(prepared.split.valid.values))
 
 
 def caught(people: Population, server: Server, answered_C: Tensor) -> Told:
     """Of the last round, where there are attackers and a filter: attackers that answered, and that were left out."""
-    out_C = server.memory.get("filter", {}).get("left out")
+    out_C = server.state.get("filter", {}).get("left out")
     if out_C is None or people.attack is None:
         return {}
     answered, left_out = (float((ids_C >= people.n_honest).sum()) for ids_C in (answered_C, out_C))

@@ -10,7 +10,7 @@ from covey.engine.method import Method
 
 from .compare import clone, expect_same
 
-QUIET = ("overrides", "discloses", "floats", "can_sum", "birth")  # they are given nothing that could change
+QUIET = ("implements", "disclosures", "extra_floats", "can_sum", "birth")  # they are given nothing that could change
 
 
 class Watched:
@@ -30,7 +30,7 @@ def _checked(part: Any, name: str, hook: Callable[..., Any]) -> Callable[..., An
         out = hook(*args, **options)
         where = f"{type(part).__name__}.{name}"
         expect_same(before, (args, options), why=f"{where} changed what it was given")
-        expect_same(own, fields_of(part), why=f"{where} changed its own part: state belongs in a drawer")
+        expect_same(own, fields_of(part), why=f"{where} changed its own part: return the new state instead")
         return out
 
     return call

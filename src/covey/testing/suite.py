@@ -77,7 +77,7 @@ class Conformance:
         """Nothing travels that is not declared, and the simulation counts the bytes that the wire has."""
         both = [self.play(wire=wire).go() for wire in (False, True)]
         simulated, wire = (play.outcome()["traffic"] for play in both)
-        declared = {(d.step, d.name) for d in both[0].program.discloses()}
+        declared = {(d.step, d.name) for d in both[0].program.disclosures()}
         for play in both:
             undeclared = set(play.fleet.meter.bytes) - declared
             if undeclared:
@@ -124,7 +124,7 @@ class Conformance:
         for number in range(1, self.rounds + 1):
             before = [clone(play.kept(c)) for c in range(len(play.world.data.training.items))]
             play.go(1)
-            keeps = ("report",) if not any(m.releases() for m in play.method.mechanisms) else ()  # nothing in these
+            keeps = ("report",) if not any(m.max_reports() for m in play.method.mechanisms) else ()  # nothing in these
             acted = {c for (r, step), ids in play.heard.asked.items() if r == number and step not in keeps for c in ids}
             for client, kept in enumerate(before):
                 if client not in acted:
@@ -175,7 +175,7 @@ class Conformance:
         expect_same(together.outcome(), apart.outcome(), TOLERANCE, "together is not the same as apart")
 
     def _finite(self, play: Play) -> None:
-        found = [*infinite({"public": play.server.public, "memory": play.server.memory})]
+        found = [*infinite({"public": play.server.public, "memory": play.server.state})]
         found += [path for c in range(len(play.world.data.training.items)) for path in infinite(play.kept(c), f"{c}")]
         held = play.world.data.held
         assert held is not None

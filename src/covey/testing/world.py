@@ -11,13 +11,13 @@ from covey.contract.attack import Attack
 from covey.contract.fleet import Request
 from covey.contract.views import TrainingData
 from covey.core.messages import Catalogue, Download, Round, Sent, Total, Upload
-from covey.core.ragged import Drawer, Ragged, Rows
+from covey.core.ragged import FieldDict, Ragged, Rows
 from covey.core.rng import Rng
 from covey.data.split import SplitConfig, pool
 from covey.data.split import split as split_rows
 from covey.data.synthetic import Synthetic, generate
 from covey.engine.client.blocks import Engine
-from covey.engine.client.malicious import Crew, Malicious, leaked
+from covey.engine.client.malicious import Malicious, SharedMemory, leaked
 from covey.engine.client.program import LocalData, Program
 from covey.engine.client.ranking import HeldOut
 from covey.engine.fleet.base import Clients, Simulation
@@ -127,7 +127,7 @@ class Play:
         crew = None
         if self.attack:
             lists = self.world.data.training.items.take(torch.arange(first))
-            crew = Malicious(program, self.attack, first, crew=Crew(), known=leaked(self.attack, lists, 0))
+            crew = Malicious(program, self.attack, first, crew=SharedMemory(), known=leaked(self.attack, lists, 0))
         present = first - self.setting.late
         clients = Clients(program, self.world.data, self.setting.seed, present, crew)
         self.fleet = class_of(WIRE if self.setting.wire else FleetConfig.use, (), is_fleet).of(clients)
@@ -166,7 +166,7 @@ class Play:
         """The honest clients that are there."""
         return self.fleet.ids_N[self.fleet.ids_N < self.world.n_honest]
 
-    def evaluate(self) -> Drawer:
+    def evaluate(self) -> FieldDict:
         ids_C = self.honest()
         answers = self.heard.ask(Request("evaluate", self.round, ids_C, Download(Sent(dict(self.server.public)))))
         if not isinstance(answers, Upload) or len(answers) != len(ids_C):
@@ -178,7 +178,7 @@ class Play:
         metrics, meter = self.evaluate(), self.fleet.meter
         return {
             "public": self.server.public,
-            "memory": self.server.memory,
+            "memory": self.server.state,
             "kept": {c: self.kept(c) for c in range(len(self.world.data.training.items))},
             "metrics": metrics,
             "traffic": {"up": meter.up, "down": meter.down, "bytes": meter.bytes, "dropped": meter.dropped},
@@ -200,4 +200,4 @@ class Play:
 
 
 def _cast_server(server: Server, dtype: torch.dtype) -> Server:
-    return Server(cast(server.public, dtype), cast(server.memory, dtype))
+    return Server(cast(server.public, dtype), cast(server.state, dtype))

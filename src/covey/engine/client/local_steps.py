@@ -10,7 +10,7 @@ from covey.contract.mechanism import Mechanism, client_views
 from covey.contract.model import rows
 from covey.contract.views import ClientView
 from covey.core.messages import Sent
-from covey.core.ragged import Drawer, Fields
+from covey.core.ragged import FieldDict, Fields
 from covey.core.rng import Rng
 from covey.solvers import Local
 
@@ -19,7 +19,7 @@ from .packing import PACKED, Packing
 
 
 @dataclass
-class Lesson:
+class BlockTraining:
     """`base` is what was sent, `leaves` is what moves; a shared parameter is their sum.
 
     In mini-batches a step looks at the rows of its own examples only (a window), unless a
@@ -53,15 +53,15 @@ class Lesson:
         base: Fields,
         leaves: Fields,
         packing: Packing,
-    ) -> "Lesson":
+    ) -> "BlockTraining":
         lesson = cls(view, batch, block, solver, base, leaves, packing, view.objective.prepare(batch))
         if solver.batch and view.objective.pointwise:
             lesson.orders = [shuffled(view.rng, batch, epoch) for epoch in range(solver.epochs)]
-        if any(m.overrides("loss") for m in mechanisms):
+        if any(m.implements("loss") for m in mechanisms):
             params = join(base, leaves, packing)
-            ready = replace(view, batch=batch, ready=lesson.ready, params=params)
+            ready = replace(view, batch=batch, objective_state=lesson.ready, params=params)
             views = zip(mechanisms, client_views(mechanisms, ready, extra), strict=True)
-            lesson.active = [(m, replace(v, prepared=m.prepare(v))) for m, v in views if m.overrides("loss")]
+            lesson.active = [(m, replace(v, prepared=m.prepare(v))) for m, v in views if m.implements("loss")]
             lesson.rngs = [v.rng.folds(block.steps * solver.epochs) for _, v in lesson.active]
         return lesson
 
@@ -104,7 +104,7 @@ class Lesson:
 
 
 def start(
-    view: ClientView, kept: Drawer, batch: Batch, pick: Tensor, windowed: bool, packing: Packing
+    view: ClientView, kept: FieldDict, batch: Batch, pick: Tensor, windowed: bool, packing: Packing
 ) -> tuple[Fields, Fields]:
     """Where training starts. A windowed lesson looks rows up in what was sent, step by step."""
     base: Fields = {}

@@ -10,7 +10,7 @@ from covey.contract.attack import Attack, AttackView, Informed, Profiled
 from covey.contract.ledger import Disclosure
 from covey.contract.model import Model
 from covey.core.messages import Catalogue, Download, Total, Upload, stack
-from covey.core.ragged import Drawer, Fields, Ragged, cat, offsets_of, take
+from covey.core.ragged import FieldDict, Fields, Ragged, cat, offsets_of, take
 from covey.core.rng import Rng
 from covey.evaluate.metrics import EvaluateConfig
 
@@ -21,14 +21,14 @@ CLAIMED = 30  # examples that attackers without a list of their own say they hav
 
 
 @dataclass
-class Crew:
+class SharedMemory:
     """The attackers' memory in common. What one writes in a round, all read from the next round on."""
 
     round: int = 0
-    now: Drawer = field(default_factory=dict)
-    later: Drawer = field(default_factory=dict)
+    now: FieldDict = field(default_factory=dict)
+    later: FieldDict = field(default_factory=dict)
 
-    def at(self, round: int) -> Drawer:
+    def at(self, round: int) -> FieldDict:
         if round != self.round:
             self.round, self.now = round, {**self.now, **self.later}
         return self.now
@@ -55,7 +55,7 @@ class Malicious:
     attack: Attack
     first: int
     start: int = 1  # first round of the attack
-    crew: Crew = field(default_factory=Crew)
+    crew: SharedMemory = field(default_factory=SharedMemory)
     known: Ragged | None = None  # what an informed attack is given of the honest users' items
 
     @property
@@ -74,20 +74,20 @@ class Malicious:
     def engine(self) -> Engine:
         return self.honest.engine
 
-    def birth(self, rng: Rng) -> Drawer:
+    def birth(self, rng: Rng) -> FieldDict:
         return self.honest.birth(rng)
 
     def can_sum(self) -> bool:
         return False
 
     def answer_total(
-        self, kept: Drawer, data: LocalData, download: Download, ids_C: Tensor, rng: Rng
-    ) -> tuple[Drawer, Total]:
+        self, kept: FieldDict, data: LocalData, download: Download, ids_C: Tensor, rng: Rng
+    ) -> tuple[FieldDict, Total]:
         raise ValueError("malicious clients answer one by one")
 
     def answer(
-        self, step: str, kept: Drawer, data: LocalData, download: Download, ids_C: Tensor, rng: Rng, round: int = 0
-    ) -> tuple[Drawer, Upload]:
+        self, step: str, kept: FieldDict, data: LocalData, download: Download, ids_C: Tensor, rng: Rng, round: int = 0
+    ) -> tuple[FieldDict, Upload]:
         if round < self.start or step in ("deliver", "evaluate"):
             return self.honest.answer(step, kept, data, download, ids_C, rng)
         own_tables = uploads_table(self.model)
@@ -108,8 +108,8 @@ class Malicious:
         return after, as_table(view, upload) if own_tables else upload
 
     def _one_by_one(
-        self, step: str, kept: Drawer, data: LocalData, download: Download, ids_C: Tensor, rng: Rng, round: int
-    ) -> tuple[Drawer, Upload]:
+        self, step: str, kept: FieldDict, data: LocalData, download: Download, ids_C: Tensor, rng: Rng, round: int
+    ) -> tuple[FieldDict, Upload]:
         """Attackers that hold tables of their own, each another one."""
         parts = torch.arange(len(ids_C), device=ids_C.device).split(1)
         mine = [({k: take(v, c) for k, v in kept.items()}, data.take(c), download.take(c)) for c in parts]
@@ -117,8 +117,8 @@ class Malicious:
         after = {k: cat([one[k] for one, _ in answers]) for k in answers[0][0]}
         return after, stack([upload for _, upload in answers])
 
-    def discloses(self) -> tuple[Disclosure, ...]:
-        return self.honest.discloses()
+    def disclosures(self) -> tuple[Disclosure, ...]:
+        return self.honest.disclosures()
 
 
 def leaked(attack: Attack, lists: Ragged, seed: int) -> Ragged | None:

@@ -39,9 +39,9 @@ class Size(NamedTuple):
 class Load(Protocol):
     """What a plan asks of a mechanism; `Mechanism` says what the answers mean."""
 
-    def floats(self, n_rows: int) -> int: ...
+    def extra_floats(self, n_rows: int) -> int: ...
 
-    def pairs(self, n_rows: int) -> int: ...
+    def compared_pairs(self, n_rows: int) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class CostModel:
     def held(self, n_rows: int) -> int:
         """What a client with so many rows takes of the budget, in examples."""
         own = {"moved": n_rows, "looked up": n_rows // LOOKED_UP, "shared": 0}[self.table]
-        more = sum(m.floats(n_rows) for m in self.mechanisms) // ROW_FLOATS
+        more = sum(m.extra_floats(n_rows) for m in self.mechanisms) // ROW_FLOATS
         return self.examples_per_row * (own + more)
 
     def room(self, work: Work, size: Size) -> int:
@@ -108,7 +108,7 @@ class GpuCostModel(CostModel):
 
     def step(self, n_rows: int) -> int:
         """The time of a step of one client, in rows."""
-        return (self.window or n_rows) + sum(m.pairs(n_rows) for m in self.mechanisms) // PAIRS
+        return (self.window or n_rows) + sum(m.compared_pairs(n_rows) for m in self.mechanisms) // PAIRS
 
     def sizes(self, work: Work) -> Tensor:
         sizes = super().sizes(work)

@@ -13,7 +13,7 @@ from covey.contract.objective import Objective
 from covey.contract.views import ClientView, TrainingData
 from covey.core.errors import CoveyError
 from covey.core.messages import Catalogue, Download, Sent, Total, Upload
-from covey.core.ragged import Drawer, Fields
+from covey.core.ragged import FieldDict, Fields
 from covey.core.rng import Rng
 from covey.evaluate.exposure import NAMES as EXPOSURE
 from covey.evaluate.metrics import EvaluateConfig
@@ -55,23 +55,23 @@ class Program:
         unique_names(self.mechanisms)
         if self.solver:
             _check(self.model, self.objective, self.solver)
-        if len(bases := [m.name for m in self.mechanisms if m.overrides("base")]) > 1:
+        if len(bases := [m.name for m in self.mechanisms if m.implements("base_model")]) > 1:
             raise CoveyError(f"a model stands on one base, here are {', '.join(bases)}; leave out all but one")
         for m in self.mechanisms:
-            if not set(m.needs) <= set(self.model.kept):
+            if not set(m.needs_private) <= set(self.model.kept):
                 raise CoveyError(
-                    f"{m.name} needs a model with a private {', '.join(m.needs)}, such as covey.models.mf:MF;"
+                    f"{m.name} needs a model with a private {', '.join(m.needs_private)}, such as covey.models.mf:MF;"
                     f" {type(self.model).__name__} has {', '.join(self.model.kept) or 'nothing private'}"
                 )
 
     @property
-    def draws_entropy(self) -> bool:
-        return any(m.draws_entropy for m in self.mechanisms)
+    def uses_device_noise(self) -> bool:
+        return any(m.uses_device_noise for m in self.mechanisms)
 
-    def birth(self, rng: Rng) -> Drawer:
+    def birth(self, rng: Rng) -> FieldDict:
         """What new clients keep before they hear from the server; whole item tables come by delivery."""
         start = Rng.server(self.seed, 0, "start").to(rng.key_C.device)
-        kept: Drawer = dict(self.model.private(rng.home("birth"), start))
+        kept: FieldDict = dict(self.model.private(rng.home("birth"), start))
         if self.solver and self.solver.state == "kept" and self.solver.optimizer == "adam":
             for name in list(kept):
                 kept |= {f"opt/{name}/m": torch.zeros_like(kept[name]), f"opt/{name}/v": torch.zeros_like(kept[name])}
@@ -79,8 +79,8 @@ class Program:
         return kept
 
     def answer(
-        self, step: str, kept: Drawer, data: LocalData, download: Download, ids_C: Tensor, rng: Rng, round: int = 0
-    ) -> tuple[Drawer, Upload]:
+        self, step: str, kept: FieldDict, data: LocalData, download: Download, ids_C: Tensor, rng: Rng, round: int = 0
+    ) -> tuple[FieldDict, Upload]:
         """`round` tells nothing that an honest client uses; its randomness already depends on it."""
         view = self._view(kept, data, download, rng)
         upload = Upload(ids_C, torch.ones(len(ids_C), device=ids_C.device))
@@ -91,8 +91,8 @@ class Program:
                 views = client_views(self.mechanisms, view, download.extra)
                 said = {m.name: getattr(m, step)(v) for m, v in zip(self.mechanisms, views, strict=True)}
                 for m in self.mechanisms if step == "report" else ():
-                    if m.releases() and said[m.name]:
-                        kept, said[m.name] = _repeated(kept, said[m.name], f"said/{m.name}", m.releases())
+                    if m.max_reports() and said[m.name]:
+                        kept, said[m.name] = _repeated(kept, said[m.name], f"said/{m.name}", m.max_reports())
                 return kept, replace(upload, extra={name: drawer for name, drawer in said.items() if drawer})
             case "train":
                 return self._train(view, kept, download, upload)
@@ -108,13 +108,13 @@ class Program:
 
     def can_sum(self) -> bool:
         """Whether the sum of all updates can be had from one backward pass (one gradient, sealed by nobody)."""
-        sealed = any(m.overrides("seal") for m in self.mechanisms)
+        sealed = any(m.implements("protect_upload") for m in self.mechanisms)
         plain = not self.model.tuned and not self.model.uploaded and self.weighting == "equal"
         return self.solver is not None and self.solver.one_gradient and plain and not sealed
 
     def answer_total(
-        self, kept: Drawer, data: LocalData, download: Download, ids_C: Tensor, rng: Rng
-    ) -> tuple[Drawer, Total]:
+        self, kept: FieldDict, data: LocalData, download: Download, ids_C: Tensor, rng: Rng
+    ) -> tuple[FieldDict, Total]:
         """`train` for a whole cohort, only the sum of updates leaving; equal to summing `answer`'s."""
         view = self._view(kept, data, download, rng)
         work, update, out = self._trainer().summed(view, kept, download.extra)
@@ -125,7 +125,7 @@ class Program:
         weight = torch.tensor(float(len(ids_C)), device=ids_C.device)
         return {**kept, **out.moved}, Total(ids_C, weight, update, touched=touched)
 
-    def _view(self, kept: Drawer, data: LocalData, download: Download, rng: Rng) -> ClientView:
+    def _view(self, kept: FieldDict, data: LocalData, download: Download, rng: Rng) -> ClientView:
         params: Fields = {k: v[None] for k, v in download.public.shared.items() if isinstance(v, Tensor)}
         params |= {k: v for k, v in download.public.each.items() if isinstance(v, Tensor)}
         params |= {k: kept[k] for k in self.model.kept if k in kept}  # its own, whatever else was sent
@@ -136,37 +136,37 @@ class Program:
             raise CoveyError("this method has no training step")
         return Trainer(self.solver, self.mechanisms, self.engine)
 
-    def _train(self, view: ClientView, kept: Drawer, download: Download, upload: Upload) -> tuple[Drawer, Upload]:
+    def _train(self, view: ClientView, kept: FieldDict, download: Download, upload: Upload) -> tuple[FieldDict, Upload]:
         work, out = self._trainer().train(view, kept, download.extra)
         rows_of = lambda name, values: upload_rows(work, values) if name in self.model.tables else values
-        update: Drawer = {k: rows_of(k, out.moved[k]) for k in self.model.shared}
-        model: Drawer = {k: out.moved[k] for k in self.model.uploaded}
+        update: FieldDict = {k: rows_of(k, out.moved[k]) for k in self.model.shared}
+        model: FieldDict = {k: out.moved[k] for k in self.model.uploaded}
         upload = replace(upload, update=update, model=model, weight_C=self._weight(upload, view))
         for m, v in zip(self.mechanisms, client_views(self.mechanisms, view, download.extra), strict=True):
-            upload = m.seal(v, upload)
+            upload = m.protect_upload(v, upload)
         kept = self._keep(kept, out, work)
         return kept | {f"received/{k}": view.params[k] for k in self._tuned()}, upload
 
     def _weight(self, upload: Upload, view: ClientView) -> Tensor:
         return upload.weight_C if self.weighting == "equal" else view.data.items.lengths.to(upload.weight_C)
 
-    def _keep(self, kept: Drawer, out: Trained, work: Work) -> Drawer:
-        moved: Drawer = {k: out.moved[k] for k in self.model.kept}
-        tuned: Drawer = {f"tuned/{k}": upload_rows(work, out.moved[k]) for k in self._tuned()}
+    def _keep(self, kept: FieldDict, out: Trained, work: Work) -> FieldDict:
+        moved: FieldDict = {k: out.moved[k] for k in self.model.kept}
+        tuned: FieldDict = {f"tuned/{k}": upload_rows(work, out.moved[k]) for k in self._tuned()}
         return {**kept, **moved, **tuned, **{f"opt/{k}": v for k, v in out.state.items()}}
 
     def _tuned(self) -> tuple[str, ...]:
         """Tables whose tuned copy a client ranks with: as received, plus its own update of some rows."""
         return tuple(k for k in self.model.tuned if k in self.model.shared)
 
-    def _deliver(self, kept: Drawer, download: Download, many: int) -> Drawer:
+    def _deliver(self, kept: FieldDict, download: Download, many: int) -> FieldDict:
         """A model handed to these clients replaces what they kept."""
         shared = {
             k: v.expand(many, *v.shape).clone() for k, v in download.public.shared.items() if k in self.model.kept
         }
         return {**kept, **shared, **{k: v for k, v in download.public.each.items() if k in self.model.kept}}
 
-    def discloses(self) -> tuple[Disclosure, ...]:
+    def disclosures(self) -> tuple[Disclosure, ...]:
         """Every field this program can put into a message."""
         clear = f"the client's own training moves it{'' if 'train' in self.hidden else '; nothing protects it'}"
         trains = self.solver is not None
@@ -176,7 +176,7 @@ class Program:
             own = [
                 after if after == before else _drawn(after, m)
                 for before in own
-                for after in m.covers(before, self.model)
+                for after in m.protected_disclosures(before, self.model)
             ]
         if self.weighting == "examples":
             own.append(Disclosure("train", "weight", "how many items the client has"))
@@ -185,7 +185,10 @@ class Program:
         own += [
             Disclosure("evaluate", f"evaluate/{k}", "how well the client is served; for the study") for k in figures
         ]
-        every = (*own, *(_drawn(_as_sent(d, d.step in self.hidden), m) for m in self.mechanisms for d in m.discloses()))
+        every = (
+            *own,
+            *(_drawn(_as_sent(d, d.step in self.hidden), m) for m in self.mechanisms for d in m.disclosures()),
+        )
         return tuple(replace(d, what=f"{d.what}; {IN_SUM}") if d.step in self.hidden else d for d in every)
 
 
@@ -199,10 +202,10 @@ def _as_sent(d: Disclosure, summed: bool) -> Disclosure:
 
 def _drawn(d: Disclosure, by: Mechanism) -> Disclosure:
     """Noise that a mechanism does not say to be the device's own comes from the run's seed."""
-    return replace(d, simulated=d.epsilon < INFINITE and not by.draws_entropy)
+    return replace(d, simulated=d.epsilon < INFINITE and not by.uses_device_noise)
 
 
-def _repeated(kept: Drawer, fresh: Drawer, where: str, most: int) -> tuple[Drawer, Drawer]:
+def _repeated(kept: FieldDict, fresh: FieldDict, where: str, most: int) -> tuple[FieldDict, FieldDict]:
     """What clients say that may say something new `most` times: then their last words, which they keep."""
     one = next(iter(fresh.values()))
     count_C = kept.get(f"{where}/count", torch.zeros(len(one), dtype=torch.int64, device=one.device))

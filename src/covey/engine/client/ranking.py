@@ -8,7 +8,7 @@ from torch import Tensor
 
 from covey.contract.mechanism import Mechanism
 from covey.contract.model import NO_HISTORY, History, Model, rows
-from covey.core.ragged import Drawer, Fields, Ragged, Rows
+from covey.core.ragged import FieldDict, Fields, Ragged, Rows
 from covey.core.rng import Rng
 from covey.evaluate.exposure import exposures, target_ranks
 from covey.evaluate.metrics import EvaluateConfig, with_held
@@ -61,8 +61,10 @@ class Ranker:
     base: "Ranker | None" = None  # its scores are added; its user vectors stand after the model's own
 
     @classmethod
-    def of(cls, model: Model, params: Fields, kept: Drawer, rng: Rng, mechanisms: Sequence[Mechanism] = ()) -> "Ranker":
-        tuned, found = kept.get("tuned/items"), [b for m in mechanisms if (b := m.base(params)) is not None]
+    def of(
+        cls, model: Model, params: Fields, kept: FieldDict, rng: Rng, mechanisms: Sequence[Mechanism] = ()
+    ) -> "Ranker":
+        tuned, found = kept.get("tuned/items"), [b for m in mechanisms if (b := m.base_model(params)) is not None]
         base = cls(*found[0], None, rng) if found else None
         return cls(model, params, tuned if isinstance(tuned, Rows) else None, rng, base)
 
@@ -129,7 +131,7 @@ def _overlay(v_CLD: Tensor, items_CL: Tensor, tuned: Rows) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Exam:
+class HeldOutPart:
     """One part of what is held out: the vectors it is ranked with, the items to find, those not to show."""
 
     part: str
@@ -137,10 +139,12 @@ class Exam:
     held: Ragged  # distinct
     known: Ragged
 
-    def span(self, start: int, stop: int) -> "Exam":
-        return Exam(self.part, self.u_CD[start:stop], span(self.held, start, stop), span(self.known, start, stop))
+    def span(self, start: int, stop: int) -> "HeldOutPart":
+        return HeldOutPart(
+            self.part, self.u_CD[start:stop], span(self.held, start, stop), span(self.known, start, stop)
+        )
 
-    def like(self, other: "Exam") -> bool:
+    def like(self, other: "HeldOutPart") -> bool:
         """Whether the same vectors rank, in the same memory."""
         return self.u_CD.data_ptr() == other.u_CD.data_ptr()
 
@@ -151,7 +155,7 @@ def measure(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig
     exams, known = [], train
     for part, relevant in (("valid", held.valid), ("test", held.test)):
         if part in held.parts:
-            exams.append(Exam(part, ranker.user(_shown(train, known, config)), distinct(relevant), known))
+            exams.append(HeldOutPart(part, ranker.user(_shown(train, known, config)), distinct(relevant), known))
             known = merged(train, held.valid)
     rank = _sampled if config.candidates == "sampled" else _full
     out: Fields = {}
@@ -186,7 +190,7 @@ def _spans(ranker: Ranker, many: int, shelves: int = 1) -> Iterator[tuple[int, i
     return ((start, min(start + cache, many)) for start in range(0, many, cache))
 
 
-def _sampled(ranker: Ranker, exams: list[Exam], held: HeldOut, config: EvaluateConfig) -> list[Ragged]:
+def _sampled(ranker: Ranker, exams: list[HeldOutPart], held: HeldOut, config: EvaluateConfig) -> list[Ragged]:
     """Ranks of the held-out items among their candidates."""
     ranks = []
     for exam in exams:
@@ -196,7 +200,7 @@ def _sampled(ranker: Ranker, exams: list[Exam], held: HeldOut, config: EvaluateC
     return ranks
 
 
-def _full(ranker: Ranker, exams: list[Exam], held: HeldOut, config: EvaluateConfig) -> list[Ragged]:
+def _full(ranker: Ranker, exams: list[HeldOutPart], held: HeldOut, config: EvaluateConfig) -> list[Ragged]:
     """Ranks of the held-out items in the catalogue, a few clients at a time so that scores stay in the cache."""
     keep_heap()
     tops: list[list[Top]] = [[] for _ in exams]
@@ -207,7 +211,7 @@ def _full(ranker: Ranker, exams: list[Exam], held: HeldOut, config: EvaluateConf
     return [ranks_of(Top.cat(found), exam.held) for found, exam in zip(tops, exams, strict=True)]
 
 
-def _tops(ranker: Ranker, exams: list[Exam], config: EvaluateConfig) -> list[Top]:
+def _tops(ranker: Ranker, exams: list[HeldOutPart], config: EvaluateConfig) -> list[Top]:
     """The best scores in each exam, shelf by shelf."""
     tops: list[list[Top]] = [[] for _ in exams]
     mine: list[list[Tensor]] = [[] for _ in exams]

@@ -9,11 +9,11 @@ from covey.contract.mechanism import Mechanism, client_views
 from covey.contract.model import rows
 from covey.contract.views import ClientView
 from covey.core.messages import Sent
-from covey.core.ragged import Drawer, Fields, Rows
+from covey.core.ragged import FieldDict, Fields, Rows
 from covey.solvers import Local
 
 from .blocks import Block, Engine, Work, whole_batch
-from .local_steps import Lesson, start
+from .local_steps import BlockTraining, start
 from .packing import PACKED, Packing
 from .planning import CostModel, GpuCostModel, plan
 
@@ -79,15 +79,17 @@ class Trainer:
         """What mechanisms compute once for several clients joins what they hear."""
         extra = dict(extra)
         for m, v in zip(self.mechanisms, client_views(self.mechanisms, view, extra), strict=True):
-            if m.overrides("common"):
-                more = m.common(v)
-                extra[m.listens or m.name] = Sent({**v.sent.shared, **more.shared}, {**v.sent.each, **more.each})
+            if m.implements("precompute"):
+                more = m.precompute(v)
+                extra[m.listens or m.name] = Sent(
+                    {**v.received.shared, **more.shared}, {**v.received.each, **more.each}
+                )
         return extra
 
     def _windowed(self, work: Work) -> bool:
-        return bool(work.batch) and not any(m.overrides("loss") for m in self.mechanisms)
+        return bool(work.batch) and not any(m.implements("loss") for m in self.mechanisms)
 
-    def train(self, view: ClientView, kept: Drawer, extra: dict[str, Sent]) -> tuple[Work, Trained]:
+    def train(self, view: ClientView, kept: FieldDict, extra: dict[str, Sent]) -> tuple[Work, Trained]:
         work, out, extra = self.work(view, extra), Trained(), self._common(view, extra)
         packing = Packing.of(view.model, self.solver, view.params)
         for block in self.blocks(work):
@@ -99,7 +101,7 @@ class Trainer:
     def _block(
         self,
         view: ClientView,
-        kept: Drawer,
+        kept: FieldDict,
         extra: dict[str, Sent],
         work: Work,
         block: Block,
@@ -111,7 +113,7 @@ class Trainer:
         windowed = self._windowed(work)
         base, leaves = start(view, kept, batch, pick, windowed, packing)
         own = {k: s.take(pick) for k, s in extra.items()}
-        lesson = Lesson.of(view, batch, block, self.solver, self.mechanisms, own, base, leaves, packing)
+        lesson = BlockTraining.of(view, batch, block, self.solver, self.mechanisms, own, base, leaves, packing)
         state = self.solver.run(
             leaves,
             lesson.loss,
@@ -137,14 +139,14 @@ class Trainer:
             if self.solver.state == "kept" and name.rpartition("/")[0] in view.model.kept:
                 _fill(out.state, name, pick, value[: block.real], count)
 
-    def _memory(self, view: ClientView, kept: Drawer, pick: Tensor) -> Fields:
+    def _memory(self, view: ClientView, kept: FieldDict, pick: Tensor) -> Fields:
         if self.solver.state == "fresh" or self.solver.optimizer == "sgd":
             return {}
         none = torch.zeros(len(pick), dtype=torch.int64, device=pick.device)
         counts = {f"{name}/t": none.clone() for name in view.model.kept}  # a table that came by delivery has none yet
         return counts | {k[4:]: v[pick].clone() for k, v in kept.items() if k.startswith("opt/")}
 
-    def summed(self, view: ClientView, kept: Drawer, extra: dict[str, Sent]) -> tuple[Work, Fields, Trained]:
+    def summed(self, view: ClientView, kept: FieldDict, extra: dict[str, Sent]) -> tuple[Work, Fields, Trained]:
         """The sum of all clients' one-gradient updates as one backward pass from the shared parameters."""
         work, out = self.work(view, extra), Trained()
         total = {k: torch.zeros_like(view.params[k][0]) for k in view.model.shared}
@@ -158,7 +160,7 @@ class Trainer:
             base = {k: v.detach().requires_grad_() for k, v in sent.items()}
             own = {k: kept[k][pick].detach().clone().requires_grad_() for k in view.model.kept}
             heard = {k: s.take(pick) for k, s in extra.items()}
-            lesson = Lesson.of(here, batch, block, self.solver, self.mechanisms, heard, base, own, Packing())
+            lesson = BlockTraining.of(here, batch, block, self.solver, self.mechanisms, heard, base, own, Packing())
             leaves = {**base, **own}
             grads = torch.autograd.grad(lesson.loss(own, 0).sum(), list(leaves.values()), allow_unused=True)
             for (name, leaf), grad in zip(leaves.items(), grads, strict=True):

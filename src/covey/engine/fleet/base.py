@@ -13,7 +13,7 @@ from torch import Tensor
 
 from covey.contract.attack import Attack
 from covey.contract.fleet import Fleet
-from covey.core.ragged import Drawer, Fields
+from covey.core.ragged import FieldDict, Fields
 from covey.engine.client.malicious import Malicious
 from covey.engine.client.program import LocalData, Program
 
@@ -51,10 +51,10 @@ class RunFleet(Fleet, Metered, Resumable, Protocol):
 class Simulation(RunFleet, Protocol):
     """A fleet in this process, whose clients' private state can be read and replaced."""
 
-    def private(self, ids_C: Tensor) -> Iterator[tuple[Tensor, Drawer]]:
+    def private(self, ids_C: Tensor) -> Iterator[tuple[Tensor, FieldDict]]:
         """Places in `ids_C`, and what these clients keep, for all of them in one or more groups."""
 
-    def convert(self, change: Callable[[Drawer], Drawer]) -> None:
+    def convert(self, change: Callable[[FieldDict], FieldDict]) -> None:
         """Replaces what clients keep by `change` of it, field by field the same names."""
 
 

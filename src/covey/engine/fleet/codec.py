@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from covey.core.messages import Download, Sent, Upload
-from covey.core.ragged import Drawer, Field, Ragged, Rows, offsets_of
+from covey.core.ragged import Field, FieldDict, Ragged, Rows, offsets_of
 
 MAGIC, VERSION = b"CVEY", 1
 STEPS = ("enrol", "admit", "report", "train", "deliver", "evaluate")
@@ -171,7 +171,7 @@ def encode_upload(envelope: Envelope, upload: Upload) -> bytes:
 
 def decode_upload(data: bytes, limit: int = 1 << 30) -> tuple[Envelope, Upload]:
     envelope, fields = decode(data, limit)
-    drawers: dict[str, Drawer] = {}
+    drawers: dict[str, FieldDict] = {}
     weight = torch.ones(1)
     for path, value in fields:
         kind, _, name = path.partition("/")

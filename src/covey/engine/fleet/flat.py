@@ -2,12 +2,12 @@
 
 import torch
 
-from covey.core.ragged import Drawer, Fields, Ragged, Rows
+from covey.core.ragged import FieldDict, Fields, Ragged, Rows
 
 MARK = "#"  # separates a field's name from the part of a field that is not a plain tensor
 
 
-def flattened(kept: Drawer) -> Fields:
+def flattened(kept: FieldDict) -> Fields:
     """The fields of `kept`; lists and rows become several tensors each."""
     out: Fields = {}
     for name, value in kept.items():
@@ -26,9 +26,9 @@ def _lists(lists: Ragged) -> Fields:
     return {"values": lists.values, "offsets": lists.offsets}
 
 
-def restored(flat: Fields) -> Drawer:
+def restored(flat: Fields) -> FieldDict:
     """The inverse of `flattened`."""
-    kept: Drawer = {}
+    kept: FieldDict = {}
     for path, value in flat.items():
         name, _, part = path.partition(MARK)
         if not part:

@@ -60,7 +60,7 @@ def check_room(method: Method, n_clients: int, memory: int, where: str) -> None:
     client, is held as tuned, uploaded, compared and sent back.
     """
     model, n_items = method.model, method.catalogue.n_items
-    each = any(m.whole_table for m in method.mechanisms) and method.grouping.sees == "each"
+    each = any(m.whole_table for m in method.mechanisms) and method.grouping.reads_uploads == "each"
     row = model.public(1, Rng.server(0, 0, "width"))
     held = lambda name: 1 if name in model.kept else COPIES if each else 0
     width = sum(v[0].numel() * held(k) for k, v in row.items() if k in model.tables)

@@ -10,7 +10,7 @@ from torch import Tensor
 from covey.aggregate.fold import Fold
 from covey.contract.fleet import Request
 from covey.core.messages import Total, Upload
-from covey.core.ragged import Drawer, Field, Fields, cat, take
+from covey.core.ragged import Field, FieldDict, Fields, cat, take
 from covey.core.rng import Rng
 from covey.engine.client.malicious import Malicious
 from covey.engine.client.program import LocalData, Program
@@ -80,14 +80,14 @@ class SimulatedFleet:
     def join(self, ids_C: Tensor) -> None:
         self.n_present += len(ids_C)
 
-    def private(self, ids_C: Tensor) -> Iterator[tuple[Tensor, Drawer]]:
+    def private(self, ids_C: Tensor) -> Iterator[tuple[Tensor, FieldDict]]:
         """Clients that hold the same received tables form a group."""
         version_C = self.store.version_of(ids_C)
         for version in version_C.unique():
             pick = (version_C == version).nonzero()[:, 0]
             yield pick, self.store.take(ids_C[pick])
 
-    def convert(self, change: Callable[[Drawer], Drawer]) -> None:
+    def convert(self, change: Callable[[FieldDict], FieldDict]) -> None:
         self.store.dense = change(self.store.dense)
 
     def ask(self, request: Request) -> Upload | Total:
@@ -218,7 +218,7 @@ def _join(parts: list[Upload], ids_C: Tensor, limit: int) -> Upload:
     wanted = ids_C[torch.isin(ids_C, came)]
     pick = by_id[torch.searchsorted(came[by_id], wanted)]
 
-    def whole(drawers: list[Drawer]) -> Drawer:
+    def whole(drawers: list[FieldDict]) -> FieldDict:
         return {k: _joined([d.pop(k) for d in drawers], pick, limit) for k in list(drawers[0])}
 
     update, model = whole([part.update for part in parts]), whole([part.model for part in parts])

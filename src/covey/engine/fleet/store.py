@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from covey.core.ragged import Drawer, Fields, Ragged, Rows, cat
+from covey.core.ragged import FieldDict, Fields, Ragged, Rows, cat
 
 from .deltas import Deltas
 from .memory import room
@@ -100,7 +100,7 @@ class Store:
     rows: dict[str, RowStore] = field(default_factory=dict)
     received: dict[str, Received] = field(default_factory=dict)
 
-    def take(self, ids_C: Tensor) -> Drawer:
+    def take(self, ids_C: Tensor) -> FieldDict:
         tables = {k: r.take(ids_C) for k, r in self.received.items()} if len(ids_C) else {}
         return {
             **{k: v[ids_C] for k, v in self.dense.items()},
@@ -116,7 +116,7 @@ class Store:
             out = out * (r.latest + 2) + r.version_N[ids_C] + 1
         return out
 
-    def put(self, ids_C: Tensor, kept: Drawer) -> None:
+    def put(self, ids_C: Tensor, kept: FieldDict) -> None:
         for name, value in kept.items():
             if name.startswith("received/") and isinstance(value, Tensor):
                 none = torch.full((self.n,), -1, dtype=torch.int64, device=value.device)
@@ -130,7 +130,7 @@ class Store:
                     self.dense[name] = room((self.n, *value.shape[1:]), value, self.limit, zero=True)
                 self.dense[name][ids_C] = value
 
-    def offer(self, tables: Drawer) -> None:
+    def offer(self, tables: FieldDict) -> None:
         """What is about to be handed to several clients."""
         for name in self.sparse.intersection(tables):
             self.deltas.setdefault(name, Deltas.empty(self.n)).offer(tables[name])

@@ -11,7 +11,7 @@ from torch import Tensor
 from covey.aggregate.fold import total_of
 from covey.contract.fleet import Request
 from covey.core.messages import Download, Total, Upload, stack
-from covey.core.ragged import Drawer, Field, Fields, Ragged, Rows
+from covey.core.ragged import Field, FieldDict, Fields, Ragged, Rows
 from covey.core.rng import Rng
 from covey.engine.client.malicious import Malicious
 from covey.engine.client.program import LocalData, Program
@@ -39,10 +39,12 @@ class Node:
     data: LocalData
     run: int
     seed: int
-    kept: Drawer = field(default_factory=dict)
+    kept: FieldDict = field(default_factory=dict)
     round: int = 0
     answered: dict[bytes, bytes] = field(default_factory=dict)  # of the current round
-    released: dict[str, tuple[bytes, bytes, Drawer]] = field(default_factory=dict)  # step: request, reply, kept after
+    released: dict[str, tuple[bytes, bytes, FieldDict]] = field(
+        default_factory=dict
+    )  # step: request, reply, kept after
     enrolled: Upload | None = None
 
     def __post_init__(self) -> None:
@@ -72,7 +74,7 @@ class Node:
             envelope.step, self.kept, self.data, download, self._id(), rng, envelope.round
         )
         reply = encode_upload(envelope, upload)
-        if envelope.step in RELEASES and getattr(self.program, "draws_entropy", False):
+        if envelope.step in RELEASES and getattr(self.program, "uses_device_noise", False):
             self.released[envelope.step] = digest, reply, dict(self.kept)
             self.enrolled = upload if envelope.step == "enrol" else self.enrolled
         return reply
@@ -109,7 +111,7 @@ class WireFleet:
         self.n_honest = self.malicious.first if self.malicious else n
         self.n_present = self.n_present or self.n_honest
         self.meter = Meter(n)
-        self.declared = {(d.step, d.name) for d in self.program.discloses() if not d.given}
+        self.declared = {(d.step, d.name) for d in self.program.disclosures() if not d.given}
         self.nodes = {c: Node(self._program(c), c, self._data(c), self.run, self.seed) for c in range(n)}
 
     def _program(self, client: int) -> Program | Malicious:
@@ -131,11 +133,11 @@ class WireFleet:
     def join(self, ids_C: Tensor) -> None:
         self.n_present += len(ids_C)
 
-    def private(self, ids_C: Tensor) -> Iterator[tuple[Tensor, Drawer]]:
+    def private(self, ids_C: Tensor) -> Iterator[tuple[Tensor, FieldDict]]:
         for place, client in enumerate(ids_C.tolist()):
             yield torch.tensor([place]), self.nodes[client].kept
 
-    def convert(self, change: Callable[[Drawer], Drawer]) -> None:
+    def convert(self, change: Callable[[FieldDict], FieldDict]) -> None:
         for node in self.nodes.values():
             node.kept = change(node.kept)
 

@@ -91,7 +91,7 @@ PARTS = {  # the function by which a class is known to be such a part
     "step": "step",
     "pooled": "fit",
     "attack": "poison",
-    "mechanism": "seal",
+    "mechanism": "protect_upload",
 }
 
 

@@ -117,7 +117,9 @@ def stacked(tree: Tree, sections: Tree) -> Tree:
 def defended(tree: Tree, defence: Part) -> Tree:
     """A method with a defence; refused where it would take the place of something that is the method's own."""
     sections, method = dict(defence.sections), Config.of(tree)
-    judging = [part for section in sections.get("mechanism", []) if (part := part_of(section)).overrides("filter")]
+    judging = [
+        part for section in sections.get("mechanism", []) if (part := part_of(section)).implements("filter_uploads")
+    ]
     if method.part("solver") is None and (judging or "combine" in sections or "step" in sections):
         raise CoveyError(f"{defence.label} judges updates, and the method has none: its clients only report")
     combine, step = method.part("combine") or ItemMean(), method.part("step") or Add()
