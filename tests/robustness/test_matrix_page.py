@@ -13,13 +13,14 @@ from browser import NEEDED, browse, console
 from covey.core.errors import CoveyError
 from covey.data.dataset import Dataset
 from covey.study.batch import one
+from covey.study.matrix.formatting import sights
 from covey.study.matrix.maps import Items, shown
 from covey.study.matrix.page import page
 from covey.study.matrix.plan import Plan, Wish, planned
 from covey.study.matrix.record import record, tables_of, without_curves
 from covey.study.matrix.run import before_and_after, best
 from covey.study.matrix.targets import rows_of, with_names
-from covey.study.matrix.terminal import markdown, sights
+from covey.study.matrix.terminal import markdown
 from covey.study.papers.docs import render
 from report_runs import EVIL, ITEMS, dataset
 

@@ -13,12 +13,12 @@ from covey.study.batch import Say
 from covey.study.report.items import titles_of
 
 from . import maps
+from .formatting import Record, labels
 from .page import Row, page
 from .parts import NOBODY, NOTHING
 from .plan import Plan
 from .record import record, run_all, tables_of
 from .targets import with_names
-from .terminal import Record, labels
 
 Tables = Mapping[tuple[str, str], Tensor]
 

@@ -5,8 +5,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from covey.study.render.units import NOTHING, fixed, plain, rounded, span
+
 from .curves import told
-from .formatting import NOTHING, Cell, Record, Row, number, plain, span, stat, theirs
+from .formatting import Cell, Record, Row, stat, theirs
 
 COURSE_SAID = "Over the rounds. Metrics are means of the seeds; what parts told is from the least to the most of them."
 PICTURE_SAID = "Over the rounds. Metrics are means of the seeds; what parts told is of the first."
@@ -30,7 +32,7 @@ def below(record: Record, row: Row) -> list[Line]:
 
 def _lowest(cell: Cell | None, metric: str) -> str:
     values = stat(cell, metric).values
-    return number(min(values)) if len(values) > 1 else NOTHING
+    return fixed(min(values)) if len(values) > 1 else NOTHING
 
 
 def _values(cell: Cell | None, key: str, name: str) -> list[float]:
@@ -40,8 +42,8 @@ def _values(cell: Cell | None, key: str, name: str) -> list[float]:
 
 def _told(key: str, name: str, cell: Cell | None, metric: str) -> str:
     paper = theirs(cell, name)
-    beside = "" if math.isnan(paper) else f" (paper {paper:,.4g})"
-    return (", ".join(f"{v:,.4g}" for v in _values(cell, key, name)) or NOTHING) + beside
+    beside = "" if math.isnan(paper) else f" (paper {rounded(paper)})"
+    return (", ".join(map(rounded, _values(cell, key, name))) or NOTHING) + beside
 
 
 def some(rounds: Sequence[int], most: int) -> list[int]:
@@ -62,7 +64,13 @@ def courses(record: Record, most: int) -> list[tuple[str, list[str], list[list[s
             rounds = have[0][1]["rounds"]
             at = some(rounds, most)
             lines = [[plain(row["label"]), *_at(course["figures"][name], at, name)] for row, course in have]
-            out.append((f"{plain(name)}, {plain(column['label'])}", [f"round {rounds[i]}" for i in at], lines))
+            out.append(
+                (
+                    f"{plain(name)}, {plain(column['label'])}",
+                    [f"round {rounds[i]}" for i in at],
+                    lines,
+                )
+            )
     return out
 
 
@@ -73,7 +81,7 @@ def _has(cell: Cell, name: str) -> bool:
 def _at(figures: Sequence[Sequence[float]], at: Sequence[int], name: str) -> list[str]:
     there = [figures[i] for i in at if i < len(figures)]
     if "." in name:
-        out = [span(each, lambda v: f"{v:,.4g}") for each in there]
+        out = [span(each, rounded) for each in there]
     else:
-        out = [number(sum(each) / len(each)) for each in there]
+        out = [fixed(sum(each) / len(each)) for each in there]
     return out + [NOTHING] * (len(at) - len(out))

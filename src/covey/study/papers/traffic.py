@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from covey.study.report.run_table import size
+from covey.study.render.units import size
 
 from .formatting import Cell, Record, Row
 

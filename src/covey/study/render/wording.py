@@ -65,7 +65,10 @@ def no_bound(above: Above) -> list[str]:
     """For figures above those of a model on pooled data that stands beside them as a ceiling."""
     lines = []
     for reference, who in above.items():
-        names, seeing = ", ".join(name for name, _ in who), ", ".join(name for name, sees in who if sees)
+        names, seeing = (
+            ", ".join(name for name, _ in who),
+            ", ".join(name for name, sees in who if sees),
+        )
         lines.append(f"{reference} on pooled data is a reference and no bound; above it: {names}")
         if seeing:
             lines.append(f"{seeing}: scored from lists with the validation items in the test, {reference} without")
@@ -75,3 +78,31 @@ def no_bound(above: Above) -> list[str]:
 def over(figures: Mapping[str, float], reference: Mapping[str, float]) -> bool:
     """In any of the metrics that both have, by more than rounding."""
     return any(value > reference.get(k, math.nan) + 1e-9 for k, value in figures.items())
+
+
+def owed(privacy: dict[str, Any] | None) -> list[str]:
+    """What a user spends in a run, and what nothing protects, in words; results of older versions say nothing."""
+    if privacy is None:
+        return []
+    open_, total, better = privacy["unprotected"], privacy["epsilon_user"], privacy["accountant"]
+    lines = []
+    if total:
+        parts = {
+            "an item": "epsilon_item",
+            "enrolment": "epsilon_enrolment",
+            "a report": "epsilon_report",
+        }
+        parts |= {"a round": "epsilon_round"}
+        each = ", ".join(f"{name} {privacy[key]:.4g}" for name, key in parts.items() if privacy[key])
+        slack = f", delta {privacy['delta_user']:.3g}" if privacy["delta_user"] else ""
+        lines.append(f"epsilon: {each}; a user in total {total:.6g}{slack} (basic composition)")
+    if better:
+        lines.append(f"  at delta {better['delta']:g} a user in total {better['epsilon']:.6g} ({better['by']})")
+    if privacy.get("noise") == "simulated":
+        lines.append(SIMULATED)
+    if needs := privacy.get("needs_secure"):
+        lines.append(f"in a secure sum {needs[0]} has a guarantee: set fleet.secure = true")
+    if open_:
+        more = f" and {len(open_) - 1} more" if len(open_) > 1 else ""
+        lines.append(f"without any guarantee: {open_[0]}{more}; a user has none in total")
+    return lines

@@ -5,11 +5,14 @@ from typing import Literal
 
 from covey.evaluate.exposure import NAMES, RATIOS
 from covey.study.render import wording
+from covey.study.render.charts import Line, curves
 from covey.study.render.markup import Child, Html, join, tag
+from covey.study.render.page_shell import aside, figure, gallery, legend, section
+from covey.study.render.tables import table
+from covey.study.render.units import Stat
 
-from .data import Group, Run, Setting, Stat
-from .figures import Line, curves
-from .sections import legend, named, section, table
+from .data import Group, Run, Setting
+from .sections import named
 
 When = Literal["selected", "last"]  # round
 WHEN: tuple[When, ...] = ("selected", "last")
@@ -65,7 +68,11 @@ def headline(group: Group) -> Html | None:
     seen = exposed(group, "last", HEADLINE)
     if result.get("target") and seen.values:
         best = f"among their best {HEADLINE.removeprefix('er@')}"
-        parts += ["After the last round ", tag("b", f"{seen.mean:.1%}"), " of the honest users who do not have it see "]
+        parts += [
+            "After the last round ",
+            tag("b", f"{seen.mean:.1%}"),
+            " of the honest users who do not have it see ",
+        ]
         parts += [f"{wording.targets(result)} {best}."]
     return tag("p", *parts, class_="verdict") if parts else None
 
@@ -90,7 +97,7 @@ def exposure(setting: Setting) -> Html | None:
         tag("p", f"Target: {targets(setting)}."),
         _drawn(setting, found),
         table(["method", "attackers", "round", *NAMES], rows),
-        tag("p", note, class_="aside"),
+        aside(note),
     )
 
 
@@ -111,9 +118,8 @@ def _drawn(setting: Setting, found: list[Group]) -> Html:
     else:
         colours = {id(group): i for i, group in enumerate(setting.groups)}
         pictures = [(name, [_line(g, name, colours[id(g)], g.name) for g in found]) for name in NAMES]
-    figures = (tag("figure", tag("figcaption", what), curves(what, lines, {}, 1.0)) for what, lines in pictures)
-    keys = legend([(line.name, line.colour) for line in pictures[0][1]])
-    return join(keys, tag("div", *figures, class_="figures-row"))
+    figures = (figure(what, curves(what, lines, {}, 1.0)) for what, lines in pictures)
+    return join(legend((line.name, line.colour) for line in pictures[0][1]), gallery(figures))
 
 
 def _line(group: Group, name: str, colour: int, label: str) -> Line:

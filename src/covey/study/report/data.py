@@ -3,7 +3,7 @@
 import json
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from covey.evaluate.metrics import EvaluateConfig
 from covey.run.config.build import fill
 from covey.run.config.schema import DataConfig, NegativesConfig
 from covey.run.rounds_log import ROUNDS
+from covey.study.render.units import Point, Stat, known, points
 
 NEEDED: dict[str, type | tuple[type, ...]] = {
     "method": str,
@@ -48,43 +49,6 @@ class Run:
     @property
     def config(self) -> dict[str, Any]:
         return dict(self.result["config"])
-
-
-@dataclass(frozen=True)
-class Stat:
-    """A figure over seeds; the spread is the sample standard deviation, None for one run."""
-
-    mean: float
-    spread: float | None
-    values: tuple[float, ...]
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> "Stat":
-        known = tuple(v for v in values if not math.isnan(v))
-        if not known:
-            return cls(math.nan, None, ())
-        return cls(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None, known)
-
-    def __str__(self) -> str:
-        if math.isnan(self.mean):
-            return "–"
-        return f"{self.mean:.4f}" + ("" if self.spread is None else f" ± {self.spread:.4f}")
-
-
-def known(figures: dict[str, float]) -> dict[str, float]:
-    return {k: v for k, v in figures.items() if not math.isnan(v)}
-
-
-def said(value: float) -> str:
-    return str(Stat.of([value]))
-
-
-@dataclass(frozen=True)
-class Point:
-    round: int
-    mean: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -143,8 +107,7 @@ class Group:
                 value = row.get(part, {}).get(metric, math.nan)
                 if not math.isnan(value):
                     found.setdefault(int(row["round"]), []).append(float(value))
-        whole = sorted((r, v) for r, v in found.items() if len(v) == len(self.runs))
-        return [Point(r, statistics.fmean(v), min(v), max(v)) for r, v in whole]
+        return points(found, len(self.runs))
 
 
 @dataclass(frozen=True)
@@ -174,11 +137,19 @@ class Setting:
                     found.setdefault(name, {}).setdefault(metric, []).append(float(value))
         return {name: {m: Stat.of(v).mean for m, v in figures.items()} for name, figures in found.items()}
 
+    def others(self, kind: str) -> dict[str, dict[str, float]]:
+        """The references that are none of the groups themselves."""
+        own = {group.first.label for group in self.groups}
+        return {n: figures for n, figures in self.references(kind).items() if n not in own}
+
     def role(self, group: Group) -> str:
         """What a method on pooled data is beside the federated ones."""
         if not group.pooled:
             return ""
-        kind = next((k for k in ("floor", "ceiling") if group.first.label in self.references(k)), "pooled data")
+        kind = next(
+            (k for k in ("floor", "ceiling") if group.first.label in self.references(k)),
+            "pooled data",
+        )
         return kind if kind != "ceiling" else "ceiling, pooled data"
 
     @property
@@ -192,9 +163,15 @@ class Setting:
     def protocol(self) -> str:
         """How it was measured, in words."""
         _, split, negatives, evaluate = _protocol(self.runs[0])
-        kind = {"loo": "the last item of each user is the test", "ratio": f"{split.test:.0%} of each user is the test"}
+        kind = {
+            "loo": "the last item of each user is the test",
+            "ratio": f"{split.test:.0%} of each user is the test",
+        }
         kind["given"] = "the split came with the data"
-        words = [kind.get(split.kind, f"the last {split.test:.0%} of all rows is the test"), f"order: {split.order}"]
+        words = [
+            kind.get(split.kind, f"the last {split.test:.0%} of all rows is the test"),
+            f"order: {split.order}",
+        ]
         full = "all unseen items are ranked" if evaluate.seen == "filtered" else "all items are ranked, seen ones too"
         words.append(full if evaluate.candidates == "full" else "ranked among 99 sampled items, not the catalogue")
         if negatives.pool == "all":
@@ -252,7 +229,11 @@ def read_settings(folders: Sequence[Path]) -> list[Setting]:
     runs = [read_run(folder) for folder in {f.resolve(): f for f in folders}.values()]
     settings: dict[str, list[Run]] = {}
     for run in runs:
-        what = [run.result["dataset"], *(asdict(part) for part in _protocol(run)), sorted(run.result["test"])]
+        what = [
+            run.result["dataset"],
+            *(asdict(part) for part in _protocol(run)),
+            sorted(run.result["test"]),
+        ]
         settings.setdefault(json.dumps(what, sort_keys=True), []).append(run)
     return [Setting(_groups(mine)) for mine in settings.values()]
 
@@ -268,7 +249,10 @@ def _groups(runs: Sequence[Run]) -> tuple[Group, ...]:
             twin = next(run for i, run in enumerate(mine) if run.seed in seeds[:i])
             raise CoveyError(f"{twin.folder} repeats a run of seed {twin.seed}, which is no spread; leave one out")
     groups = [
-        Group(label if labels.count(label) == 1 else f"{label} ({mine[0].folder.resolve().name})", tuple(mine))
+        Group(
+            label if labels.count(label) == 1 else f"{label} ({mine[0].folder.resolve().name})",
+            tuple(mine),
+        )
         for label, mine in zip(labels, found.values(), strict=True)
     ]
     return tuple(sorted(groups, key=_place))

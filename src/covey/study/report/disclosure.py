@@ -5,10 +5,12 @@ from typing import Any
 
 from covey.study.render import wording
 from covey.study.render.markup import Child, Html, join, tag
+from covey.study.render.page_shell import aside, badge, bar, folded, section
+from covey.study.render.tables import table
+from covey.study.render.units import NOTHING, size
 
 from .data import Group, Setting
-from .run_table import owed, size
-from .sections import bar, named, section, table
+from .sections import named
 
 
 def left_the_device(setting: Setting) -> Html:
@@ -18,7 +20,7 @@ def left_the_device(setting: Setting) -> Html:
         "Epsilon of a user is the worst user's total over all messages, by basic composition: smaller is safer, and"
         " “no guarantee” means that nothing protects the content. Fields protected together share one epsilon."
     )
-    return section("What left the device", *parts, tag("p", note, class_="aside"))
+    return section("What left the device", *parts, aside(note))
 
 
 def guarantee(group: Group) -> str:
@@ -54,39 +56,37 @@ def _overview(setting: Setting) -> Html:
     rows: list[list[Child]] = []
     for group in setting.groups:
         open_ = [row for row in group.private if row["epsilon_user_total"] == "none"]
-        fields = "–" if group.pooled else f"{len(group.private)}"
-        bytes_ = "–" if group.pooled else size(sum(row["bytes"] for row in open_))
-        rows.append(
-            [
-                named(setting, group),
-                fields,
-                len(open_) if not group.pooled else "–",
-                bytes_,
-                _badge(guarantee(group), _simulated(group)),
-            ]
-        )
-    return table(["method", "fields sent", "without guarantee", "bytes without", "for a user in total"], rows)
+        fields = NOTHING if group.pooled else f"{len(group.private)}"
+        bytes_ = NOTHING if group.pooled else size(sum(row["bytes"] for row in open_))
+        many = NOTHING if group.pooled else len(open_)
+        promise = _badge(guarantee(group), _simulated(group))
+        rows.append([named(setting, group), fields, many, bytes_, promise])
+    head = ["method", "fields sent", "without guarantee", "bytes without", "for a user in total"]
+    return table(head, rows)
 
 
 def _badge(promise: str, simulated: bool = False) -> Html:
     """Green is what protects somebody."""
     bad = promise in ("no guarantee", "all data is collected")
-    return tag("span", promise, class_="badge bad" if bad else "badge" if simulated else "badge good")
+    return badge(promise, "bad" if bad else "" if simulated else "good")
 
 
 def _folded(group: Group) -> Html | None:
     if group.pooled or not group.private:
         return None
-    return tag("details", tag("summary", f"{group.name}: every field"), _ledger(group))
+    return folded(f"{group.name}: every field", _ledger(group))
 
 
 def _ledger(group: Group) -> Html:
     if group.pooled:
         return tag("p", "This method sees everybody's interactions: they are all collected in one place.")
     study = [row for row in group.first.result.get("ledger", ()) if row["step"] == "evaluate"]
-    measured = tag("details", tag("summary", "Sent for the measurements of this study"), _fields(study))
+    measured = folded("Sent for the measurements of this study", _fields(study))
     if not group.private:
-        return join(tag("p", "Training sends nothing: no field leaves the device."), measured if study else None)
+        return join(
+            tag("p", "Training sends nothing: no field leaves the device."),
+            measured if study else None,
+        )
     open_ = [row for row in group.private if row["epsilon_user_total"] == "none"]
     sent = sum(row["bytes"] for row in group.private)
     line = f"{len(group.private)} field{'s' if len(group.private) > 1 else ''}, {size(sent)} in all. "
@@ -99,9 +99,14 @@ def _ledger(group: Group) -> Html:
         line += f"Every field has a guarantee; a user spends {_promise(group)} in total."
         line += f" But it has {wording.SIMULATED}." * _simulated(group)
     result = group.first.result
-    said = [wording.sums(result), *owed(result.get("privacy"))]
+    said = [wording.sums(result), *wording.owed(result.get("privacy"))]
     sums = [tag("p", text.strip()) for text in said if text and text not in line]
-    return join(tag("p", line), *sums, _fields(group.private, _simulated(group)), measured if study else None)
+    return join(
+        tag("p", line),
+        *sums,
+        _fields(group.private, _simulated(group)),
+        measured if study else None,
+    )
 
 
 def _fields(rows: list[dict[str, Any]], simulated: bool = False) -> Html:
@@ -111,8 +116,26 @@ def _fields(rows: list[dict[str, Any]], simulated: bool = False) -> Html:
         once, total = row["epsilon"], row["epsilon_user_total"]
         spent = _badge("no guarantee" if total == "none" else f"epsilon {total:.4g}", simulated)
         slack = f", delta {row['delta']:.2g}" if row.get("delta") else ""
-        each = "–" if once == "none" else f"{once:.4g} per {row['unit']}{slack}"
+        each = NOTHING if once == "none" else f"{once:.4g} per {row['unit']}{slack}"
         sent = join(size(row["bytes"]), bar(row["bytes"] / most))
-        out.append([tag("code", row["field"]), spent, row["what"], row["step"], sent, row["messages_per_user"], each])
-    head = ["field", "for a user in total", "what it is", "exchange", "bytes", "times a user", "epsilon each"]
+        out.append(
+            [
+                tag("code", row["field"]),
+                spent,
+                row["what"],
+                row["step"],
+                sent,
+                row["messages_per_user"],
+                each,
+            ]
+        )
+    head = [
+        "field",
+        "for a user in total",
+        "what it is",
+        "exchange",
+        "bytes",
+        "times a user",
+        "epsilon each",
+    ]
     return table(head, out, left=4, kind="ledger")

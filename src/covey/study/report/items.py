@@ -13,9 +13,9 @@ from covey.data.naming import ids_of
 from covey.run.assemble import Prepared, prepare
 from covey.run.checkpoint import read
 from covey.run.config.schema import Config
+from covey.study.render.charts import Spot
 
 from .data import Run
-from .figures import Spot
 
 MOST_ITEMS = 1500  # on a page; the most popular ones of a larger catalogue
 
@@ -51,9 +51,10 @@ def map_of(run: Run, most: int = MOST_ITEMS) -> ItemMap | None:
     titles, count_I = known.titles, known.count_I
     shown_S = count_I.argsort(descending=True, stable=True)[:most]
     place_S2, explained = principal(table_ID[shown_S].double())
-    weight_S = (count_I[shown_S] / count_I.max().clamp(min=1)).tolist()
-    rows = zip(place_S2.tolist(), shown_S.tolist(), weight_S, strict=True)
-    return ItemMap([Spot(x, y, titles[i], w) for (x, y), i, w in rows], len(table_ID), explained, known.note)
+    radius_S = 1.6 + 4 * (count_I[shown_S] / count_I.max().clamp(min=1)).sqrt()
+    rows = zip(place_S2.tolist(), shown_S.tolist(), radius_S.tolist(), strict=True)
+    spots = [Spot(x, y, titles[i], radius) for (x, y), i, radius in rows]
+    return ItemMap(spots, len(table_ID), explained, known.note)
 
 
 def principal(rows_SD: Tensor) -> tuple[Tensor, float]:
