@@ -35,8 +35,8 @@ def setting(record: Record) -> str:
     unit = "passes over all clients" if record["unit"] == "pass" else "rounds"
     seeds = f", seeds {', '.join(map(str, record['seeds']))}" if len(record["seeds"]) > 1 else ""
     return (
-        f"{record['attackers']:,} attackers beside {record['users']:,} users, {record['items']:,} items;"
-        f" target: {pushed}; {record['rounds']} {unit}{seeds}"
+        f"{record['attackers']:,} attackers beside {record['users']:,} users,"
+        f" {record['items']:,} items; target: {pushed}; {record['rounds']} {unit}{seeds}"
     )
 
 
@@ -67,8 +67,9 @@ def notes(record: Record) -> list[str]:
     out = [f"✗{number} {why}" for why, number in reasons(record).items()]
     for attack, defence, cell in cells(record):
         if cell["seeds"]:
-            broken = (f"seed {error['seed']} failed: {plain(error['error'])}" for error in cell["errors"])
-            out += [f"{attack}, {defence}, {text}" for text in broken]
+            for error in cell["errors"]:
+                broken = f"seed {error['seed']} failed: {plain(error['error'])}"
+                out.append(f"{attack}, {defence}, {broken}")
     return out
 
 
@@ -142,7 +143,7 @@ def grid(record: Record, say: Say) -> list[list[str]]:
 
 
 def sights(record: Record, k: int) -> list[Sight]:
-    """Each defence under the attack that is strongest against it, and what it costs where there is none."""
+    """Each defence under the attack that is strongest against it, and what it costs without one."""
     nobody, *others = labels(record, "attacks")
     er, out = f"er@{k}", []
     for defence in labels(record, "defences"):
@@ -159,7 +160,7 @@ def sights(record: Record, k: int) -> list[Sight]:
 
 
 def shown(record: Record, k: int) -> list[tuple[str, Say]]:
-    """The tables of a record, each with its heading: exposure, accuracy, and detection where there is some."""
+    """The tables of a record with their headings: exposure, accuracy, detection if there is some."""
     metric = record["metric"]
     tables: list[tuple[str, Say]] = [
         (f"ER@{k} of the target, last round (highest of all evaluations)", exposure(k)),

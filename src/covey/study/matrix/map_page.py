@@ -12,7 +12,7 @@ from covey.study.render import page_shell, tables
 from covey.study.render.markup import tag
 from covey.study.render.units import code
 from covey.study.report.data import Run, read_run
-from covey.study.report.items import catalogue_of
+from covey.study.report.items import catalogue_of, table_of
 
 from . import maps
 from .targets import rows_of, with_names
@@ -21,7 +21,10 @@ from .targets import rows_of, with_names
 def atlas(
     folders: Sequence[Path], hot: int, targets: str, axes: Literal["own", "first"]
 ) -> tuple[list[dict[str, Any]], str]:
-    """What is said of each map, and the page with all of them; targets are as a user names them, or empty."""
+    """What is said of each map, and the page with all of them.
+
+    `targets` are items as a user names them, or empty.
+    """
     runs = [read_run(folder) for folder in folders]
     found = [_table(run) for run in runs]
     known, name = catalogue_of(runs[0], len(found[0])), runs[0].result["dataset"]["name"]
@@ -37,7 +40,7 @@ def atlas(
         common = maps.Directions.of(found[0])
     drawn = [maps.Map.of(name, table, items, common) for name, table in zip(_names(runs), found)]
     within = maps.frame(drawn, items) if common else None
-    where = "the two directions of the first table" if common else "the two directions of its own table"
+    where = f"the two directions of {'the first' if common else 'its own'} table"
     said = [
         tag(
             "p",
@@ -55,9 +58,7 @@ def record(
 ) -> dict[str, Any]:
     """What is said of the maps, with what each run was."""
     runs = [read_run(folder) for folder in folders]
-    about = [
-        {"seed": run.result["seed"], "rounds": run.result["rounds"], "config": run.result["config"]} for run in runs
-    ]
+    about = [{key: run.result[key] for key in ("seed", "rounds", "config")} for run in runs]
     words = [
         *(folder.name for folder in folders),
         f"--hot {hot}",
@@ -98,7 +99,7 @@ def markdown(made: Mapping[str, Any]) -> str:
 
 def _table(run: Run) -> Any:
     path = run.folder / MODEL
-    table_ID = maps.shown(load_model(path)) if path.exists() else None
+    table_ID = table_of(load_model(path)) if path.exists() else None
     if table_ID is None:
         raise CoveyError(f"{run.folder} has no public item table to map; leave it out")
     return table_ID

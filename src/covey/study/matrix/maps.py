@@ -1,12 +1,12 @@
 """Item maps: where a table has its items in two directions, with popular items and targets marked.
 
-Maps that share their directions show what an attack moves, and what a defence keeps in place; maps with
-their own show how a method spreads its items (Figure 2 of Yuan et al., 2024).
+Maps that share their directions show what an attack moves, and what a defence keeps in place; maps
+with their own show how a method spreads its items (Figure 2 of Yuan et al., 2024).
 Shape suffixes: I = items, H = popular items, D = width of the table.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +21,7 @@ from covey.study.report.items import principal
 
 HOT = 100  # items that count as popular, as in the paper's plot
 MOST = 700  # of the other items on a map: evenly from popular to cold
-INSIDE = 0.998  # share of the items, without targets, that fix the frame; what lies beyond stands at the edge
+INSIDE = 0.998  # share of the items, without targets, that fix the frame; others stand at its edge
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Map:
     explained: float
     alike_hot: float  # mean cosine between popular items: 1, all in one direction
     alike_all: float  # between any two items
-    long_target: float  # length of the targets' rows, in that of the middle item; not a number without targets
+    long_target: float  # length of the targets' rows, in that of the middle item; may be no number
 
     @classmethod
     def of(cls, name: str, table_ID: Tensor, items: Items, directions: Directions | None = None) -> "Map":
@@ -97,14 +97,6 @@ class Map:
         }
 
 
-def shown(public: Mapping[str, Tensor]) -> Tensor | None:
-    """The item table of a public model, where it has one that can be mapped."""
-    table_ID = public.get("items")
-    if table_ID is None or table_ID.ndim != 2 or min(table_ID.shape) < 2 or not bool(table_ID.isfinite().all()):
-        return None
-    return table_ID
-
-
 def alikeness(table_ID: Tensor) -> float:
     """Mean cosine between two different rows."""
     unit_ID, n = F.normalize(table_ID.double(), dim=1), len(table_ID)
@@ -113,7 +105,10 @@ def alikeness(table_ID: Tensor) -> float:
 
 
 def frame(maps: Sequence[Map], items: Items) -> tuple[Range, Range]:
-    """From left to right and from bottom to top, for maps in the same directions; targets do not stretch it."""
+    """From left to right and from bottom to top, for maps in the same directions.
+
+    Targets do not stretch it.
+    """
     rest_I = torch.ones(len(maps[0].place_I2), dtype=torch.bool)
     rest_I[list(items.targets)] = False
     ends = []

@@ -1,4 +1,4 @@
-"""A matrix as one page: exposure and accuracy in colours, curves over the rounds, item maps before and after."""
+"""A matrix as one page: exposure and accuracy in colours, curves over the rounds, item maps."""
 
 from collections.abc import Callable, Sequence
 
@@ -39,7 +39,7 @@ Row = tuple[str, Sequence[maps.Map]]  # an attack, and its maps
 
 
 def page(record: Record, k: int = 10, items: maps.Items | None = None, rows: Sequence[Row] = ()) -> str:
-    """One self-contained page; `rows` are maps in common directions, with what is marked on them."""
+    """Return one self-contained page; `rows` are maps in common directions, `items` their marks."""
     where = join(tag("code", plain(record["command"])), f", {origin(record)}.")
     return page_shell.page(
         title(record),
@@ -167,11 +167,13 @@ def _detection(record: Record) -> Html | None:
     if not judges(record):
         return None
     note = (
-        "Defences that leave out clients: recall, the share of the attackers' uploads that they left out, and"
-        " precision, the attackers' share of all that they left out. Rules: rows of items, over the whole run, that"
-        " too few clients had sent to judge by; there the mean was taken."
+        "Defences that leave out clients: recall, the share of the attackers' uploads that they"
+        " left out, and precision, the attackers' share of all that they left out. Rules: rows of"
+        " items, over the whole run, that too few clients had sent to judge by; there the mean was"
+        " taken."
     )
-    return section("Detection, and where rules had nothing to go by", tag("p", note), _plain(record, detection))
+    heading = "Detection, and where rules had nothing to go by"
+    return section(heading, tag("p", note), _plain(record, detection))
 
 
 def _plain(record: Record, say: Say) -> Html:
@@ -211,12 +213,14 @@ def _points(cell: Cell, name: str) -> list[Point]:
 def _maps(items: maps.Items, rows: Sequence[Row]) -> Html:
     every = [one for _, some in rows for one in some]
     most = max(DOTS // len(every), 120)
-    shown = (join(tag("h3", attack), maps.row(some, items, maps.frame(some, items), most)) for attack, some in rows)
+    shown: list[Child] = []
+    for attack, some in rows:
+        shown += [tag("h3", attack), maps.row(some, items, maps.frame(some, items), most)]
     note = (
-        f"The item tables after the last round (first seed), all in the two directions that hold most of the variance"
-        f" where nobody attacks ({every[0].explained:.0%} of it). With each attack: the defence under which the target"
-        " is seen least. The maps of a row have one scale; a ring at the edge lies beyond it. Point at a dot for its"
-        " title."
+        "The item tables after the last round (first seed), all in the two directions that hold"
+        f" most of the variance where nobody attacks ({every[0].explained:.0%} of it). With each"
+        " attack: the defence under which the target is seen least. The maps of a row have one"
+        " scale; a ring at the edge lies beyond it. Point at a dot for its title."
     )
     return section("Where the items are", tag("p", note), maps.key(items), *shown)
 

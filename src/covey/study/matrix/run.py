@@ -10,7 +10,7 @@ from covey.data.naming import ids_of
 from covey.run.assemble import prepare
 from covey.run.config.tree import Tree
 from covey.study.batch import Say
-from covey.study.report.items import titles_of
+from covey.study.report.items import table_of, titles_of
 
 from . import maps
 from .formatting import Record, labels
@@ -34,14 +34,15 @@ def matrix(plan: Plan, work: Path, k: int, jobs: int, say: Say) -> tuple[Tree, s
     prepared = prepare(plan.base)
     titles = with_names(titles_of(prepared), ids_of(prepared.dataset), plan.targets)
     items = maps.Items(plan.count_I, titles, plan.targets, hot)
-    found = {pair: table for pair, public in tables_of(runs).items() if (table := maps.shown(public)) is not None}
+    every = {pair: table_of(public) for pair, public in tables_of(runs).items()}
+    found = {pair: table for pair, table in every.items() if table is not None}
     rows = before_and_after(made, found, items, k)
     made["maps"] = [{"attack": attack, "maps": [one.plain() for one in some]} for attack, some in rows]
     return made, page(made, k, items, rows)
 
 
 def before_and_after(made: Record, tables: Tables, items: maps.Items, k: int) -> list[Row]:
-    """For each attack: nobody attacks, no defence, the best defence; all in the directions of the first."""
+    """For each attack: nobody attacks, no defence, the best defence; in the first one's directions."""
     clean = tables.get((NOBODY.label, NOTHING.label))
     if clean is None:
         return []
@@ -57,7 +58,7 @@ def before_and_after(made: Record, tables: Tables, items: maps.Items, k: int) ->
 
 
 def best(made: Record, attack: str, defences: Sequence[str], k: int) -> list[str]:
-    """The defence under which the target is seen least, and of equals the most accurate; none of none."""
+    """The defence under which the target is seen least, and of equals the most accurate."""
     targeted = any(p["label"] == attack and "targets" in p["sections"]["attack"] for p in made["attacks"][1:])
 
     def place(defence: str) -> tuple[float, float]:

@@ -14,7 +14,7 @@ WIDTH = 80
 
 
 def terminal(record: Record, k: int = 10) -> str:
-    """One table of exposure, one of accuracy, and what filters and rules say where there are some."""
+    """One table of exposure, one of accuracy, and what filters and rules say if there are some."""
     screen = Screen(WIDTH)
     screen.show(title(record), setting(record))
     for name, say in shown(record, k):

@@ -1,4 +1,4 @@
-"""What stands below the figures of a row: the lowest of its seeds, and what its parts told of its rounds."""
+"""What stands below a row's figures: the lowest of its seeds, and what its parts told of rounds."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -53,7 +53,7 @@ def some(rounds: Sequence[int], most: int) -> list[int]:
 
 
 def courses(record: Record, most: int) -> list[tuple[str, list[str], list[list[str]]]]:
-    """For each column and quantity: what it is, the rounds, and a line for each row that has them."""
+    """For each column and quantity: what it is, the rounds, a line for each row that has them."""
     out = []
     for column in record["columns"]:
         for name in record.get("course", ()):

@@ -17,7 +17,8 @@ QUICK = "QUICK: cut down to see that it works. These figures say nothing about t
 COSTS = ("seeds", "rounds", "epochs", "trials", "up", "down", "seconds")
 COSTS_SAID = (
     "Rounds: the one that validation selected. Epochs: local ones of a client in total. "
-    "Trials: of tuning, 0 is as published. Up and down: of one client in the whole run. Seconds: of one run."
+    "Trials: of tuning, 0 is as published. Up and down: of one client in the whole run. "
+    "Seconds: of one run."
 )
 TOLD = "At the selected rounds, seed by seed:"
 
@@ -71,9 +72,9 @@ def has_paper(record: Record, column: Column, metric: str) -> bool:
 
 
 def chunks(record: Record, metrics: Sequence[str], most: int, paper: bool = True) -> list[list[Column]]:
-    """Columns that stand in one table: of one panel in a figure, and with room for so many of our figures.
+    """Columns that stand in one table: of one panel in a figure, and so many of our figures wide.
 
-    The paper's take half of that, as they have no spread.
+    The paper's take half of that room, as they have no spread.
     """
     out: list[list[Column]] = []
     room, panel = 0, None

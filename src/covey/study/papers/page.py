@@ -1,4 +1,4 @@
-"""Reproduced tables and figures as one page: the paper beside ours, the claims with their verdicts."""
+"""Reproduced tables and figures as one page: the paper beside ours, the claims with verdicts."""
 
 import math
 from collections import Counter
@@ -188,7 +188,9 @@ def _ours(cell: Cell | None, metric: str, begins: str) -> Html:
     if math.isnan(found.mean):
         failed = cell is not None and bool(cell["errors"])
         return tag("td", hole(cell), class_=("hole" if failed else "num") + begins)
-    seeds = "seeds: " + ", ".join(fixed(value) for value in found.values) if len(found.values) > 1 else None
+    seeds = None
+    if len(found.values) > 1:
+        seeds = f"seeds: {', '.join(map(fixed, found.values))}"
     return tag("td", str(found), class_="num" + begins, title=seeds)
 
 
@@ -227,7 +229,8 @@ def _p(value: float | None) -> str:
 
 def _costs(record: Record) -> Html:
     """One block for each dataset and protocol."""
-    head = (tag("th", name, scope="col", class_="num" if i else None) for i, name in enumerate(("method", *COSTS)))
+    head = [tag("th", "method", scope="col")]
+    head += [tag("th", name, scope="col", class_="num") for name in COSTS]
     blocks: dict[str, list[Html]] = {}
     for cost in costs(record):
         block = blocks.setdefault(cost.panel, [_across(cost.panel, 1 + len(COSTS))])

@@ -22,7 +22,6 @@ from covey.study.render.svg import (
 from covey.study.render.units import Stat, fixed, tick
 
 FRAME = Frame(380, 230, left=44, right=70, top=12, bottom=40)
-MANY = 30  # dots of a line; beyond they are small
 LOG_FROM = 30.0  # times between the least and the most: then the axis is logarithmic
 
 
@@ -59,16 +58,14 @@ def panel(
     sweep: str,
     series: Sequence[Series],
     marks: Mapping[str, float],
-    even: bool = False,
 ) -> Html:
     """A line for each method with bars of spread; the paper's points are hollow and dashed.
 
-    `marks` are floor and ceiling, drawn across. With `even`, a value has the same width wherever it
-    stands, as a round has.
+    `marks` are floor and ceiling, drawn across.
     """
     xs = sorted({dot.x for one in series for dot in one.dots})
     ends, inset = ((xs[0], xs[-1]), 10.0) if xs else ((0.0, 1.0), 0.0)
-    x = FRAME.across(*ends, log=logarithmic(xs) and not even, inset=inset)
+    x = FRAME.across(*ends, log=logarithmic(xs), inset=inset)
     low, high = extent([*_heights(series), *marks.values()])
     y = FRAME.up(low, high)
     runs = (ruler(x(v), FRAME.base, x(v), FRAME.base + 4, "mark solid") for v in xs)
@@ -97,12 +94,11 @@ def _line(one: Series, x: Axis, y: Axis, sweep: str) -> Html:
             parts += [cross(x(spot.x), y(spot.paper) - 6)] if spot.impossible else []
     for run in _unbroken(one.dots):
         parts.append(way(((x(d.x), y(d.stat.mean)) for d in run), f"curve {kind}{twice}"))
-    radius = 3 if len(one.ours) <= MANY else 1.5
     for spot in one.dots:
         if not math.isnan(spot.stat.mean):
             told = f"{one.name}, {sweep}={spot.x:g}: {spot.stat}"
             parts.append(whisker(x(spot.x), spot.stat, y, kind))
-            parts.append(dot(x(spot.x), y(spot.stat.mean), radius, f"dot {kind}", told))
+            parts.append(dot(x(spot.x), y(spot.stat.mean), 3, f"dot {kind}", told))
     return join(*parts)
 
 

@@ -1,12 +1,12 @@
-"""The pictures of a record: a table's figures beside the paper's, or a sweep with its claims as the caption."""
+"""The pictures of a record: figures beside the paper's, courses over rounds, sweeps with claims."""
 
 import math
 from collections.abc import Iterable, Sequence
 
-from covey.study.render.charts import Entry, beside
+from covey.study.render.charts import Entry, Line, beside, curves
 from covey.study.render.markup import Child, Html, join, tag
 from covey.study.render.page_shell import aside, legend
-from covey.study.render.units import Stat, plain
+from covey.study.render.units import Point, plain
 
 from .formatting import Column, Note, Record, Row, stat, theirs
 from .panels import Dot, Series, panel
@@ -37,16 +37,24 @@ def pictures(record: Record, marks: Marks) -> Html:
 
 
 def courses(record: Record, told: str) -> Html | None:
-    """Over the rounds: one panel for each column and quantity."""
+    """Over the rounds: one picture for each column and quantity."""
     shown, keys = [], dict[str, int]()
     for column in record["columns"]:
         for name in record.get("course", ()):
-            series = [_course(row, i, column, name) for i, row in enumerate(record["rows"])]
-            if have := [one for one in series if one.dots]:
-                keys |= {one.name: one.colour for one in have}
-                drawn = panel(plain(column["label"]), name, "round", have, {}, even=True)
+            every = [_course(row, i, column, name) for i, row in enumerate(record["rows"])]
+            if lines := [line for line in every if line.points]:
+                keys |= {line.name: line.colour for line in lines}
+                drawn = curves(f"{plain(column['label'])}, {name}", lines, {})
                 shown.append(_small(f"{column['label']} · {name}", drawn))
     return _plot(keys, shown, aside(told)) if shown else None
+
+
+def _course(row: Row, colour: int, column: Column, name: str) -> Line:
+    """A mean over the seeds, or what the parts of the first seed told."""
+    course = row["cells"].get(column["label"], {}).get("course") or {"rounds": [], "figures": {}}
+    found = zip(course["rounds"], course["figures"].get(name, ()))
+    values = ((at, each[0] if "." in name else sum(each) / len(each)) for at, each in found)
+    return Line(plain(row["label"]), [Point(at, v, v, v) for at, v in values], colour=colour)
 
 
 def _small(name: str, drawn: Html) -> Html:
@@ -58,15 +66,6 @@ def _plot(keys: dict[str, int] | None, shown: Sequence[Html], caption: Child) ->
     grid = tag("div", *shown, class_="small even" if len(shown) in (2, 4) else "small")
     names = None if keys is None else legend(keys.items())
     return tag("figure", names, grid, tag("figcaption", caption), class_="plot")
-
-
-def _course(row: Row, colour: int, column: Column, name: str) -> Series:
-    course = row["cells"].get(column["label"], {}).get("course") or {"rounds": [], "figures": {}}
-    figures = course["figures"].get(name, [])
-    shown = [each[0] if "." in name else sum(each) / len(each) for each in figures]
-    means = [Stat(value, None, ()) for value in shown]  # bars at every round would hide the line
-    dots = [Dot(float(n), mean, math.nan) for n, mean in zip(course["rounds"], means)]
-    return Series(plain(row["label"]), dots, colour)
 
 
 def _key(record: Record, paper: str) -> str:

@@ -223,7 +223,7 @@ def _under(record: Record, row: Row, column: Column, metrics: Sequence[str]) -> 
 
 
 def _short(figure: str) -> str:
-    """0.1430±.0021, or that it failed; why is told below. What is told seed by seed breaks at its commas."""
+    """0.1430±.0021, or that it failed; what is told seed by seed breaks at its commas."""
     short = brief(figure.partition(": ")[0]).replace(" ✗", "✗")
     return short.replace(", ", "\n").replace(" (", "\n(")
 

@@ -1,4 +1,4 @@
-"""The metered bytes of a record as a table: what a client sends and receives in a round and in the whole run."""
+"""The metered bytes of a record as a table: what a client sends and receives."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
-"""Charts that several pages show: figures over the rounds, and the figures of several methods in rows."""
+"""Charts that several pages show: curves over the rounds, methods in rows, maps of items."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -48,16 +48,16 @@ class Entry(NamedTuple):
     failed: bool = False
 
 
-def curves(metric: str, lines: Sequence[Line], marks: Mapping[str, float], least: float = 1e-9) -> Html:
-    """A metric over the rounds, with horizontal marks such as the floor.
+Marks = Mapping[str, float]  # floor and ceiling by name, such as "ease (ceiling)"
 
-    The axis goes up to `least` anyway.
-    """
+
+def curves(metric: str, lines: Sequence[Line], marks: Marks, least: float = 1e-9) -> Html:
+    """A metric over the rounds, floor and ceiling across; the axis goes up to `least` anyway."""
     frame, highs = Frame(), (p.high for line in lines for p in line.points)
     top = max([*highs, *known(marks).values(), least]) * 1.06
     y = frame.up(0, top)
-    parts = [frame.rows(y, ticks(top), tick), frame.marks(y, marks)]
-    return _over_rounds(frame, f"{metric} over the rounds", lines, y, fixed, parts)
+    grid = frame.rows(y, ticks(top), tick), frame.marks(y, marks)
+    return _over_rounds(frame, f"{metric} over the rounds", lines, y, fixed, *grid)
 
 
 def spent(what: str, lines: Sequence[Line], say: Say) -> Html:
@@ -72,7 +72,8 @@ def spent(what: str, lines: Sequence[Line], say: Say) -> Html:
     else:
         levels = ticks(top * 1.1)
         y = frame.up(0, top * 1.1)
-    return _over_rounds(frame, f"{what}, round by round", lines, y, say, [frame.rows(y, levels, say)])
+    grid = frame.rows(y, levels, say)
+    return _over_rounds(frame, f"{what}, round by round", lines, y, say, grid)
 
 
 def powers(low: float, high: float) -> list[float]:
@@ -81,7 +82,7 @@ def powers(low: float, high: float) -> list[float]:
     return [10.0**k for k in range(ends[0], max(ends[1], ends[0] + 1) + 1)]
 
 
-def _over_rounds(frame: Frame, label: str, lines: Sequence[Line], y: Axis, say: Say, parts: Sequence[Html]) -> Html:
+def _over_rounds(frame: Frame, label: str, lines: Sequence[Line], y: Axis, say: Say, *parts: Html) -> Html:
     rounds = [p.round for line in lines for p in line.points] or [0, 1]
     first, last = min(rounds), max(rounds)
     x = frame.across(min(first, last - 1), last)
@@ -115,20 +116,19 @@ def thinned(points: Sequence[Point], keep: int | None = None) -> list[Point]:
     return [p for i, p in enumerate(points) if i % step == 0 or i == last or p.round == keep]
 
 
-def strip(metric: str, rows: Sequence[Entry], marks: Mapping[str, float]) -> Html:
-    """From 0, a line for each method with its figure behind the end; floor and ceiling are named above."""
+def strip(metric: str, rows: Sequence[Entry], marks: Marks) -> Html:
+    """A row for each method with its figure behind the end; floor and ceiling are named above."""
     frame = Frame(height=58 + 26.0 * len(rows), left=118, right=100, top=34, bottom=24)
     there = [v for row in rows for v in row.stat.values]
     top = max([*there, *known(marks).values(), 1e-9]) * 1.04
     x = frame.across(0, top)
-    parts = [frame.columns(x, ticks(top, 3), tick), _named_above(frame, x, marks)]
-    label = f"{metric} on the test, with floor and ceiling"
-    parts += [words(frame.end + 8, y + 4, str(row.stat), kind="figures") for row, y in zip(rows, _places(frame, rows))]
-    return frame.picture(label, *parts, *_entries(frame, x, rows))
+    grid = frame.columns(x, ticks(top, 3), tick), _named_above(frame, x, marks)
+    entries = _entries(frame, x, rows, figures=True)
+    return frame.picture(f"{metric} on the test, with floor and ceiling", *grid, *entries)
 
 
-def _named_above(frame: Frame, x: Axis, marks: Mapping[str, float]) -> Html:
-    """Lines up, each named at its head, in one of two lines of text; two at one place share a name."""
+def _named_above(frame: Frame, x: Axis, marks: Marks) -> Html:
+    """Lines up, each named at its head in one of two lines; two at one place share a name."""
     groups: list[tuple[str, float]] = []
     for name, value in sorted(known(marks).items(), key=lambda mark: mark[1]):
         if groups and x(value) - x(groups[-1][1]) < 48:
@@ -149,13 +149,13 @@ def beside(title: str, metric: str, rows: Sequence[Entry]) -> Html:
     frame = Frame(380, 30 + 21.0 * len(rows), 124, 12, 4, 26)
     low, high = extent(v for row in rows for v in (*heights(row.stat), row.paper))
     x = frame.across(low, high)
-    told = [f"{row.name} {row.stat}{_theirs(row.paper)}" for row in rows]
+    told = "; ".join(f"{row.name} {row.stat}{_theirs(row, ', paper ')}" for row in rows)
     grid = frame.columns(x, between(low, high, 5), tick)
-    return frame.picture(f"{title}, {metric}: {'; '.join(told)}", grid, *_entries(frame, x, rows))
+    return frame.picture(f"{title}, {metric}: {told}", grid, *_entries(frame, x, rows))
 
 
-def _theirs(paper: float) -> str:
-    return "" if math.isnan(paper) else f", paper {fixed(paper)}"
+def _theirs(row: Entry, lead: str) -> str:
+    return "" if math.isnan(row.paper) else f"{lead}{fixed(row.paper)}"
 
 
 def heights(stat: Stat) -> tuple[float, float]:
@@ -164,23 +164,23 @@ def heights(stat: Stat) -> tuple[float, float]:
     return stat.mean - around, stat.mean + around
 
 
-def _places(frame: Frame, rows: Sequence[Entry]) -> list[float]:
-    pitch = (frame.base - frame.top) / max(len(rows), 1)
-    return [frame.top + pitch * (i + 0.5) for i in range(len(rows))]
-
-
-def _entries(frame: Frame, x: Axis, rows: Sequence[Entry]) -> Iterable[Html]:
-    return (_entry(frame, x, row, y) for row, y in zip(rows, _places(frame, rows)))
+def _entries(frame: Frame, x: Axis, rows: Sequence[Entry], figures: bool = False) -> list[Html]:
+    pitch, out = (frame.base - frame.top) / max(len(rows), 1), []
+    for i, row in enumerate(rows):
+        y = frame.top + pitch * (i + 0.5)
+        out.append(words(frame.left - 8, y + 4, cut(row.name, 17), "end"))
+        if figures:
+            out.append(words(frame.end + 8, y + 4, str(row.stat), kind="figures"))
+        out.append(_entry(frame, x, row, y))
+    return out
 
 
 def _entry(frame: Frame, x: Axis, row: Entry, y: float) -> Html:
-    """A name, the paper's figure as a ring, each seed, the spread, and the mean."""
-    kind, stat = colour(row.colour), row.stat
-    parts = [words(frame.left - 8, y + 4, cut(row.name, 17), "end")]
-    if not math.isnan(row.paper):
+    """The paper's figure as a ring, each seed, the spread, and the mean."""
+    kind, stat, parts = colour(row.colour), row.stat, list[Html]()
+    if told := _theirs(row, f"{row.name}, the paper: "):
         why = f" (cannot be: {row.impossible})" if row.impossible else ""
-        told = f"{row.name}, the paper: {fixed(row.paper)}{why}"
-        parts.append(dot(x(row.paper), y, 5, "ring paper", told))
+        parts.append(dot(x(row.paper), y, 5, "ring paper", told + why))
         parts += [cross(x(row.paper), y + 4)] if row.impossible else []
     if row.failed:
         parts.append(words(frame.left + 4, y + 4, "failed", kind="fail"))

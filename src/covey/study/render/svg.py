@@ -71,7 +71,7 @@ class Frame:
         return join(*lines, self.numbers(x, values, say))
 
     def numbers(self, x: Axis, values: Iterable[float], say: Say) -> Html:
-        """Values below the plot; where two would touch, the later one gives way, unless it is the last."""
+        """Values below the plot; where two would touch, one gives way, but never the last."""
         shown: list[float] = []
         for value in (every := list(values)):
             reach = DIGIT * (len(say(value)) + 1)
@@ -86,7 +86,7 @@ class Frame:
         return words(self.end, self.height - 4, what, "end", "tick")
 
     def marks(self, y: Axis, marks: Mapping[str, float]) -> Html:
-        """Lines across for floor and ceiling: "ease (ceiling)" is named behind the end, in two lines."""
+        """Lines across; "ease (ceiling)" is named behind the end, in two lines."""
         found = sorted(known(marks).items(), key=lambda mark: mark[1])
         free, out = self.height - LINES / 2, []
         for name, value in found:

@@ -12,12 +12,15 @@ from .units import escaped
 
 
 def markdown(head: Sequence[object], rows: Sequence[Sequence[object]], left: int = 1) -> str:
-    """Return a Markdown table whose text is escaped; all but the first `left` columns are figures."""
+    """Return a Markdown table of escaped text; all but the first `left` columns are figures."""
     rule = ["---" if i < left else "---:" for i in range(len(head))]
     return "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in (head, rule, *rows))
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[Child]], left: int = 1, kind: str | None = None) -> Html:
+Rows = Sequence[Sequence[Child]]
+
+
+def table(head: Sequence[str], rows: Rows, left: int = 1, kind: str | None = None) -> Html:
     """Return an HTML table; all but the first `left` columns are figures. `kind`: its class."""
     body = (tag("tr", *_cells("td", row, left)) for row in rows)
     heading = tag("thead", tag("tr", *_cells("th", head, left)))

@@ -44,7 +44,7 @@ class Point:
 
 
 def points(found: Mapping[int, Sequence[float]], seeds: int) -> list[Point]:
-    """Return a point for each round that all seeds measured; `found` has a value a seed by round."""
+    """Return a point for each round that all seeds measured; `found` has their values by round."""
     whole = sorted((at, values) for at, values in found.items() if len(values) == seeds)
     return [Point(at, statistics.fmean(v), min(v), max(v)) for at, v in whole]
 

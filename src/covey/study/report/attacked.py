@@ -1,4 +1,4 @@
-"""The part of the page that tells how far attackers pushed their targets, and how far these stand without them."""
+"""The part of the page that tells how far attackers pushed their targets."""
 
 import math
 from typing import Literal
@@ -62,7 +62,7 @@ def attacks(setting: Setting) -> list[str]:
 
 
 def headline(group: Group) -> Html | None:
-    """Who attacks, and what came of it where it is served from; of a control, what is so without an attack."""
+    """Who attacks, and what came of it; of a control, what is so without an attack."""
     result, attack = group.first.result, wording.attackers(group.first.result)
     parts: list[Child] = [tag("b", "Attack"), f": {attack}. "] if attack else []
     seen = exposed(group, "last", HEADLINE)
@@ -88,9 +88,9 @@ def exposure(setting: Setting) -> Html | None:
             figures = [pushed(group, when, name) for name in NAMES]
             rows.append([named(setting, group), f"{attackers(group):,}", label, *figures])
     note = (
-        "ER@K: of the honest users who do not have the target, the share that sees it among their best K. Rank: its"
-        " mean place for them, 1 at the top of the list. The large dot is the round selected on validation; the last"
-        " round is what covey recommend serves."
+        "ER@K: of the honest users who do not have the target, the share that sees it among their"
+        " best K. Rank: its mean place for them, 1 at the top of the list. The large dot is the"
+        " round selected on validation; the last round is what covey recommend serves."
     )
     return section(
         "Exposure of the target",
@@ -111,7 +111,7 @@ def _rounds(group: Group) -> dict[str, When]:
 
 
 def _drawn(setting: Setting, found: list[Group]) -> Html:
-    """Of one method all K in one picture, and the rank in another; of several, each figure in its own."""
+    """Of one method all K in one picture, the rank in another; of several, each figure in its own."""
     if len(found) == 1:
         lines = [_line(found[0], name, colour, name) for colour, name in enumerate(RATIOS)]
         pictures = [("ER@K", lines), ("rank", [_line(found[0], "rank", len(RATIOS), "rank")])]

@@ -59,7 +59,7 @@ def _rounds(setting: Setting) -> Html | None:
     starts = "; ".join(f"{g.name}: {said}" for _, g in found if (said := _enrolment(g)))
     return join(
         legend((g.name, i) for i, g in found) if len(found) > 1 else None,
-        gallery(figures),
+        gallery(figures, "three"),
         aside(f"Before the first round, when clients enrol, {starts}.") if starts else None,
     )
 

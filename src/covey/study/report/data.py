@@ -1,4 +1,4 @@
-"""Run folders as a report needs them: runs, the seeds of one method together, and what may be compared."""
+"""Run folders as a report needs them: runs, the seeds of a method, and what may be compared."""
 
 import json
 import math
@@ -225,7 +225,10 @@ def _json(raw: bytes, path: Path) -> dict[str, Any]:
 
 
 def read_settings(folders: Sequence[Path]) -> list[Setting]:
-    """Run folders, a folder given twice counts once. Rows: the floor, federated methods, methods on pooled data."""
+    """Run folders, of which each counts once, as settings.
+
+    Rows: the floor, federated methods, methods on pooled data.
+    """
     runs = [read_run(folder) for folder in {f.resolve(): f for f in folders}.values()]
     settings: dict[str, list[Run]] = {}
     for run in runs:

@@ -7,7 +7,7 @@ from covey.study.render import wording
 from covey.study.render.markup import Child, Html, join, tag
 from covey.study.render.page_shell import aside, badge, bar, folded, section
 from covey.study.render.tables import table
-from covey.study.render.units import NOTHING, size
+from covey.study.render.units import NOTHING, many, size
 
 from .data import Group, Setting
 from .sections import named
@@ -17,14 +17,15 @@ def left_the_device(setting: Setting) -> Html:
     alone = len(setting.groups) == 1
     parts = [_ledger(setting.groups[0])] if alone else [_overview(setting), *map(_folded, setting.groups)]
     note = (
-        "Epsilon of a user is the worst user's total over all messages, by basic composition: smaller is safer, and"
-        " “no guarantee” means that nothing protects the content. Fields protected together share one epsilon."
+        "Epsilon of a user is the worst user's total over all messages, by basic composition:"
+        " smaller is safer, and “no guarantee” means that nothing protects the content. Fields"
+        " protected together share one epsilon."
     )
     return section("What left the device", *parts, aside(note))
 
 
 def guarantee(group: Group) -> str:
-    """The user-level promise, in a few words; one that simulated noise only stands for is called so."""
+    """The user-level promise, in a few words; one that only simulated noise keeps is called so."""
     simulated = _promised(group) and _simulated(group)
     return _promise(group) + (", noise simulated" if simulated else "")
 
@@ -58,9 +59,9 @@ def _overview(setting: Setting) -> Html:
         open_ = [row for row in group.private if row["epsilon_user_total"] == "none"]
         fields = NOTHING if group.pooled else f"{len(group.private)}"
         bytes_ = NOTHING if group.pooled else size(sum(row["bytes"] for row in open_))
-        many = NOTHING if group.pooled else len(open_)
+        clear = NOTHING if group.pooled else len(open_)
         promise = _badge(guarantee(group), _simulated(group))
-        rows.append([named(setting, group), fields, many, bytes_, promise])
+        rows.append([named(setting, group), fields, clear, bytes_, promise])
     head = ["method", "fields sent", "without guarantee", "bytes without", "for a user in total"]
     return table(head, rows)
 
@@ -79,7 +80,8 @@ def _folded(group: Group) -> Html | None:
 
 def _ledger(group: Group) -> Html:
     if group.pooled:
-        return tag("p", "This method sees everybody's interactions: they are all collected in one place.")
+        pooled = "This method sees everybody's interactions: they are all collected in one place."
+        return tag("p", pooled)
     study = [row for row in group.first.result.get("ledger", ()) if row["step"] == "evaluate"]
     measured = folded("Sent for the measurements of this study", _fields(study))
     if not group.private:
@@ -89,24 +91,18 @@ def _ledger(group: Group) -> Html:
         )
     open_ = [row for row in group.private if row["epsilon_user_total"] == "none"]
     sent = sum(row["bytes"] for row in group.private)
-    line = f"{len(group.private)} field{'s' if len(group.private) > 1 else ''}, {size(sent)} in all. "
+    line = f"{many(len(group.private), 'field')}, {size(sent)} in all. "
     if open_:
-        plain = sum(row["bytes"] for row in open_)
-        line += (
-            f"Without any guarantee: {len(open_)} of {len(group.private)} ({size(plain)}), so a user has none in total."
-        )
+        clear = f"{len(open_)} of {len(group.private)} ({size(sum(row['bytes'] for row in open_))})"
+        line += f"Without any guarantee: {clear}, so a user has none in total."
     else:
         line += f"Every field has a guarantee; a user spends {_promise(group)} in total."
         line += f" But it has {wording.SIMULATED}." * _simulated(group)
     result = group.first.result
-    said = [wording.sums(result), *wording.owed(result.get("privacy"))]
-    sums = [tag("p", text.strip()) for text in said if text and text not in line]
-    return join(
-        tag("p", line),
-        *sums,
-        _fields(group.private, _simulated(group)),
-        measured if study else None,
-    )
+    said = [wording.sums(result), *wording.owed(result.get("privacy"), open_fields=False)]
+    more = [tag("p", text.strip()) for text in said if text and text not in line]
+    fields = _fields(group.private, _simulated(group))
+    return join(tag("p", line), *more, fields, measured if study else None)
 
 
 def _fields(rows: list[dict[str, Any]], simulated: bool = False) -> Html:

@@ -3,6 +3,7 @@
 Shape suffixes: I = items, S = items shown, D = width of the table.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -44,8 +45,8 @@ def map_of(run: Run, most: int = MOST_ITEMS) -> ItemMap | None:
     if not path.exists():
         return None
     _, public = read(path, "covey model 1")
-    table_ID = public.get("items")
-    if table_ID is None or table_ID.ndim != 2 or min(table_ID.shape) < 2 or not table_ID.isfinite().all():
+    table_ID = table_of(public)
+    if table_ID is None:
         return None
     known = catalogue_of(run, len(table_ID))
     titles, count_I = known.titles, known.count_I
@@ -55,6 +56,14 @@ def map_of(run: Run, most: int = MOST_ITEMS) -> ItemMap | None:
     rows = zip(place_S2.tolist(), shown_S.tolist(), radius_S.tolist(), strict=True)
     spots = [Spot(x, y, titles[i], radius) for (x, y), i, radius in rows]
     return ItemMap(spots, len(table_ID), explained, known.note)
+
+
+def table_of(public: Mapping[str, Tensor]) -> Tensor | None:
+    """The item table of a public model, where it has one that can be mapped."""
+    table_ID = public.get("items")
+    if table_ID is None or table_ID.ndim != 2 or min(table_ID.shape) < 2:
+        return None
+    return table_ID if bool(table_ID.isfinite().all()) else None
 
 
 def principal(rows_SD: Tensor) -> tuple[Tensor, float]:
@@ -81,7 +90,7 @@ def catalogue_of(run: Run, n_items: int) -> Known:
 
 
 def _config(run: Run) -> Config:
-    """With the folder's own copy of the dataset where it has one: the folder may have been moved."""
+    """With the folder's own copy of the dataset if it has one: the folder may have been moved."""
     own = run.folder / "dataset.npz"
     return Config.of(run.config | ({"data": {"name": str(own)}} if own.exists() else {}))
 

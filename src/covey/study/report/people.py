@@ -23,7 +23,7 @@ class Person:
     about: str
     user: object  # own id
     latest: list[str]
-    lists: list[list[tuple[str, bool]]]  # for each method: titles, and whether that item was held out
+    lists: list[list[tuple[str, bool]]]  # by method: titles, and whether an item was held out
 
 
 def recommendations(setting: Setting) -> Html | None:
@@ -34,8 +34,8 @@ def recommendations(setting: Setting) -> Html | None:
     names = [name for name, _ in found]
     people = _people([asked for _, asked in found])
     note = (
-        "Ranked with what each device keeps at the end of the run; ticked items were held out. Only a simulation can"
-        " show this: in use, nobody but the user's own device could."
+        "Ranked with what each device keeps at the end of the run; ticked items were held out."
+        " Only a simulation can show this: in use, nobody but the user's own device could."
     )
     if len(names) == 1:
         shown = tag("div", *(_alone(person) for person in people), class_="people")
@@ -77,7 +77,7 @@ def _people(asked: list[Recommender]) -> list[Person]:
 
 
 def _list(recommender: Recommender, place: int) -> list[tuple[str, bool]]:
-    """As it is tested: the device knows train and validation items, and the test items are to be found."""
+    """As it is tested: the device knows train and validation items; those of the test are sought."""
     split, items, user = recommender.prepared.split, recommender.items, recommender.users[place]
     held = {items[i] for i in _of(split.test, place)}
     ranked: list[Choice] = recommender.ranked([user], PLACES, as_tested=True)[user]

@@ -1,4 +1,4 @@
-"""A result in a terminal of 80 columns: figures with floor and ceiling, attack, traffic, what left the device."""
+"""A result in a terminal of 80 columns: figures, attack, traffic, what left the device."""
 
 import math
 from pathlib import Path
@@ -20,7 +20,8 @@ def table(result: dict[str, Any], out: Path) -> str:
     if result.get("ledger"):
         screen.show(_ledger(result["ledger"]), *filter(None, _disclosed(result)))
         for part, said in result.get("told", {}).items():  # such as the sensitivity of noise
-            screen.show(f"{part}: " + ", ".join(f"{name} {value:.4g}" for name, value in said.items()))
+            each = ", ".join(f"{name} {value:.4g}" for name, value in said.items())
+            screen.show(f"{part}: {each}")
         traffic = result["traffic"]
         lost = ", ".join(f"{many} ({why})" for why, many in traffic["dropped"].items())
         up, down = size(traffic["up_bytes"]), size(traffic["down_bytes"])
