@@ -97,6 +97,9 @@ class Map:
         }
 
 
+Row = tuple[str, Sequence[Map]]  # an attack, and its maps
+
+
 def alikeness(table_ID: Tensor) -> float:
     """Mean cosine between two different rows."""
     unit_ID, n = F.normalize(table_ID.double(), dim=1), len(table_ID)

@@ -35,10 +35,9 @@ from .formatting import (
 QUIET = 0.01  # an ER that needs no picture
 DOTS = 1600  # of ordinary items on all maps together, so that the page stays small
 Heated = Callable[[Cell], Html]
-Row = tuple[str, Sequence[maps.Map]]  # an attack, and its maps
 
 
-def page(record: Record, k: int = 10, items: maps.Items | None = None, rows: Sequence[Row] = ()) -> str:
+def page(record: Record, k: int = 10, items: maps.Items | None = None, rows: Sequence[maps.Row] = ()) -> str:
     """Return one self-contained page; `rows` are maps in common directions, `items` their marks."""
     where = join(tag("code", plain(record["command"])), f", {origin(record)}.")
     return page_shell.page(
@@ -210,7 +209,7 @@ def _points(cell: Cell, name: str) -> list[Point]:
     return points(found, len(cell["curve"]))
 
 
-def _maps(items: maps.Items, rows: Sequence[Row]) -> Html:
+def _maps(items: maps.Items, rows: Sequence[maps.Row]) -> Html:
     every = [one for _, some in rows for one in some]
     most = max(DOTS // len(every), 120)
     shown: list[Child] = []

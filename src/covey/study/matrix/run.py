@@ -1,4 +1,4 @@
-"""The matrix of a method: every attack against every defence, as a record and as a page."""
+"""The matrix of a method: every attack against every defence, as a record and as maps of items."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +14,6 @@ from covey.study.report.items import table_of, titles_of
 
 from . import maps
 from .formatting import Record, labels
-from .page import Row, page
 from .parts import NOBODY, NOTHING
 from .plan import Plan
 from .record import record, run_all, tables_of
@@ -23,8 +22,11 @@ from .targets import with_names
 Tables = Mapping[tuple[str, str], Tensor]
 
 
-def matrix(plan: Plan, work: Path, k: int, jobs: int, say: Say) -> tuple[Tree, str]:
-    """Runs what has not been run yet; returns the record and the page."""
+def matrix(plan: Plan, work: Path, k: int, jobs: int, say: Say) -> tuple[Tree, maps.Items, list[maps.Row]]:
+    """Run what has not been run yet.
+
+    Returns the record, what is marked on the maps of items, and the maps of each attack.
+    """
     runs = run_all(plan, work, jobs, say)
     errors = [o.error for outcomes in runs.values() for o in outcomes]
     if all(errors):
@@ -38,17 +40,20 @@ def matrix(plan: Plan, work: Path, k: int, jobs: int, say: Say) -> tuple[Tree, s
     found = {pair: table for pair, table in every.items() if table is not None}
     rows = before_and_after(made, found, items, k)
     made["maps"] = [{"attack": attack, "maps": [one.plain() for one in some]} for attack, some in rows]
-    return made, page(made, k, items, rows)
+    return made, items, rows
 
 
-def before_and_after(made: Record, tables: Tables, items: maps.Items, k: int) -> list[Row]:
+def before_and_after(made: Record, tables: Tables, items: maps.Items, k: int) -> list[maps.Row]:
     """For each attack: nobody attacks, no defence, the best defence; in the first one's directions."""
     clean = tables.get((NOBODY.label, NOTHING.label))
     if clean is None:
         return []
     directions = maps.Directions.of(clean)
-    draw = lambda name, table: maps.Map.of(name, table, items, directions)
-    rows: list[Row] = []
+
+    def draw(name: str, table: Tensor) -> maps.Map:
+        return maps.Map.of(name, table, items, directions)
+
+    rows: list[maps.Row] = []
     for attack in labels(made, "attacks")[1:]:
         after = {d: tables[attack, d] for d in labels(made, "defences") if (attack, d) in tables}
         shown = [NOTHING.label, *best(made, attack, [d for d in after if d != NOTHING.label], k)]

@@ -53,7 +53,8 @@ Marks = Mapping[str, float]  # floor and ceiling by name, such as "ease (ceiling
 
 def curves(metric: str, lines: Sequence[Line], marks: Marks, least: float = 1e-9) -> Html:
     """A metric over the rounds, floor and ceiling across; the axis goes up to `least` anyway."""
-    frame, highs = Frame(), (p.high for line in lines for p in line.points)
+    frame = Frame() if known(marks) else Frame(380, right=20)  # without names behind the end
+    highs = (p.high for line in lines for p in line.points)
     top = max([*highs, *known(marks).values(), least]) * 1.06
     y = frame.up(0, top)
     grid = frame.rows(y, ticks(top), tick), frame.marks(y, marks)
@@ -62,7 +63,7 @@ def curves(metric: str, lines: Sequence[Line], marks: Marks, least: float = 1e-9
 
 def spent(what: str, lines: Sequence[Line], say: Say) -> Html:
     """What each round took; powers of ten where methods differ widely, so that each is seen."""
-    frame = Frame(height=220.0, left=54.0)
+    frame = Frame(340, 220, left=54, right=20)
     points = [p for line in lines for p in line.points]
     top = max(p.high for p in points) or 1.0
     low = min((p.low for p in points if p.low > 0), default=1.0)
