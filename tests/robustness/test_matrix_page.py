@@ -54,7 +54,7 @@ class Made:
         self.items = Items(self.plan.count_I, [EVIL, *(f"tale {i}" for i in range(1, 30))], self.plan.targets, 5)
         tables = {pair: table for pair, m in tables_of(runs).items() if (table := table_of(m)) is not None}
         self.rows = before_and_after(self.record, tables, self.items, 10)
-        self.text = page(self.record, 10, self.items, self.rows)
+        self.text = page(self.record, 10, (self.items, self.rows))
 
 
 @pytest.fixture(scope="module")

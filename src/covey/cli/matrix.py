@@ -76,7 +76,8 @@ def act(options: argparse.Namespace) -> int:
     say = lambda line: None if options.json else print(line, file=sys.stderr, flush=True)
     made, items, rows = matrix(plan, options.out / "runs", options.at, options.jobs, say)
     text = json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    files = {options.out / "matrix.json": text, options.out / "matrix.html": page(made, options.at, items, rows)}
+    html = page(made, options.at, (items, rows))
+    files = {options.out / "matrix.json": text, options.out / "matrix.html": html}
     if options.results:
         short = json.dumps(without_curves(made), ensure_ascii=False, allow_nan=False) + "\n"
         usual = f"matrix-{Path(wish.method).stem}-{Path(plan.base.data.name).stem}.json"

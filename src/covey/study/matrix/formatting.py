@@ -160,7 +160,7 @@ def sights(record: Record, k: int) -> list[Sight]:
 
 
 def shown(record: Record, k: int) -> list[tuple[str, Say]]:
-    """The tables of a record with their headings: exposure, accuracy, detection if there is some."""
+    """Tables of a record with their headings: exposure, accuracy, detection if there is any."""
     metric = record["metric"]
     tables: list[tuple[str, Say]] = [
         (f"ER@{k} of the target, last round (highest of all evaluations)", exposure(k)),

@@ -30,22 +30,22 @@ def atlas(
     known, name = catalogue_of(runs[0], len(found[0])), runs[0].result["dataset"]["name"]
     n_items = len(known.count_I)
     if any(len(table) != n_items for table in found):
-        raise CoveyError("these runs have different items; maps beside each other are of one dataset")
+        wrong = "these runs have different items"
+        raise CoveyError(f"{wrong}; maps beside each other are of one dataset")
     rows = rows_of(targets, known.ids, n_items, name) if targets else ()
     items = maps.Items(known.count_I, with_names(known.titles, known.ids, rows), rows, hot)
     common = None
     if axes == "first":
         if any(table.shape != found[0].shape for table in found):
-            raise CoveyError("tables of different width have no directions in common; use --axes own")
+            wrong = "tables of different width have no directions in common"
+            raise CoveyError(f"{wrong}; use --axes own")
         common = maps.Directions.of(found[0])
     drawn = [maps.Map.of(name, table, items, common) for name, table in zip(_names(runs), found)]
     within = maps.frame(drawn, items) if common else None
     where = f"the two directions of {'the first' if common else 'its own'} table"
+    what = f"Each map shows items in {where} that hold most of the variance."
     said = [
-        tag(
-            "p",
-            f"Each map shows items in {where} that hold most of the variance. Point at a dot for its title.",
-        ),
+        tag("p", f"{what} Point at a dot for its title."),
         tag("p", f"Titles and popularity are missing: {known.note}.") if known.note else None,
     ]
     shown = [*said, maps.key(items), maps.row(drawn, items, within)]

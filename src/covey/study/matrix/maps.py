@@ -39,7 +39,8 @@ class Items:
     def others(self, most: int) -> Tensor:
         """Evenly by popularity, without what is marked."""
         order_I = self.count_I.argsort(descending=True, stable=True)[self.hot :]
-        order_I = order_I[~torch.isin(order_I, torch.tensor(list(self.targets), dtype=order_I.dtype))]
+        marked = torch.tensor(list(self.targets), dtype=order_I.dtype)
+        order_I = order_I[~torch.isin(order_I, marked)]
         if len(order_I) <= most:
             return order_I
         return order_I[torch.linspace(0, len(order_I) - 1, most).long()]
@@ -78,13 +79,14 @@ class Map:
     long_target: float  # length of the targets' rows, in that of the middle item; may be no number
 
     @classmethod
-    def of(cls, name: str, table_ID: Tensor, items: Items, directions: Directions | None = None) -> "Map":
+    def of(cls, name: str, table_ID: Tensor, items: Items, at: Directions | None = None) -> "Map":
         """In the table's own directions, unless others are given."""
-        at = directions or Directions.of(table_ID)
+        at = at or Directions.of(table_ID)
         norm_I = table_ID.double().norm(dim=1)
-        far = norm_I[list(items.targets)].mean() / norm_I.median() if items.targets else torch.tensor(torch.nan)
+        rows = list(items.targets)
+        far = float(norm_I[rows].mean() / norm_I.median()) if rows else math.nan
         alike = alikeness(table_ID[items.popular()]), alikeness(table_ID)
-        return cls(name, at.place(table_ID), at.explained, *alike, float(far))
+        return cls(name, at.place(table_ID), at.explained, *alike, far)
 
     def plain(self) -> dict[str, float | str | None]:
         far = None if math.isnan(self.long_target) else self.long_target

@@ -37,8 +37,11 @@ DOTS = 1600  # of ordinary items on all maps together, so that the page stays sm
 Heated = Callable[[Cell], Html]
 
 
-def page(record: Record, k: int = 10, items: maps.Items | None = None, rows: Sequence[maps.Row] = ()) -> str:
-    """Return one self-contained page; `rows` are maps in common directions, `items` their marks."""
+Drawn = tuple[maps.Items, Sequence[maps.Row]]  # what is marked, and maps in common directions
+
+
+def page(record: Record, k: int = 10, drawn: Drawn | None = None) -> str:
+    """Return one self-contained page; without `drawn` it has no maps."""
     where = join(tag("code", plain(record["command"])), f", {origin(record)}.")
     return page_shell.page(
         title(record),
@@ -48,7 +51,7 @@ def page(record: Record, k: int = 10, items: maps.Items | None = None, rows: Seq
         _accuracy(record),
         _detection(record),
         _curves(record, k),
-        _maps(items, rows) if items and rows else None,
+        _maps(*drawn) if drawn and drawn[1] else None,
         _broken(record),
         _cost(record),
         _parts(record),
@@ -83,7 +86,12 @@ def _verdict(record: Record, k: int) -> Html | None:
 
 def _holder(found: Sequence[Sight]) -> Html | None:
     """The defence whose worst case is best; of equals, the one that costs least."""
-    known = [(round(one.worst, 3), one.cost, one) for one in found if one.worst is not None and one.cost is not None]
+    known = [
+        (round(one.worst, 3), one.cost, one)
+        for one in found
+        if one.worst is not None  # by an attack that was run
+        and one.cost is not None
+    ]
     if not known:
         return None
     worst, cost, one = min(known, key=lambda place: place[:2])

@@ -22,7 +22,10 @@ from .targets import with_names
 Tables = Mapping[tuple[str, str], Tensor]
 
 
-def matrix(plan: Plan, work: Path, k: int, jobs: int, say: Say) -> tuple[Tree, maps.Items, list[maps.Row]]:
+Found = tuple[Tree, maps.Items, list[maps.Row]]
+
+
+def matrix(plan: Plan, work: Path, k: int, jobs: int, say: Say) -> Found:
     """Run what has not been run yet.
 
     Returns the record, what is marked on the maps of items, and the maps of each attack.
@@ -39,12 +42,13 @@ def matrix(plan: Plan, work: Path, k: int, jobs: int, say: Say) -> tuple[Tree, m
     every = {pair: table_of(public) for pair, public in tables_of(runs).items()}
     found = {pair: table for pair, table in every.items() if table is not None}
     rows = before_and_after(made, found, items, k)
-    made["maps"] = [{"attack": attack, "maps": [one.plain() for one in some]} for attack, some in rows]
+    drawn = ((attack, [one.plain() for one in some]) for attack, some in rows)
+    made["maps"] = [{"attack": attack, "maps": some} for attack, some in drawn]
     return made, items, rows
 
 
 def before_and_after(made: Record, tables: Tables, items: maps.Items, k: int) -> list[maps.Row]:
-    """For each attack: nobody attacks, no defence, the best defence; in the first one's directions."""
+    """For each attack: nobody attacks, no defence, the best defence; in common directions."""
     clean = tables.get((NOBODY.label, NOTHING.label))
     if clean is None:
         return []
@@ -64,7 +68,8 @@ def before_and_after(made: Record, tables: Tables, items: maps.Items, k: int) ->
 
 def best(made: Record, attack: str, defences: Sequence[str], k: int) -> list[str]:
     """The defence under which the target is seen least, and of equals the most accurate."""
-    targeted = any(p["label"] == attack and "targets" in p["sections"]["attack"] for p in made["attacks"][1:])
+    mine = (part["sections"] for part in made["attacks"][1:] if part["label"] == attack)
+    targeted = any("targets" in sections["attack"] for sections in mine)
 
     def place(defence: str) -> tuple[float, float]:
         cell = made["cells"][attack][defence]

@@ -10,8 +10,9 @@ from covey.study.render.units import NOTHING, fixed, plain, rounded, span
 from .curves import told
 from .formatting import Cell, Record, Row, stat, theirs
 
-COURSE_SAID = "Over the rounds. Metrics are means of the seeds; what parts told is from the least to the most of them."
-PICTURE_SAID = "Over the rounds. Metrics are means of the seeds; what parts told is of the first."
+OVER = "Over the rounds. Metrics are means of the seeds; what parts told is"
+COURSE_SAID = f"{OVER} from the least to the most of them."
+PICTURE_SAID = f"{OVER} of the first."
 
 
 class Line(NamedTuple):
@@ -26,7 +27,8 @@ def below(record: Record, row: Row) -> list[Line]:
     for key, when in (("told", ""), ("ends", " in the last round")):
         for name in record.get(key, ()):
             if any(_values(cell, key, name) for cell in cells):
-                out.append(Line(f"{label}, {plain(name.partition('.')[2])}{when}", partial(_told, key, name)))
+                what = f"{plain(name.partition('.')[2])}{when}"
+                out.append(Line(f"{label}, {what}", partial(_told, key, name)))
     return out
 
 
@@ -49,7 +51,9 @@ def _told(key: str, name: str, cell: Cell | None, metric: str) -> str:
 def some(rounds: Sequence[int], most: int) -> list[int]:
     """Places of a few rounds, evenly from the first to the last."""
     last = len(rounds) - 1
-    return sorted({round(i * last / (most - 1)) for i in range(most)}) if last > 0 else list(range(len(rounds)))
+    if last <= 0:
+        return list(range(len(rounds)))
+    return sorted({round(i * last / (most - 1)) for i in range(most)})
 
 
 def courses(record: Record, most: int) -> list[tuple[str, list[str], list[list[str]]]]:
@@ -63,7 +67,10 @@ def courses(record: Record, most: int) -> list[tuple[str, list[str], list[list[s
                 continue
             rounds = have[0][1]["rounds"]
             at = some(rounds, most)
-            lines = [[plain(row["label"]), *_at(course["figures"][name], at, name)] for row, course in have]
+            lines = [
+                [plain(row["label"]), *_at(course["figures"][name], at, name)]  # of some rounds
+                for row, course in have
+            ]
             out.append(
                 (
                     f"{plain(name)}, {plain(column['label'])}",

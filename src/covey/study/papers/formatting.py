@@ -68,15 +68,19 @@ def _failed(why: str) -> str:
 
 
 def has_paper(record: Record, column: Column, metric: str) -> bool:
-    return any(not math.isnan(theirs(row["cells"].get(column["label"]), metric)) for row in record["rows"])
+    cells = (row["cells"].get(column["label"]) for row in record["rows"])
+    return any(not math.isnan(theirs(cell, metric)) for cell in cells)
 
 
-def chunks(record: Record, metrics: Sequence[str], most: int, paper: bool = True) -> list[list[Column]]:
+Columns = list[Column]
+
+
+def chunks(record: Record, metrics: Sequence[str], most: int, paper: bool = True) -> list[Columns]:
     """Columns that stand in one table: of one panel in a figure, and so many of our figures wide.
 
     The paper's take half of that room, as they have no spread.
     """
-    out: list[list[Column]] = []
+    out: list[Columns] = []
     room, panel = 0, None
     for column in record["columns"]:
         wide = sum(2 + (paper and has_paper(record, column, metric)) for metric in metrics)
@@ -88,8 +92,8 @@ def chunks(record: Record, metrics: Sequence[str], most: int, paper: bool = True
     return out
 
 
-def panels(record: Record) -> dict[str, list[Column]]:
-    out: dict[str, list[Column]] = {}
+def panels(record: Record) -> dict[str, Columns]:
+    out: dict[str, Columns] = {}
     for column in record["columns"]:
         out.setdefault(column["panel"], []).append(column)
     return out

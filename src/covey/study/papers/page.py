@@ -45,7 +45,8 @@ def page(records: Sequence[Record]) -> str:
     papers = ", ".join(dict.fromkeys(plain(record["paper"]) for record in records))
     several = f"{papers}: {len(records)} tables and figures reproduced"
     quick = "QUICK: " if any(record["quick"] for record in records) else ""
-    parts = (tag("section", *_part(record, i, alone), id=f"part{i}") for i, record in enumerate(records))
+    shown = enumerate(_part(record, i, alone) for i, record in enumerate(records))
+    parts = (tag("section", *part, id=f"part{i}") for i, part in shown)
     heading = quick + (title(records[0]) if alone else several)
     return page_shell.page(heading, None if alone else _contents(records), *parts)
 
@@ -122,7 +123,13 @@ def _tables(record: Record, marks: Marks, at: int) -> list[Html]:
     return out
 
 
-def _lines(record: Record, row: Row, columns: Sequence[Column], marks: Marks, at: int) -> list[Html]:
+def _lines(
+    record: Record,
+    row: Row,
+    columns: Sequence[Column],
+    marks: Marks,
+    at: int,
+) -> list[Html]:
     """A row, and what stands below it."""
     figures = (cell for column in columns for cell in _figures(record, row, column, marks, at))
     kind = "reference" if row["role"] in ("floor", "ceiling") else None
@@ -197,7 +204,8 @@ def _ours(cell: Cell | None, metric: str, begins: str) -> Html:
 def _notes(marks: Marks, at: int) -> Html | None:
     if not marks:
         return None
-    items = (tag("li", f"✗{note.number} {note}", id=f"part{at}-{note.number}") for note in marks.values())
+    found = ((note.number, f"✗{note.number} {note}") for note in marks.values())
+    items = (tag("li", text, id=f"part{at}-{number}") for number, text in found)
     lead = tag("p", "✗ These figures of the paper cannot be:", class_="aside wrong")
     return join(lead, tag("ul", *items, class_="notes"))
 

@@ -62,7 +62,7 @@ def _small(name: str, drawn: Html) -> Html:
 
 
 def _plot(keys: dict[str, int] | None, shown: Sequence[Html], caption: Child) -> Html:
-    """Pictures below their legend: two or four stand in twos, others in threes where there is room."""
+    """Pictures below their legend: two or four stand in twos, others in threes if there is room."""
     grid = tag("div", *shown, class_="small even" if len(shown) in (2, 4) else "small")
     names = None if keys is None else legend(keys.items())
     return tag("figure", names, grid, tag("figcaption", caption), class_="plot")

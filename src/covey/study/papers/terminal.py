@@ -117,7 +117,10 @@ def _swept(record: Record, metric: str, columns: Sequence[Column], marks: Marks)
     return grid(head, _points(record, metric, columns, marks))
 
 
-def _points(record: Record, metric: str, columns: Sequence[Column], marks: Marks) -> list[list[str]]:
+Lines = list[list[str]]
+
+
+def _points(record: Record, metric: str, columns: Sequence[Column], marks: Marks) -> Lines:
     """A line of a sweep for each row, and one more below it where the paper gives figures."""
     out = []
     for row in record["rows"]:
@@ -127,7 +130,8 @@ def _points(record: Record, metric: str, columns: Sequence[Column], marks: Marks
         paper = [_paper(cell, metric, note) for cell, note in zip(cells, notes)]
         if set(paper) != {NOTHING}:
             out.append([f"{plain(row['label'])}, the paper", *paper])
-        out += [[line.name, *(line.of(cell, metric) for cell in cells)] for line in below(record, row)]
+        for line in below(record, row):
+            out.append([line.name, *(line.of(cell, metric) for cell in cells)])
     return out
 
 
@@ -197,12 +201,15 @@ def _column(record: Record, column: Column, metrics: Sequence[str], marks: Marks
     return table
 
 
-def _line(record: Record, row: Row, column: Column, metrics: Sequence[str], marks: Marks) -> list[str]:
-    cell, note, out = (
-        row["cells"].get(column["label"]),
-        marks.get((row["label"], column["label"])),
-        [],
-    )
+def _line(
+    record: Record,
+    row: Row,
+    column: Column,
+    metrics: Sequence[str],
+    marks: Marks,
+) -> list[str]:
+    cell, out = row["cells"].get(column["label"]), list[str]()
+    note = marks.get((row["label"], column["label"]))
     for metric in metrics:
         if has_paper(record, column, metric):
             out.append(_paper(cell, metric, note).replace(" ", ""))
@@ -210,7 +217,10 @@ def _line(record: Record, row: Row, column: Column, metrics: Sequence[str], mark
     return out
 
 
-def _under(record: Record, row: Row, column: Column, metrics: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+Under = Iterator[tuple[str, list[str]]]
+
+
+def _under(record: Record, row: Row, column: Column, metrics: Sequence[str]) -> Under:
     """Lines below a row."""
     cell = row["cells"].get(column["label"])
     for line in below(record, row):

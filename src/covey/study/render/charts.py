@@ -83,7 +83,14 @@ def powers(low: float, high: float) -> list[float]:
     return [10.0**k for k in range(ends[0], max(ends[1], ends[0] + 1) + 1)]
 
 
-def _over_rounds(frame: Frame, label: str, lines: Sequence[Line], y: Axis, say: Say, *parts: Html) -> Html:
+def _over_rounds(
+    frame: Frame,
+    label: str,
+    lines: Sequence[Line],
+    y: Axis,
+    say: Say,
+    *parts: Html,
+) -> Html:
     rounds = [p.round for line in lines for p in line.points] or [0, 1]
     first, last = min(rounds), max(rounds)
     x = frame.across(min(first, last - 1), last)

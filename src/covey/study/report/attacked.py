@@ -49,7 +49,9 @@ def targets(setting: Setting) -> str:
     by: dict[str, list[str]] = {}
     for group in watched(setting):
         by.setdefault(wording.targets(group.first.result), []).append(group.name)
-    return next(iter(by)) if len(by) == 1 else "; ".join(f"{t} in {', '.join(who)}" for t, who in by.items())
+    if len(by) == 1:
+        return next(iter(by))
+    return "; ".join(f"{items} in {', '.join(who)}" for items, who in by.items())
 
 
 def attacks(setting: Setting) -> list[str]:
@@ -111,13 +113,15 @@ def _rounds(group: Group) -> dict[str, When]:
 
 
 def _drawn(setting: Setting, found: list[Group]) -> Html:
-    """Of one method all K in one picture, the rank in another; of several, each figure in its own."""
+    """Of one method all K in one picture, the rank in another; of several, a picture a figure."""
     if len(found) == 1:
         lines = [_line(found[0], name, colour, name) for colour, name in enumerate(RATIOS)]
         pictures = [("ER@K", lines), ("rank", [_line(found[0], "rank", len(RATIOS), "rank")])]
     else:
         colours = {id(group): i for i, group in enumerate(setting.groups)}
-        pictures = [(name, [_line(g, name, colours[id(g)], g.name) for g in found]) for name in NAMES]
+        pictures = []
+        for name in NAMES:
+            pictures.append((name, [_line(g, name, colours[id(g)], g.name) for g in found]))
     figures = (figure(what, curves(what, lines, {}, 1.0)) for what, lines in pictures)
     return join(legend((line.name, line.colour) for line in pictures[0][1]), gallery(figures))
 

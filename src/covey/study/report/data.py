@@ -78,9 +78,11 @@ class Group:
         """Bytes of one client in one round."""
         rounds = [row for run in self.runs for row in run.spent if row["round"]]
         if rounds:
-            return sum(row[f"{way}_bytes"] for row in rounds) / max(sum(row["clients"] for row in rounds), 1)
+            clients = sum(row["clients"] for row in rounds)
+            return float(sum(row[f"{way}_bytes"] for row in rounds)) / max(clients, 1)
         whole, run = self.traffic(way), self.first
-        clients = int(run.config.get("run", {}).get("cohort", 0)) or int(run.result["dataset"]["users"])
+        cohort = int(run.config.get("run", {}).get("cohort", 0))
+        clients = cohort or int(run.result["dataset"]["users"])
         return None if whole is None else whole / max(run.result["rounds"], 1) / max(clients, 1)
 
     @property
@@ -126,7 +128,8 @@ class Setting:
 
     @property
     def activities(self) -> list[str]:
-        return list(dict.fromkeys(k.split("/", 1)[1] for k in self.runs[0].result["test"] if "/" in k))
+        parts = (k.partition("/")[2] for k in self.runs[0].result["test"] if "/" in k)
+        return list(dict.fromkeys(parts))
 
     def references(self, kind: str) -> dict[str, dict[str, float]]:
         """`floor` or `ceiling`: by name and metric, on average over the runs."""
@@ -135,7 +138,10 @@ class Setting:
             for name, figures in run.result[kind].items():
                 for metric, value in figures.items():
                     found.setdefault(name, {}).setdefault(metric, []).append(float(value))
-        return {name: {m: Stat.of(v).mean for m, v in figures.items()} for name, figures in found.items()}
+        means = {}
+        for name, figures in found.items():
+            means[name] = {metric: Stat.of(values).mean for metric, values in figures.items()}
+        return means
 
     def others(self, kind: str) -> dict[str, dict[str, float]]:
         """The references that are none of the groups themselves."""
@@ -172,8 +178,12 @@ class Setting:
             kind.get(split.kind, f"the last {split.test:.0%} of all rows is the test"),
             f"order: {split.order}",
         ]
-        full = "all unseen items are ranked" if evaluate.seen == "filtered" else "all items are ranked, seen ones too"
-        words.append(full if evaluate.candidates == "full" else "ranked among 99 sampled items, not the catalogue")
+        if evaluate.candidates != "full":
+            words.append("ranked among 99 sampled items, not the catalogue")
+        elif evaluate.seen == "filtered":
+            words.append("all unseen items are ranked")
+        else:
+            words.append("all items are ranked, seen ones too")
         if negatives.pool == "all":
             words.append("negatives avoid held-out items, which leaks them")
         return "; ".join(words)
@@ -181,7 +191,10 @@ class Setting:
 
 def _protocol(run: Run) -> tuple[DataConfig, SplitConfig, NegativesConfig, EvaluateConfig]:
     tree = run.config
-    part = lambda name: dict(tree.get(name, {}))
+
+    def part(name: str) -> dict[str, Any]:
+        return dict(tree.get(name, {}))
+
     evaluate = fill(EvaluateConfig, part("evaluate"), "evaluate")
     return (
         fill(DataConfig, part("data"), "data"),
@@ -194,18 +207,23 @@ def _protocol(run: Run) -> tuple[DataConfig, SplitConfig, NegativesConfig, Evalu
 def read_run(folder: Path) -> Run:
     path = folder / "result.json"
     if not folder.is_dir():
-        raise CoveyError(f"there is no run folder {folder}; start one with covey run --out {folder}")
+        start = f"start one with covey run --out {folder}"
+        raise CoveyError(f"there is no run folder {folder}; {start}")
     if not path.exists():
         begun = (folder / "config.toml").exists()
-        hint = f"finish it with covey resume {folder}" if begun else "start one with covey run --out"
-        raise CoveyError(f"{folder} has no result.json: {'the run is not finished' if begun else 'no run'}; {hint}")
+        hint = "no run; start one with covey run --out"
+        if begun:
+            hint = f"the run is not finished; finish it with covey resume {folder}"
+        raise CoveyError(f"{folder} has no result.json: {hint}")
     result = _json(path.read_bytes(), path)
     wrong = [k for k, kind in NEEDED.items() if not isinstance(result.get(k), kind)]
     if wrong or not {"name", "users", "items"} <= set(result["dataset"]):
-        raise CoveyError(f"{path} is of another version of covey, this is {__version__}; run it again with covey run")
+        this = f"this is {__version__}; run it again with covey run"
+        raise CoveyError(f"{path} is of another version of covey, {this}")
     spent = _rows(folder / ROUNDS)
     if any(not isinstance(row.get(k), int | float) for row in spent for k in SPENT):
-        raise CoveyError(f"{folder / ROUNDS} is of another version of covey; run it again with covey run")
+        other = f"{folder / ROUNDS} is of another version of covey"
+        raise CoveyError(f"{other}; run it again with covey run")
     return Run(folder, result, _rows(folder / "metrics.jsonl"), spent)
 
 
@@ -220,7 +238,8 @@ def _json(raw: bytes, path: Path) -> dict[str, Any]:
         if not isinstance(found, dict):
             raise ValueError("it holds no object")
     except ValueError as error:
-        raise CoveyError(f"{path} is damaged ({error}); run it again with covey run and another --out") from error
+        again = "run it again with covey run and another --out"
+        raise CoveyError(f"{path} is damaged ({error}); {again}") from error
     return found
 
 
@@ -250,7 +269,8 @@ def _groups(runs: Sequence[Run]) -> tuple[Group, ...]:
         seeds = [run.seed for run in mine]
         if len(set(seeds)) < len(seeds):
             twin = next(run for i, run in enumerate(mine) if run.seed in seeds[:i])
-            raise CoveyError(f"{twin.folder} repeats a run of seed {twin.seed}, which is no spread; leave one out")
+            wrong = f"{twin.folder} repeats a run of seed {twin.seed}, which is no spread"
+            raise CoveyError(f"{wrong}; leave one out")
     groups = [
         Group(
             label if labels.count(label) == 1 else f"{label} ({mine[0].folder.resolve().name})",

@@ -1,6 +1,5 @@
 """The part of the page that tells what left the device, and with which guarantee."""
 
-import math
 from typing import Any
 
 from covey.study.render import wording
@@ -15,7 +14,8 @@ from .sections import named
 
 def left_the_device(setting: Setting) -> Html:
     alone = len(setting.groups) == 1
-    parts = [_ledger(setting.groups[0])] if alone else [_overview(setting), *map(_folded, setting.groups)]
+    parts = [None if alone else _overview(setting)]
+    parts += [_ledger(group) if alone else _folded(group) for group in setting.groups]
     note = (
         "Epsilon of a user is the worst user's total over all messages, by basic composition:"
         " smaller is safer, and “no guarantee” means that nothing protects the content. Fields"
@@ -44,12 +44,14 @@ def _promise(group: Group) -> str:
         return "all data is collected"
     if not group.private:
         return "nothing leaves"
-    total = sum(math.inf if row["epsilon_user_total"] == "none" else row["epsilon_user_total"] for row in group.private)
-    if math.isinf(total):
+    totals = [row["epsilon_user_total"] for row in group.private]
+    if "none" in totals:
         return "no guarantee"
-    told: dict[str, Any] = group.first.result.get("privacy") or {"epsilon_user": total}  # results of older versions
-    better = told.get("accountant")
-    epsilon, delta = (better["epsilon"], better["delta"]) if better else (told["epsilon_user"], told.get("delta_user"))
+    older = {"epsilon_user": sum(totals)}  # results of older versions say no more
+    told: dict[str, Any] = group.first.result.get("privacy") or older
+    epsilon, delta = told["epsilon_user"], told.get("delta_user")
+    if better := told.get("accountant"):
+        epsilon, delta = better["epsilon"], better["delta"]
     return f"epsilon {epsilon:.4g}" + (f", delta {delta:.2g}" if delta else "")
 
 

@@ -71,7 +71,8 @@ def principal(rows_SD: Tensor) -> tuple[Tensor, float]:
     centred_SD = rows_SD - rows_SD.mean(dim=0)
     left_SK, strength_K, _ = torch.linalg.svd(centred_SD, full_matrices=False)
     place_S2 = left_SK[:, :2] * strength_K[:2]
-    sign_2 = place_S2.gather(0, place_S2.abs().argmax(dim=0, keepdim=True)).sign()  # the same picture each time
+    farthest_2 = place_S2.abs().argmax(dim=0, keepdim=True)
+    sign_2 = place_S2.gather(0, farthest_2).sign()  # the same picture each time
     whole = float(strength_K.square().sum())
     return place_S2 * sign_2, float(strength_K[:2].square().sum()) / whole if whole > 0 else 0.0
 

@@ -15,7 +15,8 @@ from .items import MOST_ITEMS, map_of
 from .people import recommendations
 from .sections import activity, cards, learning, results, verdict
 
-APART = "These runs differ in data, split or measure: their figures must not be compared across the parts."
+DIFFER = "These runs differ in data, split or measure"
+APART = f"{DIFFER}: their figures must not be compared across the parts."
 
 
 def report(setting: Setting) -> str:

@@ -77,7 +77,7 @@ def _people(asked: list[Recommender]) -> list[Person]:
 
 
 def _list(recommender: Recommender, place: int) -> list[tuple[str, bool]]:
-    """As it is tested: the device knows train and validation items; those of the test are sought."""
+    """As it is tested: the device knows train and validation items; those of the test are found."""
     split, items, user = recommender.prepared.split, recommender.items, recommender.users[place]
     held = {items[i] for i in _of(split.test, place)}
     ranked: list[Choice] = recommender.ranked([user], PLACES, as_tested=True)[user]

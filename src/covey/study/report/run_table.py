@@ -62,7 +62,8 @@ def _shown(figures: dict[str, Any]) -> dict[str, float]:
 
 def _footnotes(result: dict[str, Any]) -> list[str]:
     me = (result["method"] or "this run", bool(result.get("sees_validation")))
-    above = {name: [me] for name, mine in result["ceiling"].items() if wording.over(_shown(result["test"]), mine)}
+    test, ceiling = _shown(result["test"]), result["ceiling"]
+    above = {name: [me] for name, figures in ceiling.items() if wording.over(test, figures)}
     attack = wording.attackers(result)
     return wording.no_bound(above) + ([f"attack: {attack}"] if attack else [])
 

@@ -46,7 +46,8 @@ def verdict(setting: Setting, group: Group) -> Html:
         elif stat.mean >= value:
             parts.append(f"; not below {what}")
         elif stat.mean > low:
-            parts.append(f"; {(stat.mean - low) / (value - low):.0%} of the way from there to {what}")
+            share = (stat.mean - low) / (value - low)
+            parts.append(f"; {share:.0%} of the way from there to {what}")
     return tag("p", *parts, ".", class_="verdict")
 
 
@@ -141,7 +142,10 @@ def learning(setting: Setting) -> Html | None:
         "Learning curves",
         legend(keys.items()),
         gallery(figures),
-        aside(f"The large dot is the round selected on validation{seeds}. Dashed: floor and ceiling on the test."),
+        aside(
+            f"The large dot is the round selected on validation{seeds}.",
+            " Dashed: floor and ceiling on the test.",
+        ),
     )
 
 
@@ -176,7 +180,10 @@ def _by_part(setting: Setting, metric: str, parts: Sequence[str]) -> Html:
     return table(["method", *parts], rows)
 
 
-def _thirds(setting: Setting, metric: str, parts: Sequence[str], kind: str) -> list[tuple[Html, list[Stat]]]:
+Thirds = list[tuple[Html, list[Stat]]]
+
+
+def _thirds(setting: Setting, metric: str, parts: Sequence[str], kind: str) -> Thirds:
     return [
         (
             join(name, tag("small", f" {kind}")),

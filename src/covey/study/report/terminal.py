@@ -68,17 +68,21 @@ def _costs(group: Group) -> tuple[str, ...]:
 def plain(setting: Setting) -> dict[str, Any]:
     """What the tables say, for other programs."""
     data = setting.runs[0].result["dataset"]
+    references = (setting.references(kind).items() for kind in ("floor", "ceiling"))
+    floor, ceiling = ({name: known(figures) for name, figures in of} for of in references)
     return {
         "dataset": data,
         "protocol": setting.protocol,
-        "floor": {name: known(figures) for name, figures in setting.references("floor").items()},
-        "ceiling": {name: known(figures) for name, figures in setting.references("ceiling").items()},
+        "floor": floor,
+        "ceiling": ceiling,
         "rows": [_row(setting, group) for group in setting.groups],
     }
 
 
 def _row(setting: Setting, group: Group) -> dict[str, Any]:
-    seen = group in watched(setting)
+    target = None
+    if group in watched(setting):
+        target = {when: {n: _stat(exposed(group, when, n)) for n in NAMES} for when in WHEN}
     return {
         "method": group.name,
         "preset": group.first.result.get("preset", ""),
@@ -92,7 +96,7 @@ def _row(setting: Setting, group: Group) -> dict[str, Any]:
         "round_seconds": group.round_seconds,
         "guarantee": guarantee(group),
         "attackers": attackers(group),
-        "target": {when: {n: _stat(exposed(group, when, n)) for n in NAMES} for when in WHEN} if seen else None,
+        "target": target,
     }
 
 

@@ -58,4 +58,5 @@ def _say(value: Any) -> str:
 def short(options: list[str]) -> dict[str, str]:
     """The last word of each option where that is enough to tell it from the others."""
     last = [option.rpartition(".")[2] for option in options]
-    return {option: word if last.count(word) == 1 else option for option, word in zip(options, last)}
+    pairs = zip(options, last)
+    return {option: word if last.count(word) == 1 else option for option, word in pairs}
