@@ -22,7 +22,8 @@ from covey.run.config.shipped import read, shipped
 from covey.run.config.tree import Tree, assign, merge
 from covey.run.loop import run
 from covey.solvers import Local
-from covey.study.report.run_table import size, table
+from covey.study.render.units import size
+from covey.study.report.run_table import table
 
 METHODS, PRESETS = list(shipped("methods")), list(shipped("presets"))
 TINY = ["data.users=40", "data.items=60", "data.mean_items=8", "run.rounds=2", "run.cohort=15", 'run.unit="round"']

@@ -19,8 +19,8 @@ from covey.run.config.shipped import read
 from covey.run.config.tree import assign
 from covey.run.schedule import smallest
 from covey.solvers import Local
-from covey.study.render.wording import SIMULATED, no_bound, over
-from covey.study.report.run_table import owed, table
+from covey.study.render.wording import SIMULATED, no_bound, over, owed
+from covey.study.report.run_table import table
 from report_runs import USERS, dataset, make
 
 ATTACK = {"use": "covey.attacks.explicit:ExplicitBoost", "targets": [3], "share": 0.1}
@@ -82,7 +82,7 @@ def test_the_selected_round_may_be_the_last(place: Path) -> None:
 def test_an_attack_says_what_it_knows_and_whom_filters_left_out(place: Path) -> None:
     found = result(place / "attacked")
     attack = {"name": "x", "knowledge": "all", "clients": 2, "left_out": 4, "precision": 0.5, "recall": None}
-    said = as_if(found, attack=attack).replace(" \n", " ")
+    said = as_if(found, attack=attack).replace("\n", " ")
     assert "attack: x, by 2 of 26 clients, knowing all; filters left out 4 uploads (precision 50%, recall –)" in said
 
 
@@ -149,8 +149,8 @@ def test_a_reference_is_no_bound(place: Path) -> None:
     found = result(place / "private-clear")
     above = {name: value + 0.1 for name, value in found["ceiling"]["ease"].items()}
     assert found["sees_validation"] and "no bound" not in as_if(found, test=found["ceiling"]["ease"])
-    said = as_if(found, test=above).replace(" \n", " ")
-    assert "ease on pooled data is a reference and no bound; above it: spectral-private\n" in said
+    said = as_if(found, test=above).replace("\n", " ")
+    assert "ease on pooled data is a reference and no bound; above it: spectral-private " in said
     assert "spectral-private: scored from lists with the validation items in the test, ease without" in said
     said = as_if(found, test=above, sees_validation=False)
     assert "no bound" in said and "validation items" not in said

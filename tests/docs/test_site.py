@@ -125,7 +125,7 @@ def test_the_reference_has_what_covey_exports(site: Path) -> None:
     hooks = (site / "api/methods.html").read_text(encoding="utf-8")
     for name in dir(Mechanism):
         assert name.startswith("_") or f'id="covey.mechanism.Mechanism.{name}"' in hooks, name
-    assert "In the order of time." in hooks  # the comment behind a field
+    assert "oldest first" in hooks  # what a record's docstring says of a field
 
 
 MEASURED = """<script>addEventListener("load", () => {

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from covey.core.errors import CoveyError
-from covey.study.report.costs import per_round, seconds
-from covey.study.report.data import Point, read_settings
-from covey.study.report.figures import Line, spent
-from covey.study.report.run_table import size
+from covey.study.render.charts import Line, spent
+from covey.study.render.units import Point, seconds, size
+from covey.study.report.costs import per_round
+from covey.study.report.data import read_settings
 from report_runs import call, dataset, make
 from rounds import rows
 

@@ -12,9 +12,11 @@ import pytest
 import torch
 
 from covey.core.errors import CoveyError
+from covey.study.render.charts import MOST_POINTS, Entry, strip, thinned
 from covey.study.render.markup import Html, tag
-from covey.study.report.data import Point, Stat, read_settings
-from covey.study.report.figures import MOST_POINTS, dots, thinned, ticks
+from covey.study.render.svg import ticks
+from covey.study.render.units import Point, Stat
+from covey.study.report.data import read_settings
 from covey.study.report.items import map_of, principal
 from report_runs import EVIL, ITEMS, call, dataset, lengthen, make
 
@@ -77,8 +79,24 @@ def page(place: Path) -> str:
 def test_the_page_has_its_sections(page: str) -> None:
     reader = Reader(page)
     assert reader.headings == HEADINGS
-    assert reader.seen["svg"] == 2 + 2 + 3 + 1  # results and curves of two metrics, time and traffic, the map
     assert page.startswith("<!doctype html>")
+
+
+def test_every_picture_says_what_it_shows(page: str) -> None:
+    pictures = re.findall(r'<svg [^>]*aria-label="([^"]*)".*?</svg>', page, re.DOTALL)
+    shown = [f"{metric} on the test, with floor and ceiling" for metric in ("recall@5", "ndcg@5")]
+    shown += [f"{metric} over the rounds" for metric in ("recall@5", "ndcg@5")]
+    shown += [f"{what} in a round, round by round" for what in ("sent up", "sent down")]
+    shown += ["seconds of a round, round by round", "item map of fedmf"]
+    assert sorted(pictures) == sorted(shown) and page.count("<svg") == len(shown)
+
+
+def test_axes_have_numbers(page: str) -> None:
+    curves = re.search(r'<svg [^>]*aria-label="ndcg@5 over the rounds".*?</svg>', page, re.DOTALL)
+    assert curves and "&lt;" not in curves[0]  # what was drawn was not escaped
+    numbers = re.findall(r'<text [^>]*class="tick">([^<]+)</text>', curves[0])
+    assert {"0", "1", "3", "round"} <= set(numbers) and len(numbers) >= 8
+    assert curves[0].count('class="mark"') == 2 and ">floor</text>" in curves[0]
 
 
 def test_nothing_is_fetched(page: str) -> None:
@@ -202,7 +220,8 @@ def test_the_map_shows_the_main_directions(place: Path) -> None:
     assert share == pytest.approx(float(values[:2].sum() / values.sum()))
     drawn = map_of(read_settings([place / "fedmf-0"])[0].runs[0])
     assert drawn is not None and len(drawn.spots) == ITEMS
-    assert drawn.spots[0].title == EVIL and drawn.spots[0].weight == 1  # everybody's item is the most popular
+    largest = max(spot.radius for spot in drawn.spots)
+    assert drawn.spots[0].title == EVIL and drawn.spots[0].radius == largest  # everybody has it
 
 
 @pytest.mark.parametrize(
@@ -262,4 +281,4 @@ def test_ticks(high: float) -> None:
 
 def test_figures_of_nothing() -> None:
     assert ticks(0) == ticks(math.nan) == ticks(math.inf) == [0.0]
-    assert "–" in dots("m", [("a", Stat.of([math.nan]), 0)], {"floor": math.nan})
+    assert "–" in strip("m", [Entry("a", Stat.of([math.nan]), 0)], {"floor": math.nan})

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from covey.study.render.wording import SIMULATED
+from covey.study.render.wording import SIMULATED, owed
 from covey.study.report.data import read_settings
 from covey.study.report.disclosure import guarantee
-from covey.study.report.run_table import owed, table
+from covey.study.report.run_table import table
 from report_runs import call, dataset, make
 
 NOISE = {"use": "covey.privacy.uploads:NoisyUploads", "epsilon": 0.5, "clip": 0.1, "per": "upload", "rows": "all"}

@@ -20,7 +20,7 @@ from covey.study.papers.page import page
 from covey.study.papers.plan import WHOLE, configs, table
 from covey.study.papers.record import reproduce, store
 from covey.study.papers.terminal import markdown, metered, terminal
-from covey.study.report.run_table import size
+from covey.study.render.units import size
 
 TABLE = """
 title = "Groups"

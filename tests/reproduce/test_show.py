@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from covey.study.papers.formatting import duration, plain, span
 from covey.study.papers.terminal import markdown, terminal
+from covey.study.render.units import duration, plain, span
 from report_runs import EVIL
 from reproduce_records import HONEST, PUBLISHED, cell, column, failed, figure, table
 

@@ -10,9 +10,9 @@ import torch
 
 from command import Covey, expect_line, expect_nothing, sets
 from covey.study.matrix.map_page import markdown
-from covey.study.matrix.maps import Directions, Items, Map, alikeness, draw, frame, shown
+from covey.study.matrix.maps import Directions, Items, Map, alikeness, draw, frame
 from covey.study.papers.docs import render
-from covey.study.report.items import principal
+from covey.study.report.items import principal, table_of
 
 ROOT = Path(__file__).parents[2]
 LINE = torch.tensor([[0.0, 0.0, 1.0], [2.0, 0.0, 1.0], [4.0, 0.0, 1.0], [6.0, 1.0, 1.0], [8.0, 0.0, 1.0]])
@@ -90,8 +90,8 @@ def test_of_many_items_some_are_drawn_from_popular_to_cold() -> None:
 
 
 def test_a_table_that_cannot_be_mapped_is_none() -> None:
-    assert shown({"items": LINE}) is LINE and shown({}) is None
-    assert shown({"items": LINE[:1]}) is None and shown({"items": LINE * torch.nan}) is None
+    assert table_of({"items": LINE}) is LINE and table_of({}) is None
+    assert table_of({"items": LINE[:1]}) is None and table_of({"items": LINE * torch.nan}) is None
 
 
 def test_maps_of_runs(covey: Covey, tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ import torch
 from command import Covey, expect_line, expect_nothing, sets
 from covey.run import loop as engine
 from covey.run.checkpoint import load_model
+from covey.study.matrix.formatting import grid
 from covey.study.matrix.plan import Wish, planned
 from covey.study.matrix.record import run_all
-from covey.study.matrix.terminal import grid, terminal
+from covey.study.matrix.terminal import terminal
 
 SMALL = ("data.users=40", "data.items=60", "data.mean_items=8", "model.dim=4", "run.checkpoint=1", "run.cohort=16")
 BASE = ("--method", "fedncf-sum", "--rounds", 2, "--share", 0.1, *sets(*SMALL, "solver.lr=0.05"))

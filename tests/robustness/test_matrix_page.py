@@ -13,14 +13,16 @@ from browser import NEEDED, browse, console
 from covey.core.errors import CoveyError
 from covey.data.dataset import Dataset
 from covey.study.batch import one
-from covey.study.matrix.maps import Items, shown
+from covey.study.matrix.formatting import sights
+from covey.study.matrix.maps import Items
 from covey.study.matrix.page import page
 from covey.study.matrix.plan import Plan, Wish, planned
 from covey.study.matrix.record import record, tables_of, without_curves
 from covey.study.matrix.run import before_and_after, best
 from covey.study.matrix.targets import rows_of, with_names
-from covey.study.matrix.terminal import markdown, sights
+from covey.study.matrix.terminal import markdown
 from covey.study.papers.docs import render
+from covey.study.report.items import table_of
 from report_runs import EVIL, ITEMS, dataset
 
 ROOT = Path(__file__).parents[2]
@@ -50,9 +52,9 @@ class Made:
                 runs[attack.label, defence.label] = [one(self.plan.config(attack, defence, 0), folder / name)]
         self.record = record(self.plan, runs)
         self.items = Items(self.plan.count_I, [EVIL, *(f"tale {i}" for i in range(1, 30))], self.plan.targets, 5)
-        tables = {pair: table for pair, m in tables_of(runs).items() if (table := shown(m)) is not None}
+        tables = {pair: table for pair, m in tables_of(runs).items() if (table := table_of(m)) is not None}
         self.rows = before_and_after(self.record, tables, self.items, 10)
-        self.text = page(self.record, 10, self.items, self.rows)
+        self.text = page(self.record, 10, (self.items, self.rows))
 
 
 @pytest.fixture(scope="module")

@@ -51,6 +51,7 @@ def act(options: argparse.Namespace) -> int:
     from covey.core import atomic
     from covey.core.checks import positive
     from covey.core.errors import CoveyError
+    from covey.study.matrix.page import page
     from covey.study.matrix.plan import Wish, planned
     from covey.study.matrix.record import without_curves
     from covey.study.matrix.run import matrix
@@ -73,9 +74,10 @@ def act(options: argparse.Namespace) -> int:
     )
     plan = planned(wish)
     say = lambda line: None if options.json else print(line, file=sys.stderr, flush=True)
-    made, page = matrix(plan, options.out / "runs", options.at, options.jobs, say)
+    made, items, rows = matrix(plan, options.out / "runs", options.at, options.jobs, say)
     text = json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    files = {options.out / "matrix.json": text, options.out / "matrix.html": page}
+    html = page(made, options.at, (items, rows))
+    files = {options.out / "matrix.json": text, options.out / "matrix.html": html}
     if options.results:
         short = json.dumps(without_curves(made), ensure_ascii=False, allow_nan=False) + "\n"
         usual = f"matrix-{Path(wish.method).stem}-{Path(plan.base.data.name).stem}.json"

@@ -29,7 +29,12 @@ def _recommend(options: argparse.Namespace) -> int:
     if not options.user and not options.items:
         raise CoveyError("name users: covey recommend RUN --user ID, or the items of a new one: --items ID ID")
     recommender = Recommender.load(options.run)
-    _all_known("user", options.user, recommender.users, "a new one gets a list from its own items: --items ID ID")
+    _all_known(
+        "user",
+        options.user,
+        recommender.users,
+        "a new one gets a list from its own items: --items ID ID",
+    )
     _all_known("item", options.items, recommender.items, "give items that the run was trained with")
     lists: list[tuple[str, Any]] = list(recommender.ranked(options.user, options.k, not options.seen).items())
     if options.items:
@@ -51,17 +56,16 @@ def _json(lists: list[tuple[str, Any]]) -> str:
 
 
 def _text(lists: list[tuple[str, Any]]) -> str:
-    from io import StringIO
+    from covey.study.render.tables import Screen, framed_table
 
-    from rich.console import Console
-    from rich.table import Table
-
-    text = StringIO()
-    console = Console(file=text, width=80, markup=False, emoji=False, highlight=False)
+    screen = Screen()
     titled = any(choice.title for _, chosen in lists for choice in chosen)
+    heads = ("", "item", "title", "score") if titled else ("", "item", "score")
     for user, chosen in lists:
-        table = Table("", "item", *(["title"] if titled else []), "score", title=f"user {user}", title_justify="left")
+        table = framed_table(f"user {user}", *heads, left=len(heads) - 1)
+        table.title_justify = "left"
         for place, choice in enumerate(chosen, 1):
-            table.add_row(str(place), str(choice.item), *([choice.title] if titled else []), f"{choice.score:.3f}")
-        console.print(table)
-    return text.getvalue().rstrip()
+            title = [choice.title] if titled else []
+            table.add_row(str(place), str(choice.item), *title, f"{choice.score:.3f}")
+        screen.show(table)
+    return str(screen)

@@ -2,19 +2,17 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 from covey.core.errors import CoveyError
 from covey.core.provenance import commit, machine
 from covey.run.checkpoint import MODEL, load_model
-from covey.study.papers.formatting import plain
-from covey.study.papers.terminal import escaped
-from covey.study.render.markup import Html, tag
+from covey.study.render import page_shell, tables
+from covey.study.render.markup import tag
+from covey.study.render.units import code
 from covey.study.report.data import Run, read_run
-from covey.study.report.items import catalogue_of
-from covey.study.report.page import page as sheet
+from covey.study.report.items import catalogue_of, table_of
 
 from . import maps
 from .targets import rows_of, with_names
@@ -23,29 +21,35 @@ from .targets import rows_of, with_names
 def atlas(
     folders: Sequence[Path], hot: int, targets: str, axes: Literal["own", "first"]
 ) -> tuple[list[dict[str, Any]], str]:
-    """What is said of each map, and the page with all of them; targets are as a user names them, or empty."""
+    """What is said of each map, and the page with all of them.
+
+    `targets` are items as a user names them, or empty.
+    """
     runs = [read_run(folder) for folder in folders]
-    tables = [_table(run) for run in runs]
-    known, name = catalogue_of(runs[0], len(tables[0])), runs[0].result["dataset"]["name"]
+    found = [_table(run) for run in runs]
+    known, name = catalogue_of(runs[0], len(found[0])), runs[0].result["dataset"]["name"]
     n_items = len(known.count_I)
-    if any(len(table) != n_items for table in tables):
-        raise CoveyError("these runs have different items; maps beside each other are of one dataset")
+    if any(len(table) != n_items for table in found):
+        wrong = "these runs have different items"
+        raise CoveyError(f"{wrong}; maps beside each other are of one dataset")
     rows = rows_of(targets, known.ids, n_items, name) if targets else ()
     items = maps.Items(known.count_I, with_names(known.titles, known.ids, rows), rows, hot)
     common = None
     if axes == "first":
-        if any(table.shape != tables[0].shape for table in tables):
-            raise CoveyError("tables of different width have no directions in common; use --axes own")
-        common = maps.Directions.of(tables[0])
-    drawn = [maps.Map.of(name, table, items, common) for name, table in zip(_names(runs), tables)]
+        if any(table.shape != found[0].shape for table in found):
+            wrong = "tables of different width have no directions in common"
+            raise CoveyError(f"{wrong}; use --axes own")
+        common = maps.Directions.of(found[0])
+    drawn = [maps.Map.of(name, table, items, common) for name, table in zip(_names(runs), found)]
     within = maps.frame(drawn, items) if common else None
-    where = "the two directions of the first table" if common else "the two directions of its own table"
+    where = f"the two directions of {'the first' if common else 'its own'} table"
+    what = f"Each map shows items in {where} that hold most of the variance."
     said = [
-        tag("p", f"Each map shows items in {where} that hold most of the variance. Point at a dot for its title."),
+        tag("p", f"{what} Point at a dot for its title."),
         tag("p", f"Titles and popularity are missing: {known.note}.") if known.note else None,
     ]
-    style = tag("style", Html(resources.files(__package__).joinpath("page.css").read_text("utf-8")))
-    page = sheet(f"Item maps on {name}", style, *said, maps.key(items), maps.row(drawn, items, within))
+    shown = [*said, maps.key(items), maps.row(drawn, items, within)]
+    page = page_shell.page(f"Item maps on {name}", *shown)
     return [one.plain() for one in drawn], page
 
 
@@ -54,10 +58,12 @@ def record(
 ) -> dict[str, Any]:
     """What is said of the maps, with what each run was."""
     runs = [read_run(folder) for folder in folders]
-    about = [
-        {"seed": run.result["seed"], "rounds": run.result["rounds"], "config": run.result["config"]} for run in runs
+    about = [{key: run.result[key] for key in ("seed", "rounds", "config")} for run in runs]
+    words = [
+        *(folder.name for folder in folders),
+        f"--hot {hot}",
+        *([f"--axes {axes}"] if axes != "own" else []),
     ]
-    words = [*(folder.name for folder in folders), f"--hot {hot}", *([f"--axes {axes}"] if axes != "own" else [])]
     words += [f"--targets {shlex.quote(targets)}"] if targets else []
     return {
         "format": "covey maps 1",
@@ -79,17 +85,21 @@ def markdown(made: Mapping[str, Any]) -> str:
         "two directions hold",
     ]
     rows = [
-        [one["name"], f"{one['mean_cosine_popular']:.3f}", f"{one['mean_cosine_all']:.3f}", f"{one['explained']:.0%}"]
+        [
+            one["name"],
+            f"{one['mean_cosine_popular']:.3f}",
+            f"{one['mean_cosine_all']:.3f}",
+            f"{one['explained']:.0%}",
+        ]
         for one in made["maps"]
     ]
-    lines = [head, ["---", *["---:"] * 3], *rows]
-    table = "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in lines)
-    return f"{table}\n\n`{plain(made['command'])}`, commit {made['commit']}, {made['machine']}."
+    where = f"{code(made['command'])}, commit {made['commit']}, {made['machine']}."
+    return f"{tables.markdown(head, rows)}\n\n{where}"
 
 
 def _table(run: Run) -> Any:
     path = run.folder / MODEL
-    table_ID = maps.shown(load_model(path)) if path.exists() else None
+    table_ID = table_of(load_model(path)) if path.exists() else None
     if table_ID is None:
         raise CoveyError(f"{run.folder} has no public item table to map; leave it out")
     return table_ID

@@ -1,27 +1,27 @@
 """Item maps: where a table has its items in two directions, with popular items and targets marked.
 
-Maps that share their directions show what an attack moves, and what a defence keeps in place; maps with
-their own show how a method spreads its items (Figure 2 of Yuan et al., 2024).
+Maps that share their directions show what an attack moves, and what a defence keeps in place; maps
+with their own show how a method spreads its items (Figure 2 of Yuan et al., 2024).
 Shape suffixes: I = items, H = popular items, D = width of the table.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.study.render.markup import Html, tag
-from covey.study.report.figures import WIDTH, Axis, picture
+from covey.study.render.charts import Range, Spot, item_map
+from covey.study.render.markup import Html, join, tag
+from covey.study.render.page_shell import figure, gallery, legend
+from covey.study.render.units import fixed
 from covey.study.report.items import principal
 
-HEIGHT = 320.0
 HOT = 100  # items that count as popular, as in the paper's plot
 MOST = 700  # of the other items on a map: evenly from popular to cold
-ROOM = 14.0  # pixels between the frame and the edge
-INSIDE = 0.998  # share of the items, without targets, that fix the frame; what lies beyond stands at the edge
+INSIDE = 0.998  # share of the items, without targets, that fix the frame; others stand at its edge
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ class Items:
     def others(self, most: int) -> Tensor:
         """Evenly by popularity, without what is marked."""
         order_I = self.count_I.argsort(descending=True, stable=True)[self.hot :]
-        order_I = order_I[~torch.isin(order_I, torch.tensor(list(self.targets), dtype=order_I.dtype))]
+        marked = torch.tensor(list(self.targets), dtype=order_I.dtype)
+        order_I = order_I[~torch.isin(order_I, marked)]
         if len(order_I) <= most:
             return order_I
         return order_I[torch.linspace(0, len(order_I) - 1, most).long()]
@@ -75,16 +76,17 @@ class Map:
     explained: float
     alike_hot: float  # mean cosine between popular items: 1, all in one direction
     alike_all: float  # between any two items
-    long_target: float  # length of the targets' rows, in that of the middle item; not a number without targets
+    long_target: float  # length of the targets' rows, in that of the middle item; may be no number
 
     @classmethod
-    def of(cls, name: str, table_ID: Tensor, items: Items, directions: Directions | None = None) -> "Map":
+    def of(cls, name: str, table_ID: Tensor, items: Items, at: Directions | None = None) -> "Map":
         """In the table's own directions, unless others are given."""
-        at = directions or Directions.of(table_ID)
+        at = at or Directions.of(table_ID)
         norm_I = table_ID.double().norm(dim=1)
-        far = norm_I[list(items.targets)].mean() / norm_I.median() if items.targets else torch.tensor(torch.nan)
+        rows = list(items.targets)
+        far = float(norm_I[rows].mean() / norm_I.median()) if rows else math.nan
         alike = alikeness(table_ID[items.popular()]), alikeness(table_ID)
-        return cls(name, at.place(table_ID), at.explained, *alike, float(far))
+        return cls(name, at.place(table_ID), at.explained, *alike, far)
 
     def plain(self) -> dict[str, float | str | None]:
         far = None if math.isnan(self.long_target) else self.long_target
@@ -97,12 +99,7 @@ class Map:
         }
 
 
-def shown(public: Mapping[str, Tensor]) -> Tensor | None:
-    """The item table of a public model, where it has one that can be mapped."""
-    table_ID = public.get("items")
-    if table_ID is None or table_ID.ndim != 2 or min(table_ID.shape) < 2 or not bool(table_ID.isfinite().all()):
-        return None
-    return table_ID
+Row = tuple[str, Sequence[Map]]  # an attack, and its maps
 
 
 def alikeness(table_ID: Tensor) -> float:
@@ -112,59 +109,60 @@ def alikeness(table_ID: Tensor) -> float:
     return float(whole / (n * (n - 1))) if n > 1 else 1.0
 
 
-Frame = tuple[tuple[float, float], tuple[float, float]]
+def frame(maps: Sequence[Map], items: Items) -> tuple[Range, Range]:
+    """From left to right and from bottom to top, for maps in the same directions.
 
-
-def frame(maps: Sequence[Map], items: Items) -> Frame:
-    """From left to right and from bottom to top, for maps in the same directions; targets do not stretch it."""
+    Targets do not stretch it.
+    """
     rest_I = torch.ones(len(maps[0].place_I2), dtype=torch.bool)
     rest_I[list(items.targets)] = False
     ends = []
     for axis in (0, 1):
         places = [one.place_I2[rest_I, axis] for one in maps]
-        low, high = min(float(p.quantile(1 - INSIDE)) for p in places), max(float(p.quantile(INSIDE)) for p in places)
+        low = min(float(p.quantile(1 - INSIDE)) for p in places)
+        high = max(float(p.quantile(INSIDE)) for p in places)
         pad = 0.12 * (high - low) or 1.0
         ends.append((low - pad, high + pad))
     return ends[0], ends[1]
 
 
-def draw(one: Map, items: Items, within: Frame, most: int = MOST) -> Html:
+def draw(one: Map, items: Items, within: tuple[Range, Range], most: int = MOST) -> Html:
     """Popular items and targets above the others."""
-    x = Axis(*within[0], ROOM, WIDTH - ROOM)
-    y = Axis(*within[1], HEIGHT - ROOM, ROOM)
-    dots = [_dot(one, items, i, x, y, "item", 2.0) for i in items.others(most).tolist()]
-    hot = [i for i in items.popular().tolist() if i not in items.targets]
-    dots += [_dot(one, items, i, x, y, "hot", 3.0) for i in hot]
-    dots += [_dot(one, items, i, x, y, "target", 6.5) for i in items.targets]
-    return picture(WIDTH, HEIGHT, f"item map, {one.name}", *dots, kind="hover map")
-
-
-def _dot(one: Map, items: Items, item: int, x: Axis, y: Axis, kind: str, size: float) -> Html:
-    """An item beyond the frame stands at the edge, and says so."""
-    at = one.place_I2[item].tolist()
-    within = [min(max(value, axis.low), axis.high) for value, axis in zip(at, (x, y))]
-    beyond = within != at
-    said = ("target: " if kind == "target" else "") + items.titles[item] + (" (beyond the frame)" if beyond else "")
-    edge = " beyond" if beyond else ""
-    return tag("circle", cx=x(within[0]), cy=y(within[1]), r=size, class_=f"dot {kind}{edge}", data_t=said)
+    kinds = [("item", 2.0, i) for i in items.others(most).tolist()]
+    kinds += [("hot", 3.0, i) for i in items.popular().tolist() if i not in items.targets]
+    kinds += [("target", 6.5, i) for i in items.targets]
+    spots = []
+    for kind, radius, item in kinds:
+        x, y = one.place_I2[item].tolist()
+        title = ("target: " if kind == "target" else "") + items.titles[item]
+        spots.append(Spot(x, y, title, radius, kind))
+    return item_map(one.name, spots, within)
 
 
 def key(items: Items) -> Html:
     """What the marks mean."""
-    words = [("item", "items"), ("hot", f"the {len(items.popular())} most popular")]
-    words += [("target", "target")] if items.targets else []
-    return tag("ul", *(tag("li", tag("span", class_=f"key {k}"), said) for k, said in words), class_="legend")
+    names = [("items", "item"), (f"the {len(items.popular())} most popular", "hot")]
+    return legend(names + [("target", "target")] * bool(items.targets))
 
 
-def row(maps: Sequence[Map], items: Items, within: Frame | None = None, most: int = MOST) -> Html:
+def row(
+    maps: Sequence[Map],
+    items: Items,
+    within: tuple[Range, Range] | None = None,
+    most: int = MOST,
+) -> Html:
     """Maps beside each other; each with its own frame unless one is given."""
-    figures = []
+    shown = []
     for one in maps:
-        said = tag("figcaption", one.name, tag("small", caption(one)))
-        figures.append(tag("figure", said, draw(one, items, within or frame([one], items), most)))
-    return tag("div", *figures, class_="figures-row maps")
+        name = join(one.name, tag("small", caption(one)))
+        shown.append(figure(name, draw(one, items, within or frame([one], items), most)))
+    return gallery(shown, "maps")
 
 
 def caption(one: Map) -> str:
-    far = "" if math.isnan(one.long_target) else f"; target {one.long_target:.1f} times as long as the middle item"
-    return f" mean cosine {one.alike_hot:.2f} between popular items, {one.alike_all:.2f} between all{far}"
+    """Cosines to two digits; one that rounds to nothing has no sign."""
+    hot, every = (fixed(round(alike, 2) + 0.0, 2) for alike in (one.alike_hot, one.alike_all))
+    far = ""
+    if not math.isnan(one.long_target):
+        far = f"; target {one.long_target:.1f} times as long as the middle item"
+    return f" mean cosine {hot} between popular items, {every} between all{far}"

@@ -1,20 +1,17 @@
-"""A matrix as one page: exposure and accuracy in colours, curves over the rounds, item maps before and after."""
+"""A matrix as one page: exposure and accuracy in colours, curves over the rounds, item maps."""
 
-import statistics
 from collections.abc import Callable, Sequence
-from importlib import resources
 
 from covey.core import toml_writer
-from covey.study.papers.formatting import plain
+from covey.study.render import page_shell
+from covey.study.render.charts import Line, curves
 from covey.study.render.markup import Child, Html, join, tag
-from covey.study.report.data import Point
-from covey.study.report.figures import Line, curves
-from covey.study.report.page import page as sheet
-from covey.study.report.sections import legend, section, table
+from covey.study.render.page_shell import figure, folded, gallery, legend, listed, section
+from covey.study.render.tables import scrolling, table
+from covey.study.render.units import NOTHING, Point, change, fixed, origin, plain, points
 
 from . import maps
-from .terminal import (
-    NOTHING,
+from .formatting import (
     Cell,
     Record,
     Say,
@@ -30,7 +27,6 @@ from .terminal import (
     setting,
     share_lost,
     sights,
-    signed,
     spread,
     title,
     why_not,
@@ -39,31 +35,28 @@ from .terminal import (
 QUIET = 0.01  # an ER that needs no picture
 DOTS = 1600  # of ordinary items on all maps together, so that the page stays small
 Heated = Callable[[Cell], Html]
-Row = tuple[str, Sequence[maps.Map]]  # an attack, and its maps
 
 
-def page(record: Record, k: int = 10, items: maps.Items | None = None, rows: Sequence[Row] = ()) -> str:
-    """One self-contained page; `rows` are maps in common directions, with what is marked on them."""
-    style = tag("style", Html(resources.files(__package__).joinpath("page.css").read_text("utf-8")))
-    parts: list[Child] = [
-        style,
+Drawn = tuple[maps.Items, Sequence[maps.Row]]  # what is marked, and maps in common directions
+
+
+def page(record: Record, k: int = 10, drawn: Drawn | None = None) -> str:
+    """Return one self-contained page; without `drawn` it has no maps."""
+    where = join(tag("code", plain(record["command"])), f", {origin(record)}.")
+    return page_shell.page(
+        title(record),
         tag("p", setting(record), ".", class_="lead"),
         _verdict(record, k),
         _exposure(record, k),
         _accuracy(record),
         _detection(record),
         _curves(record, k),
-        _maps(items, rows) if items and rows else None,
+        _maps(*drawn) if drawn and drawn[1] else None,
         _broken(record),
         _cost(record),
         _parts(record),
-        tag("p", tag("code", plain(record["command"])), _origin(record), class_="aside where"),
-    ]
-    return sheet(title(record), *parts)
-
-
-def _origin(record: Record) -> str:
-    return f", commit {plain(record['commit']) or 'unknown'}, {plain(record['machine']) or 'no machine'}."
+        tag("p", where, class_="aside where"),
+    )
 
 
 def _verdict(record: Record, k: int) -> Html | None:
@@ -72,49 +65,62 @@ def _verdict(record: Record, k: int) -> Html | None:
     if len(record["attacks"]) < 2 or found[0].worst is None:
         return None
     bare = found[0]
+    seen = f"{bare.worst:.1%} of the users who do not have the target see it among their best {k}"
     said = tag(
         "p",
         "Without a defence the strongest attack is ",
         tag("b", bare.attack),
-        f": at its height {bare.worst:.1%} of the users who do not have the target see it among their best {k}.",
+        f": at its height {seen}.",
         class_="verdict",
     )
     rows: list[list[Child]] = []
     for one in found:  # as an operator chooses: what it holds, and what it costs
-        cost = NOTHING if one.cost is None else signed(-one.cost)
-        figures = [_figure(one.worst, 3), _figure(one.accuracy["mean"], 4), cost, _figure(one.least, 4)]
+        cost = NOTHING if one.cost is None else change(-one.cost)
+        figures = [fixed(one.worst, 3), fixed(one.accuracy["mean"]), cost, fixed(one.least)]
         rows.append([one.defence, one.attack if one.worst else NOTHING, *figures])
     calm = f"{record['metric']}, nobody attacks"
-    head = ["defence", "strongest attack", f"highest ER@{k}", calm, "change", "lowest under attack"]
+    head = ["defence", "strongest attack", f"highest ER@{k}", calm]
+    head += ["change", "lowest under attack"]
     return join(said, _holder(found[1:]), table(head, rows, left=2))
 
 
 def _holder(found: Sequence[Sight]) -> Html | None:
     """The defence whose worst case is best; of equals, the one that costs least."""
-    known = [(round(one.worst, 3), one.cost, one) for one in found if one.worst is not None and one.cost is not None]
+    known = [
+        (round(one.worst, 3), one.cost, one)
+        for one in found
+        if one.worst is not None  # by an attack that was run
+        and one.cost is not None
+    ]
     if not known:
         return None
     worst, cost, one = min(known, key=lambda place: place[:2])
-    seen = f"at most {worst:.1%} see the target (under {one.attack})" if worst else "hardly anybody sees the target"
-    said = f": {seen}, and accuracy changes by {signed(-cost)} where nobody attacks."
-    return tag("p", "The defence that holds best is ", tag("b", one.defence), said, class_="verdict")
+    seen = "hardly anybody sees the target"
+    if worst:
+        seen = f"at most {worst:.1%} see the target (under {one.attack})"
+    said = f": {seen}, and accuracy changes by {change(-cost)} where nobody attacks."
+    lead = "The defence that holds best is "
+    return tag("p", lead, tag("b", one.defence), said, class_="verdict")
 
 
-def _figure(value: float | None, digits: int) -> str:
-    return NOTHING if value is None else f"{value:.{digits}f}"
-
-
-def _matrix(record: Record, name: str, body: Sequence[Sequence[Html]]) -> Html:
-    head = (tag("th", label, scope="col") for label in labels(record, "defences"))
-    rows = (tag("tr", tag("th", attack, scope="row"), *line) for attack, line in zip(labels(record, "attacks"), body))
-    whole = tag("table", tag("thead", tag("tr", tag("th"), *head)), tag("tbody", *rows), class_="matrix")
-    return tag("div", whole, class_="scroll", tabindex=0, role="group", aria_label=name)
+def _matrix(record: Record, name: str, one: Heated) -> Html:
+    """A row for each attack, a column for each defence; `one` says what is in a cell."""
+    across = labels(record, "defences")
+    body = []
+    for attack in labels(record, "attacks"):
+        found = (record["cells"][attack][defence] for defence in across)
+        line = (_hole(record, cell) or one(cell) for cell in found)
+        body.append(tag("tr", tag("th", attack, scope="row"), *line))
+    head = tag("tr", tag("th"), *(tag("th", label, scope="col") for label in across))
+    whole = tag("table", tag("thead", head), tag("tbody", *body), class_="matrix")
+    return scrolling(whole, name)
 
 
 def _heat(text: str, small: str, share: float, kind: str) -> Html:
     """A cell whose colour says how bad it is, from 0 to 1; the figure says it too."""
     inner = join(text, tag("small", small) if small else None)
-    return tag("td", inner, class_=f"heat {kind}", style=f"--s:{100 * min(max(share, 0.0), 1.0):.0f}%")
+    full = f"--s:{100 * min(max(share, 0.0), 1.0):.0f}%"
+    return tag("td", inner, class_=f"heat {kind}", style=full)
 
 
 def _hole(record: Record, cell: Cell) -> Html | None:
@@ -122,31 +128,30 @@ def _hole(record: Record, cell: Cell) -> Html | None:
     return tag("td", f"✗{reasons(record)[why]}", tag("small", why), class_="hole") if why else None
 
 
-def _body(record: Record, one: Heated) -> list[list[Html]]:
-    of = record["cells"]
-    across = labels(record, "defences")
-    return [[_hole(record, of[a][d]) or one(of[a][d]) for d in across] for a in labels(record, "attacks")]
-
-
 def _exposure(record: Record, k: int) -> Html:
+    er = f"er@{k}"
+
     def one(cell: Cell) -> Html:
-        last, chosen = cell["last"], cell["selected"]
-        if last[f"er@{k}"]["mean"] is None:
+        last, share = cell["last"], cell["last"][er]["mean"]
+        if share is None:
             return tag("td", NOTHING)
-        others = [f"@{n} {_figure(last[f'er@{n}']['mean'], 2)}" for n in (5, 10, 20) if n != k]
-        rank = f"rank {last['rank']['mean']:,.0f}" if last["rank"]["mean"] is not None else ""
-        best = f"selected {_figure(chosen[f'er@{k}']['mean'], 3)}"
-        peak = f"highest {_figure(cell['highest'][f'er@{k}']['mean'], 3)}"
-        return _heat(
-            spread(last[f"er@{k}"], 3), "\n".join([" · ".join(others), rank, peak, best]), last[f"er@{k}"]["mean"], "er"
-        )
+        others = [f"@{n} {fixed(last[f'er@{n}']['mean'], 2)}" for n in (5, 10, 20) if n != k]
+        rank = last["rank"]["mean"]
+        lines = [
+            " · ".join(others),
+            "" if rank is None else f"rank {rank:,.0f}",
+            f"highest {fixed(cell['highest'][er]['mean'], 3)}",
+            f"selected {fixed(cell['selected'][er]['mean'], 3)}",
+        ]
+        return _heat(spread(last[er], 3), "\n".join(lines), share, "er")
 
     note = (
-        f"ER@{k}: of the honest users who do not have the target, the share that sees it among their best {k}. Large:"
-        " after the last round. Small: the other cut-offs, the mean rank of the target, the highest ER of all"
-        " evaluations, and ER at the round that validation selects."
+        f"ER@{k}: of the honest users who do not have the target, the share that sees it among"
+        f" their best {k}. Large: after the last round. Small: the other cut-offs, the mean rank of"
+        " the target, the highest ER of all evaluations, and ER at the round that validation"
+        " selects."
     )
-    return section("Exposure of the target", tag("p", note), _matrix(record, f"ER@{k}", _body(record, one)))
+    return section("Exposure of the target", tag("p", note), _matrix(record, f"ER@{k}", one))
 
 
 def _accuracy(record: Record) -> Html:
@@ -154,26 +159,28 @@ def _accuracy(record: Record) -> Html:
 
     def one(cell: Cell) -> Html:
         lost = share_lost(record, cell)
-        best = f"selected {_figure(cell['selected'][metric]['mean'], 4)}"
+        best = f"selected {fixed(cell['selected'][metric]['mean'])}"
         return _heat(accuracy(record, cell), best, 0.0 if lost is None else 2 * lost, "cost")
 
     note = (
-        f"{metric} of the honest users on the test after the last round, and how much more or less that is than where"
-        " nobody attacks and nothing defends; the colour is full at half of it lost. Small: at the round that"
-        " validation selects."
+        f"{metric} of the honest users on the test after the last round, and how much more or less"
+        " that is than where nobody attacks and nothing defends; the colour is full at half of it"
+        " lost. Small: at the round that validation selects."
     )
-    return section("Accuracy", tag("p", note), _matrix(record, metric, _body(record, one)))
+    return section("Accuracy", tag("p", note), _matrix(record, metric, one))
 
 
 def _detection(record: Record) -> Html | None:
     if not judges(record):
         return None
     note = (
-        "Defences that leave out clients: recall, the share of the attackers' uploads that they left out, and"
-        " precision, the attackers' share of all that they left out. Rules: rows of items, over the whole run, that"
-        " too few clients had sent to judge by; there the mean was taken."
+        "Defences that leave out clients: recall, the share of the attackers' uploads that they"
+        " left out, and precision, the attackers' share of all that they left out. Rules: rows of"
+        " items, over the whole run, that too few clients had sent to judge by; there the mean was"
+        " taken."
     )
-    return section("Detection, and where rules had nothing to go by", tag("p", note), _plain(record, detection))
+    heading = "Detection, and where rules had nothing to go by"
+    return section(heading, tag("p", note), _plain(record, detection))
 
 
 def _plain(record: Record, say: Say) -> Html:
@@ -186,17 +193,17 @@ def _curves(record: Record, k: int) -> Html:
     for attack in labels(record, "attacks"):
         lines = []
         for i, defence in enumerate(labels(record, "defences")):
-            points = _points(record["cells"][attack][defence], f"er@{k}")
-            lines += [Line(defence, points, None, i)] if points else []
+            rounds = _points(record["cells"][attack][defence], f"er@{k}")
+            lines += [Line(defence, rounds, None, i)] if rounds else []
         if max((p.high for line in lines for p in line.points), default=0.0) < QUIET:
             quiet.append(attack)
         else:
-            figures.append(tag("figure", tag("figcaption", attack), curves(f"ER@{k}, {attack}", lines, {}, 1.0)))
-    keys = legend([(defence, i) for i, defence in enumerate(labels(record, "defences"))])
+            figures.append(figure(attack, curves(f"ER@{k}, {attack}", lines, {}, 1.0)))
+    keys = legend((defence, i) for i, defence in enumerate(labels(record, "defences")))
     band = " Bands span the lowest and highest seed." if len(record["seeds"]) > 1 else ""
     flat = f" Under {QUIET:.0%} throughout, and not drawn: {', '.join(quiet)}." if quiet else ""
     note = tag("p", f"ER@{k} of the target at every evaluation.{band}{flat}")
-    shown = [keys, tag("div", *figures, class_="figures-row")] if figures else []
+    shown = [keys, gallery(figures)] if figures else []
     return section("Round by round", note, *shown)
 
 
@@ -207,47 +214,48 @@ def _points(cell: Cell, name: str) -> list[Point]:
         for at, value in zip(curve["round"], curve[name]):
             if value is not None:
                 found.setdefault(at, []).append(value)
-    whole = {at: v for at, v in sorted(found.items()) if len(v) == len(cell["curve"])}
-    return [Point(at, statistics.fmean(v), min(v), max(v)) for at, v in whole.items()]
+    return points(found, len(cell["curve"]))
 
 
-def _maps(items: maps.Items, rows: Sequence[Row]) -> Html:
+def _maps(items: maps.Items, rows: Sequence[maps.Row]) -> Html:
     every = [one for _, some in rows for one in some]
     most = max(DOTS // len(every), 120)
-    shown = (join(tag("h3", attack), maps.row(some, items, maps.frame(some, items), most)) for attack, some in rows)
+    shown: list[Child] = []
+    for attack, some in rows:
+        shown += [tag("h3", attack), maps.row(some, items, maps.frame(some, items), most)]
     note = (
-        f"The item tables after the last round (first seed), all in the two directions that hold most of the variance"
-        f" where nobody attacks ({every[0].explained:.0%} of it). With each attack: the defence under which the target"
-        " is seen least. The maps of a row have one scale; a ring at the edge lies beyond it. Point at a dot for its"
-        " title."
+        "The item tables after the last round (first seed), all in the two directions that hold"
+        f" most of the variance where nobody attacks ({every[0].explained:.0%} of it). With each"
+        " attack: the defence under which the target is seen least. The maps of a row have one"
+        " scale; a ring at the edge lies beyond it. Point at a dot for its title."
     )
     return section("Where the items are", tag("p", note), maps.key(items), *shown)
 
 
 def _broken(record: Record) -> Html | None:
     said = notes(record)
-    if not said:
-        return None
-    return section("What could not be run", tag("ul", *(tag("li", note) for note in said), class_="notes"))
+    return section("What could not be run", listed(said, "notes")) if said else None
 
 
 def _cost(record: Record) -> Html:
-    say: Say = lambda record, cell: _figure(cell["cpu_seconds"]["mean"], 1)
     total = sum(sum(cell["cpu_seconds"]["values"]) for _, _, cell in cells(record))
-    summary = tag("summary", f"CPU seconds of a run; {total:,.0f} for all of them")
-    return section("What it took", tag("details", summary, _plain(record, say)))
+    summary = f"CPU seconds of a run; {total:,.0f} for all of them"
+    return section("What it took", folded(summary, _plain(record, _seconds)))
+
+
+def _seconds(record: Record, cell: Cell) -> str:
+    return fixed(cell["cpu_seconds"]["mean"], 1)
 
 
 def _parts(record: Record) -> Html:
     """Every attack and defence with the sections that it was run with."""
-    folded = (
-        tag("details", tag("summary", part["label"], tag("small", f" {part['title']}")), tag("pre", _toml(part)))
+    shown = (
+        folded(
+            join(part["label"], tag("small", f" {part['title']}")),
+            tag("pre", toml_writer.dumps(part["sections"])),
+        )
         for of in ("attacks", "defences")
         for part in record[of]
         if part["sections"]
     )
-    return section("Attacks and defences", *folded)
-
-
-def _toml(part: Record) -> str:
-    return toml_writer.dumps(part["sections"])
+    return section("Attacks and defences", *shown)

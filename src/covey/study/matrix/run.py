@@ -1,4 +1,4 @@
-"""The matrix of a method: every attack against every defence, as a record and as a page."""
+"""The matrix of a method: every attack against every defence, as a record and as maps of items."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,21 +10,26 @@ from covey.data.naming import ids_of
 from covey.run.assemble import prepare
 from covey.run.config.tree import Tree
 from covey.study.batch import Say
-from covey.study.report.items import titles_of
+from covey.study.report.items import table_of, titles_of
 
 from . import maps
-from .page import Row, page
+from .formatting import Record, labels
 from .parts import NOBODY, NOTHING
 from .plan import Plan
 from .record import record, run_all, tables_of
 from .targets import with_names
-from .terminal import Record, labels
 
 Tables = Mapping[tuple[str, str], Tensor]
 
 
-def matrix(plan: Plan, work: Path, k: int, jobs: int, say: Say) -> tuple[Tree, str]:
-    """Runs what has not been run yet; returns the record and the page."""
+Found = tuple[Tree, maps.Items, list[maps.Row]]
+
+
+def matrix(plan: Plan, work: Path, k: int, jobs: int, say: Say) -> Found:
+    """Run what has not been run yet.
+
+    Returns the record, what is marked on the maps of items, and the maps of each attack.
+    """
     runs = run_all(plan, work, jobs, say)
     errors = [o.error for outcomes in runs.values() for o in outcomes]
     if all(errors):
@@ -34,20 +39,25 @@ def matrix(plan: Plan, work: Path, k: int, jobs: int, say: Say) -> tuple[Tree, s
     prepared = prepare(plan.base)
     titles = with_names(titles_of(prepared), ids_of(prepared.dataset), plan.targets)
     items = maps.Items(plan.count_I, titles, plan.targets, hot)
-    found = {pair: table for pair, public in tables_of(runs).items() if (table := maps.shown(public)) is not None}
+    every = {pair: table_of(public) for pair, public in tables_of(runs).items()}
+    found = {pair: table for pair, table in every.items() if table is not None}
     rows = before_and_after(made, found, items, k)
-    made["maps"] = [{"attack": attack, "maps": [one.plain() for one in some]} for attack, some in rows]
-    return made, page(made, k, items, rows)
+    drawn = ((attack, [one.plain() for one in some]) for attack, some in rows)
+    made["maps"] = [{"attack": attack, "maps": some} for attack, some in drawn]
+    return made, items, rows
 
 
-def before_and_after(made: Record, tables: Tables, items: maps.Items, k: int) -> list[Row]:
-    """For each attack: nobody attacks, no defence, the best defence; all in the directions of the first."""
+def before_and_after(made: Record, tables: Tables, items: maps.Items, k: int) -> list[maps.Row]:
+    """For each attack: nobody attacks, no defence, the best defence; in common directions."""
     clean = tables.get((NOBODY.label, NOTHING.label))
     if clean is None:
         return []
     directions = maps.Directions.of(clean)
-    draw = lambda name, table: maps.Map.of(name, table, items, directions)
-    rows: list[Row] = []
+
+    def draw(name: str, table: Tensor) -> maps.Map:
+        return maps.Map.of(name, table, items, directions)
+
+    rows: list[maps.Row] = []
     for attack in labels(made, "attacks")[1:]:
         after = {d: tables[attack, d] for d in labels(made, "defences") if (attack, d) in tables}
         shown = [NOTHING.label, *best(made, attack, [d for d in after if d != NOTHING.label], k)]
@@ -57,8 +67,9 @@ def before_and_after(made: Record, tables: Tables, items: maps.Items, k: int) ->
 
 
 def best(made: Record, attack: str, defences: Sequence[str], k: int) -> list[str]:
-    """The defence under which the target is seen least, and of equals the most accurate; none of none."""
-    targeted = any(p["label"] == attack and "targets" in p["sections"]["attack"] for p in made["attacks"][1:])
+    """The defence under which the target is seen least, and of equals the most accurate."""
+    mine = (part["sections"] for part in made["attacks"][1:] if part["label"] == attack)
+    targeted = any("targets" in sections["attack"] for sections in mine)
 
     def place(defence: str) -> tuple[float, float]:
         cell = made["cells"][attack][defence]

@@ -1,15 +1,18 @@
-"""What stands below the figures of a row: the lowest of its seeds, and what its parts told of its rounds."""
+"""What stands below a row's figures: the lowest of its seeds, and what its parts told of rounds."""
 
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from .curves import told
-from .formatting import NOTHING, Cell, Record, Row, number, plain, span, stat, theirs
+from covey.study.render.units import NOTHING, fixed, plain, rounded, span
 
-COURSE_SAID = "Over the rounds. Metrics are means of the seeds; what parts told is from the least to the most of them."
-PICTURE_SAID = "Over the rounds. Metrics are means of the seeds; what parts told is of the first."
+from .curves import told
+from .formatting import Cell, Record, Row, stat, theirs
+
+OVER = "Over the rounds. Metrics are means of the seeds; what parts told is"
+COURSE_SAID = f"{OVER} from the least to the most of them."
+PICTURE_SAID = f"{OVER} of the first."
 
 
 class Line(NamedTuple):
@@ -24,13 +27,14 @@ def below(record: Record, row: Row) -> list[Line]:
     for key, when in (("told", ""), ("ends", " in the last round")):
         for name in record.get(key, ()):
             if any(_values(cell, key, name) for cell in cells):
-                out.append(Line(f"{label}, {plain(name.partition('.')[2])}{when}", partial(_told, key, name)))
+                what = f"{plain(name.partition('.')[2])}{when}"
+                out.append(Line(f"{label}, {what}", partial(_told, key, name)))
     return out
 
 
 def _lowest(cell: Cell | None, metric: str) -> str:
     values = stat(cell, metric).values
-    return number(min(values)) if len(values) > 1 else NOTHING
+    return fixed(min(values)) if len(values) > 1 else NOTHING
 
 
 def _values(cell: Cell | None, key: str, name: str) -> list[float]:
@@ -40,18 +44,20 @@ def _values(cell: Cell | None, key: str, name: str) -> list[float]:
 
 def _told(key: str, name: str, cell: Cell | None, metric: str) -> str:
     paper = theirs(cell, name)
-    beside = "" if math.isnan(paper) else f" (paper {paper:,.4g})"
-    return (", ".join(f"{v:,.4g}" for v in _values(cell, key, name)) or NOTHING) + beside
+    beside = "" if math.isnan(paper) else f" (paper {rounded(paper)})"
+    return (", ".join(map(rounded, _values(cell, key, name))) or NOTHING) + beside
 
 
 def some(rounds: Sequence[int], most: int) -> list[int]:
     """Places of a few rounds, evenly from the first to the last."""
     last = len(rounds) - 1
-    return sorted({round(i * last / (most - 1)) for i in range(most)}) if last > 0 else list(range(len(rounds)))
+    if last <= 0:
+        return list(range(len(rounds)))
+    return sorted({round(i * last / (most - 1)) for i in range(most)})
 
 
 def courses(record: Record, most: int) -> list[tuple[str, list[str], list[list[str]]]]:
-    """For each column and quantity: what it is, the rounds, and a line for each row that has them."""
+    """For each column and quantity: what it is, the rounds, a line for each row that has them."""
     out = []
     for column in record["columns"]:
         for name in record.get("course", ()):
@@ -61,8 +67,17 @@ def courses(record: Record, most: int) -> list[tuple[str, list[str], list[list[s
                 continue
             rounds = have[0][1]["rounds"]
             at = some(rounds, most)
-            lines = [[plain(row["label"]), *_at(course["figures"][name], at, name)] for row, course in have]
-            out.append((f"{plain(name)}, {plain(column['label'])}", [f"round {rounds[i]}" for i in at], lines))
+            lines = [
+                [plain(row["label"]), *_at(course["figures"][name], at, name)]  # of some rounds
+                for row, course in have
+            ]
+            out.append(
+                (
+                    f"{plain(name)}, {plain(column['label'])}",
+                    [f"round {rounds[i]}" for i in at],
+                    lines,
+                )
+            )
     return out
 
 
@@ -73,7 +88,7 @@ def _has(cell: Cell, name: str) -> bool:
 def _at(figures: Sequence[Sequence[float]], at: Sequence[int], name: str) -> list[str]:
     there = [figures[i] for i in at if i < len(figures)]
     if "." in name:
-        out = [span(each, lambda v: f"{v:,.4g}") for each in there]
+        out = [span(each, rounded) for each in there]
     else:
-        out = [number(sum(each) / len(each)) for each in there]
+        out = [fixed(sum(each) / len(each)) for each in there]
     return out + [NOTHING] * (len(at) - len(out))

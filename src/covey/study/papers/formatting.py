@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from covey.study.batch import NOT_RUN
-from covey.study.report.data import Stat, said
-from covey.study.report.run_table import size
+from covey.study.render import units
+from covey.study.render.units import NOTHING, Stat, duration, plain, rounded, size, span
 
 Record = Mapping[str, Any]
 Cell = Mapping[str, Any]
@@ -17,10 +17,10 @@ QUICK = "QUICK: cut down to see that it works. These figures say nothing about t
 COSTS = ("seeds", "rounds", "epochs", "trials", "up", "down", "seconds")
 COSTS_SAID = (
     "Rounds: the one that validation selected. Epochs: local ones of a client in total. "
-    "Trials: of tuning, 0 is as published. Up and down: of one client in the whole run. Seconds: of one run."
+    "Trials: of tuning, 0 is as published. Up and down: of one client in the whole run. "
+    "Seconds: of one run."
 )
 TOLD = "At the selected rounds, seed by seed:"
-NOTHING = "–"
 
 
 class Note(NamedTuple):
@@ -31,6 +31,9 @@ class Note(NamedTuple):
     text: str
     number: int = 0
 
+    def __str__(self) -> str:
+        return f"{plain(self.row)}, {plain(self.column)}: {self.text}"
+
 
 class Cost(NamedTuple):
     """What a row cost in one panel, in the order of COSTS."""
@@ -38,11 +41,6 @@ class Cost(NamedTuple):
     row: str
     panel: str
     figures: tuple[str, ...]
-
-
-def plain(text: object) -> str:
-    """One line, and nothing that a terminal would obey."""
-    return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
 
 
 def stat(cell: Cell | None, metric: str) -> Stat:
@@ -60,10 +58,6 @@ def theirs(cell: Cell | None, metric: str) -> float:
     return math.nan if value is None else float(value)
 
 
-def number(value: float) -> str:
-    return said(value)
-
-
 def hole(cell: Cell | None) -> str:
     """Why a cell has no figure of ours."""
     return _failed(plain(cell["errors"][0]["error"])) if cell and cell["errors"] else NOTHING
@@ -74,15 +68,19 @@ def _failed(why: str) -> str:
 
 
 def has_paper(record: Record, column: Column, metric: str) -> bool:
-    return any(not math.isnan(theirs(row["cells"].get(column["label"]), metric)) for row in record["rows"])
+    cells = (row["cells"].get(column["label"]) for row in record["rows"])
+    return any(not math.isnan(theirs(cell, metric)) for cell in cells)
 
 
-def chunks(record: Record, metrics: Sequence[str], most: int, paper: bool = True) -> list[list[Column]]:
-    """Columns that stand in one table: of one panel in a figure, and with room for so many of our figures.
+Columns = list[Column]
 
-    The paper's take half of that, as they have no spread.
+
+def chunks(record: Record, metrics: Sequence[str], most: int, paper: bool = True) -> list[Columns]:
+    """Columns that stand in one table: of one panel in a figure, and so many of our figures wide.
+
+    The paper's take half of that room, as they have no spread.
     """
-    out: list[list[Column]] = []
+    out: list[Columns] = []
     room, panel = 0, None
     for column in record["columns"]:
         wide = sum(2 + (paper and has_paper(record, column, metric)) for metric in metrics)
@@ -94,8 +92,8 @@ def chunks(record: Record, metrics: Sequence[str], most: int, paper: bool = True
     return out
 
 
-def panels(record: Record) -> dict[str, list[Column]]:
-    out: dict[str, list[Column]] = {}
+def panels(record: Record) -> dict[str, Columns]:
+    out: dict[str, Columns] = {}
     for column in record["columns"]:
         out.setdefault(column["panel"], []).append(column)
     return out
@@ -119,17 +117,24 @@ def failures(record: Record) -> list[Note]:
         for error in cell["errors"]:
             seeds.setdefault(plain(error["error"]), []).append(str(error["seed"]))
         out += [
-            Note(row["label"], label, f"seed{'s' if len(of) > 1 else ''} {', '.join(of)} {_failed(why)}")
+            Note(
+                row["label"],
+                label,
+                f"seed{'s' if len(of) > 1 else ''} {', '.join(of)} {_failed(why)}",
+            )
             for why, of in seeds.items()
         ]
     return out
 
 
 def told(record: Record) -> list[Note]:
-    """What methods' parts say of the selected rounds, such as how many clients shared a model; seed by seed."""
-    out: list[Note] = []
+    """What methods' parts say of the selected rounds, such as how many clients shared a model.
+
+    Seed by seed; chosen numbers stand below the rows instead.
+    """
     if record.get("told") or record.get("ends"):
-        return out  # chosen numbers stand below the rows
+        return []
+    out: list[Note] = []
     for row, label, cell in _cells(record):
         said: dict[str, list[float]] = {}
         for one in cell.get("told", ()):
@@ -137,7 +142,7 @@ def told(record: Record) -> list[Note]:
                 for name, value in part.items():
                     said.setdefault(plain(name), []).append(value)
         if said:
-            each = (f"{name} {', '.join(f'{v:,.4g}' for v in values)}" for name, values in said.items())
+            each = (f"{name} {', '.join(map(rounded, values))}" for name, values in said.items())
             out.append(Note(row["label"], label, "; ".join(each)))
     return out
 
@@ -162,17 +167,23 @@ def costs(record: Record) -> list[Cost]:
 def _cost(cells: Sequence[Cell]) -> tuple[str, ...]:
     seeds = list(dict.fromkeys(_seeds(cell) for cell in cells))
     done = [cell for cell in cells if cell["mean"]]  # what failed has cost nothing that is known
-    each = lambda key: [cell[key] for cell in done if cell[key] is not None]
-    sent = lambda key: span([cell[key] / cell["users"] for cell in done if cell[key]], size)
     return (
         seeds[0] if len(seeds) == 1 else "differ",
-        span([n for cell in done for n in cell["rounds"] if n], lambda n: f"{n:,}"),
-        span(each("work"), lambda n: f"{n:,.4g}"),
-        span(each("tuned"), str),
-        sent("up_bytes"),
-        sent("down_bytes"),
-        span(each("seconds"), duration),
+        span([n for cell in done for n in cell["rounds"] if n], "{:,}".format),
+        span(_each(done, "work"), rounded),
+        span(_each(done, "tuned"), str),
+        _sent(done, "up_bytes"),
+        _sent(done, "down_bytes"),
+        span(_each(done, "seconds"), duration),
     )
+
+
+def _each(cells: Sequence[Cell], key: str) -> list[float]:
+    return [cell[key] for cell in cells if cell[key] is not None]
+
+
+def _sent(cells: Sequence[Cell], key: str) -> str:
+    return span([cell[key] / cell["users"] for cell in cells if cell[key]], size)
 
 
 def _seeds(cell: Cell) -> str:
@@ -181,22 +192,14 @@ def _seeds(cell: Cell) -> str:
     return f"{wanted - len(failed)} of {wanted}" if failed else str(wanted)
 
 
-def span(values: Sequence[float], say: Any) -> str:
-    """From the least to the most."""
-    return " to ".join(dict.fromkeys(say(v) for v in (min(values), max(values)))) if values else NOTHING
-
-
-def duration(seconds: float) -> str:
-    return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:.3g}"
-
-
 def title(record: Record) -> str:
     return f"{plain(record['paper'])} {plain(record['table'])}: {plain(record['title'])}"
 
 
 def origin(record: Record) -> str:
     """Where the figures are from, after the command."""
-    return f"commit {plain(record['commit']) or 'unknown'}, {plain(record['machine']) or _no_machine(record)}"
+    machine = plain(record["machine"]) or _no_machine(record)
+    return units.origin({"commit": record["commit"], "machine": machine})
 
 
 def _no_machine(record: Record) -> str:

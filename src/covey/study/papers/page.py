@@ -1,13 +1,14 @@
-"""Reproduced tables and figures as one page: the paper beside ours, the claims with their verdicts."""
+"""Reproduced tables and figures as one page: the paper beside ours, the claims with verdicts."""
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from importlib import resources
+from collections.abc import Iterable, Sequence
 
+from covey.study.render import page_shell
 from covey.study.render.markup import Child, Html, join, tag
-from covey.study.report.page import page as sheet
-from covey.study.report.sections import table
+from covey.study.render.page_shell import aside, folded, listed
+from covey.study.render.tables import scrolling, table
+from covey.study.render.units import NOTHING, fixed, plain, signed
 
 from .footnotes import PICTURE_SAID, below
 from .formatting import (
@@ -26,15 +27,13 @@ from .formatting import (
     has_paper,
     hole,
     impossible,
-    number,
     origin,
-    plain,
     stat,
     theirs,
     title,
     told,
 )
-from .plots import courses, pictures, sweeps
+from .plots import Marks, courses, pictures, sweeps
 
 FIGURES = 6  # of ours in a line of a table
 BADGES = {"holds": "good", "fails": "bad"}
@@ -42,19 +41,18 @@ BADGES = {"holds": "good", "fails": "bad"}
 
 def page(records: Sequence[Record]) -> str:
     """One self-contained page; with several records, what is on it comes first."""
-    style = tag("style", Html(resources.files(__package__).joinpath("page.css").read_text("utf-8")))
+    alone = len(records) == 1
     papers = ", ".join(dict.fromkeys(plain(record["paper"]) for record in records))
-    heading = title(records[0]) if len(records) == 1 else f"{papers}: {len(records)} tables and figures reproduced"
+    several = f"{papers}: {len(records)} tables and figures reproduced"
     quick = "QUICK: " if any(record["quick"] for record in records) else ""
-    contents = _contents(records) if len(records) > 1 else None
-    parts = (
-        tag("section", *_part(record, i, alone=len(records) == 1), id=f"part{i}") for i, record in enumerate(records)
-    )
-    return sheet(quick + heading, style, contents, *parts)
+    shown = enumerate(_part(record, i, alone) for i, record in enumerate(records))
+    parts = (tag("section", *part, id=f"part{i}") for i, part in shown)
+    heading = quick + (title(records[0]) if alone else several)
+    return page_shell.page(heading, None if alone else _contents(records), *parts)
 
 
 def badge(verdict: str, many: str = "") -> Html:
-    return tag("span", many, verdict, class_=f"badge {BADGES.get(verdict, 'open')}")
+    return page_shell.badge(many + verdict, BADGES.get(verdict, "open"))
 
 
 def _contents(records: Sequence[Record]) -> Html:
@@ -62,9 +60,8 @@ def _contents(records: Sequence[Record]) -> Html:
     for i, record in enumerate(records):
         found = Counter(claim["verdict"] for claim in record["claims"])
         counts = (badge(verdict, f"{many} ") for verdict, many in found.items())
-        link = tag("a", title(record), href=f"#part{i}")
-        lines.append(tag("li", link, *counts))
-    return tag("nav", tag("ul", *lines, class_="contents"), aria_label="Contents")
+        lines.append(join(tag("a", title(record), href=f"#part{i}"), *counts))
+    return tag("nav", listed(lines, "contents"), aria_label="Contents")
 
 
 def _part(record: Record, at: int, alone: bool) -> list[Child]:
@@ -73,45 +70,44 @@ def _part(record: Record, at: int, alone: bool) -> list[Child]:
     figures = _tables(record, marks, at)
     shown: list[Child] = [_claims(record), *figures, pictures(record, marks)]
     if record["sweep"]:
-        shown = [
-            sweeps(record, marks, _claims(record)),
-            tag("details", tag("summary", "The figures in a table"), *figures),
-        ]
+        in_table = folded("The figures in a table", *figures)
+        shown = [sweeps(record, marks, _claims(record)), in_table]
+    where = join(tag("code", plain(record["command"])), f", {origin(record)}.")
     return [
         None if alone else tag("h2", title(record)),
-        tag("p", record["about"], class_="aside") if record["about"] else None,
+        aside(record["about"]) if record["about"] else None,
         tag("p", QUICK, class_="quick") if record["quick"] else None,
         *shown,
         courses(record, PICTURE_SAID),
         _notes(marks, at),
-        _failed(record),
+        _listed(aside("Runs that are missing:"), failures(record), "notes"),
         _tests(record),
         tag("h3", "What it cost"),
         _costs(record),
-        tag("p", COSTS_SAID, class_="aside"),
-        _told(record),
-        tag("p", tag("code", plain(record["command"])), f", {origin(record)}.", class_="aside where"),
+        aside(COSTS_SAID),
+        _listed(tag("p", TOLD), told(record)),
+        tag("p", where, class_="aside where"),
     ]
 
 
-def _told(record: Record) -> Html | None:
-    said = [tag("li", f"{plain(note.row)}, {plain(note.column)}: {note.text}") for note in told(record)]
-    return join(tag("p", TOLD), tag("ul", *said)) if said else None
+def _listed(lead: Html, notes: Iterable[Note], kind: str | None = None) -> Html | None:
+    lines = [str(note) for note in notes]
+    return join(lead, listed(lines, kind)) if lines else None
 
 
 def _claims(record: Record) -> Html | None:
     items = (
-        tag("li", badge(claim["verdict"]), tag("span", claim["text"], tag("small", claim["reason"])))
+        join(badge(claim["verdict"]), tag("span", claim["text"], tag("small", claim["reason"])))
         for claim in record["claims"]
     )
-    return tag("ul", *items, class_="claims") if record["claims"] else None
+    return listed(items, "claims") if record["claims"] else None
 
 
 def _named(row: Row) -> Html:
     return join(row["label"], tag("small", f" {row['role']}") if row["role"] else None)
 
 
-def _tables(record: Record, marks: dict[tuple[str, str], Note], at: int) -> list[Html]:
+def _tables(record: Record, marks: Marks, at: int) -> list[Html]:
     out = []
     for columns in chunks(record, record["metrics"], FIGURES):
         heads = [_head(record, column) for column in columns]
@@ -123,12 +119,16 @@ def _tables(record: Record, marks: dict[tuple[str, str], Note], at: int) -> list
         second = tag("tr", *(cell for head in heads for cell in head))
         rows = (line for row in record["rows"] for line in _lines(record, row, columns, marks, at))
         body = tag("table", tag("thead", first, second), tag("tbody", *rows), class_="paper-ours")
-        out.append(tag("div", body, class_="scroll", tabindex=0, role="group", aria_label="paper and ours"))
+        out.append(scrolling(body, "paper and ours"))
     return out
 
 
 def _lines(
-    record: Record, row: Row, columns: Sequence[Column], marks: dict[tuple[str, str], Note], at: int
+    record: Record,
+    row: Row,
+    columns: Sequence[Column],
+    marks: Marks,
+    at: int,
 ) -> list[Html]:
     """A row, and what stands below it."""
     figures = (cell for column in columns for cell in _figures(record, row, column, marks, at))
@@ -150,13 +150,19 @@ def _head(record: Record, column: Column) -> list[Html]:
     for metric in record["metrics"]:
         both = has_paper(record, column, metric)
         out += [
-            tag("th", metric, tag("small", who), scope="col", class_="num begins" if i == 0 else "num")
+            tag(
+                "th",
+                metric,
+                tag("small", who),
+                scope="col",
+                class_="num begins" if i == 0 else "num",
+            )
             for i, who in enumerate(("paper", "ours") if both else ("ours",))
         ]
     return out
 
 
-def _figures(record: Record, row: Row, column: Column, marks: dict[tuple[str, str], Note], at: int) -> list[Html]:
+def _figures(record: Record, row: Row, column: Column, marks: Marks, at: int) -> list[Html]:
     """The cells of a row below one dataset and protocol."""
     cell, note = row["cells"].get(column["label"]), marks.get((row["label"], column["label"]))
     metrics = record["metrics"]
@@ -174,9 +180,14 @@ def _figures(record: Record, row: Row, column: Column, marks: dict[tuple[str, st
 def _theirs(cell: Cell | None, metric: str, note: Note | None, at: int) -> list[Child]:
     value = theirs(cell, metric)
     if note is None or math.isnan(value):
-        return [number(value)]
-    link = tag("a", f"✗{note.number}", href=f"#part{at}-{note.number}", aria_label=f"cannot be: {note.text}")
-    return [tag("span", number(value), " ", link, class_="wrong", title=note.text)]
+        return [fixed(value)]
+    link = tag(
+        "a",
+        f"✗{note.number}",
+        href=f"#part{at}-{note.number}",
+        aria_label=f"cannot be: {note.text}",
+    )
+    return [tag("span", fixed(value), " ", link, class_="wrong", title=note.text)]
 
 
 def _ours(cell: Cell | None, metric: str, begins: str) -> Html:
@@ -184,59 +195,50 @@ def _ours(cell: Cell | None, metric: str, begins: str) -> Html:
     if math.isnan(found.mean):
         failed = cell is not None and bool(cell["errors"])
         return tag("td", hole(cell), class_=("hole" if failed else "num") + begins)
-    seeds = "seeds: " + ", ".join(number(value) for value in found.values) if len(found.values) > 1 else None
+    seeds = None
+    if len(found.values) > 1:
+        seeds = f"seeds: {', '.join(map(fixed, found.values))}"
     return tag("td", str(found), class_="num" + begins, title=seeds)
 
 
-def _notes(marks: dict[tuple[str, str], Note], at: int) -> Html | None:
+def _notes(marks: Marks, at: int) -> Html | None:
     if not marks:
         return None
-    items = (
-        tag("li", f"✗{note.number} {plain(note.row)}, {plain(note.column)}: {note.text}", id=f"part{at}-{note.number}")
-        for note in marks.values()
-    )
+    found = ((note.number, f"✗{note.number} {note}") for note in marks.values())
+    items = (tag("li", text, id=f"part{at}-{number}") for number, text in found)
     lead = tag("p", "✗ These figures of the paper cannot be:", class_="aside wrong")
     return join(lead, tag("ul", *items, class_="notes"))
 
 
-def _failed(record: Record) -> Html | None:
-    found = failures(record)
-    items = (tag("li", f"{plain(note.row)}, {plain(note.column)}: {note.text}") for note in found)
-    lead = tag("p", "Runs that are missing:", class_="aside")
-    return join(lead, tag("ul", *items, class_="notes")) if found else None
-
-
 def _tests(record: Record) -> Html | None:
     """What the verdicts rest on, folded."""
-    rows: list[list[Child]] = []
-    for claim in record["claims"]:
-        for test in claim["tests"]:
-            against = test.get("against") or test["column"]
-            where = test["column"] if against == test["column"] else f"{test['column']} against {against}"
-            low, high = (_signed(test.get(key)) for key in ("low", "high"))
-            figures = [_signed(test.get("difference")), f"{low} to {high}", _p(test.get("p")), _p(test.get("p_holm"))]
-            verdict = join(badge(test["verdict"]), tag("small", f" {plain(test['reason'])}"))
-            who = f"{plain(test['better'])} over {plain(test['worse'])}"
-            rows.append([who, plain(where), test["metric"], verdict, *figures])
+    rows = [_test(test) for claim in record["claims"] for test in claim["tests"]]
     if not rows:
         return None
     head = ["test", "on", "metric", "verdict", "difference", "interval", "p", "p, Holm"]
-    return tag(
-        "details", tag("summary", f"Tests behind the verdicts: {len(rows)}"), table(head, rows, left=4, kind="tests")
-    )
+    whole = table(head, rows, left=4, kind="tests")
+    return folded(f"Tests behind the verdicts: {len(rows)}", whole)
 
 
-def _signed(value: float | None) -> str:
-    return "–" if value is None or math.isnan(value) else f"{value:+.4f}"
+def _test(test: Record) -> list[Child]:
+    against = test.get("against") or test["column"]
+    also = "" if against == test["column"] else f" against {against}"
+    low, high = (signed(test.get(key)) for key in ("low", "high"))
+    interval, ps = f"{low} to {high}", (_p(test.get(key)) for key in ("p", "p_holm"))
+    verdict = join(badge(test["verdict"]), tag("small", f" {plain(test['reason'])}"))
+    who = f"{plain(test['better'])} over {plain(test['worse'])}"
+    where = plain(test["column"] + also)
+    return [who, where, test["metric"], verdict, signed(test.get("difference")), interval, *ps]
 
 
 def _p(value: float | None) -> str:
-    return "–" if value is None or math.isnan(value) else f"{value:.2g}"
+    return NOTHING if value is None or math.isnan(value) else f"{value:.2g}"
 
 
 def _costs(record: Record) -> Html:
     """One block for each dataset and protocol."""
-    head = (tag("th", name, scope="col", class_="num" if i else None) for i, name in enumerate(("method", *COSTS)))
+    head = [tag("th", "method", scope="col")]
+    head += [tag("th", name, scope="col", class_="num") for name in COSTS]
     blocks: dict[str, list[Html]] = {}
     for cost in costs(record):
         block = blocks.setdefault(cost.panel, [_across(cost.panel, 1 + len(COSTS))])
@@ -244,7 +246,7 @@ def _costs(record: Record) -> Html:
         block.append(tag("tr", tag("th", cost.row, scope="row"), *figures))
     bodies = (tag("tbody", *block) for block in blocks.values())
     body = tag("table", tag("thead", tag("tr", *head)), *bodies, class_="costs")
-    return tag("div", body, class_="scroll", tabindex=0, role="group", aria_label="what it cost")
+    return scrolling(body, "what it cost")
 
 
 def _across(name: str, columns: int) -> Html:

@@ -8,9 +8,9 @@ from covey.core.messages import Catalogue
 from covey.run.assemble import method_of
 from covey.run.config.schema import Config
 from covey.run.config.tree import Tree
-from covey.study.report.run_table import size
+from covey.study.render.units import NOTHING, plain, size, span
 
-from .formatting import NOTHING, Cell, Record, by_role, plain, span, stat
+from .formatting import Cell, Record, by_role, stat
 
 READS = "the server can read"
 SAID = (

@@ -1,20 +1,18 @@
 """A reproduced table as Markdown for the docs, and in a terminal of 80 columns."""
 
-import html
 import math
-import re
 from collections.abc import Iterator, Sequence
-from io import StringIO
 
-from rich import box
-from rich.console import Console
 from rich.table import Table
+
+from covey.study.render.tables import Screen, open_table
+from covey.study.render.tables import markdown as grid
+from covey.study.render.units import NOTHING, brief, code, escaped, fixed, plain
 
 from .footnotes import COURSE_SAID, below, courses
 from .formatting import (
     COSTS,
     COSTS_SAID,
-    NOTHING,
     QUICK,
     TOLD,
     Cell,
@@ -29,9 +27,7 @@ from .formatting import (
     has_paper,
     hole,
     impossible,
-    number,
     origin,
-    plain,
     stat,
     theirs,
     title,
@@ -58,36 +54,35 @@ def markdown(record: Record) -> str:
     for metric in record["metrics"]:
         for columns in chunks(record, [metric], MARKDOWN_FIGURES, paper=not record["sweep"]):
             parts.append((_swept if record["sweep"] else _figures)(record, metric, columns, marks))
-    parts += [_grid([head, *rounds], lines) for head, rounds, lines in courses(record, MARKDOWN_ROUNDS)]
+    parts += [grid([head, *at], lines) for head, at, lines in courses(record, MARKDOWN_ROUNDS)]
     parts += [COURSE_SAID] if record.get("course") else []
-    notes = [f"- ✗{note.number} {_said(note)}" for note in marks.values()]
-    if notes:
-        parts.append("\n".join(["✗ The paper's own figures that cannot be:", "", *map(escaped, notes)]))
-    if broken := failures(record):
-        parts.append("\n".join(["Runs that are missing:", "", *(f"- {escaped(_said(note))}" for note in broken)]))
+    wrong = [escaped(f"✗{note.number} {note}") for note in marks.values()]
+    parts += _listed("✗ The paper's own figures that cannot be:", wrong)
+    parts += _listed("Runs that are missing:", [escaped(note) for note in failures(record)])
     lines = [(by_label(record, c.row), c.panel, *c.figures) for c in costs(record)]
-    parts.append(_grid(["", "on", *COSTS], lines, left=2))
-    parts.append(COSTS_SAID)
-    if said := told(record):
-        parts.append("\n".join([TOLD, "", *(f"- {escaped(_said(note))}" for note in said)]))
-    if record["claims"]:
-        parts.append("\n".join(["Claims:", "", *(_claim(claim) for claim in record["claims"])]))
-    command = plain(record["command"]).replace("`", "'")
-    parts.append(f"`{command}`, {escaped(origin(record))}.")
-    return "\n\n".join(parts)
+    parts += [grid(["", "on", *COSTS], lines, left=2), COSTS_SAID]
+    parts += _listed(TOLD, [escaped(note) for note in told(record)])
+    parts += _listed("Claims:", [_claim(claim) for claim in record["claims"]])
+    return "\n\n".join([*parts, _from(record)])
+
+
+def _listed(head: str, lines: Sequence[str]) -> list[str]:
+    return ["\n".join([head, "", *(f"- {line}" for line in lines)])] if lines else []
+
+
+def _from(record: Record) -> str:
+    return f"{code(record['command'])}, {escaped(origin(record))}."
 
 
 def metered(record: Record) -> str:
     """What clients sent and received, and where the figures are from."""
-    command = plain(record["command"]).replace("`", "'")
-    return f"{_grid(HEAD, traffic(record), left=2)}\n\n{SAID} `{command}`, {escaped(origin(record))}."
+    return f"{grid(HEAD, traffic(record), left=2)}\n\n{SAID} {_from(record)}"
 
 
 def by_family(record: Record) -> str:
     """One line for a row: figures, rounds, bytes, what the server can read."""
     head, *lines = families(record)
-    command = plain(record["command"]).replace("`", "'")
-    return f"{_grid(head, lines, left=2)}\n\n{READ} `{command}`, {escaped(origin(record))}."
+    return f"{grid(head, lines, left=2)}\n\n{READ} {_from(record)}"
 
 
 def best_first(record: Record) -> str:
@@ -99,7 +94,7 @@ def best_first(record: Record) -> str:
 def by_ceiling(record: Record) -> str:
     """Each row's share of the ceiling."""
     head, *lines = shares(record)
-    return _grid(head, lines)
+    return grid(head, lines)
 
 
 def by_label(record: Record, label: str) -> str:
@@ -120,15 +115,18 @@ def _figures(record: Record, metric: str, columns: Sequence[Column], marks: Mark
             line.append(_ours(cell, metric))
             for text, one in zip(under, below(record, row)):
                 text += ["", one.of(cell, metric)] if paper else [one.of(cell, metric)]
-    return _grid(head, [text for line, under in zip(lines, more) for text in (line, *under)])
+    return grid(head, [text for line, under in zip(lines, more) for text in (line, *under)])
 
 
 def _swept(record: Record, metric: str, columns: Sequence[Column], marks: Marks) -> str:
     head = [f"{metric}, {columns[0]['panel']}", *(_value(record, column) for column in columns)]
-    return _grid(head, _points(record, metric, columns, marks))
+    return grid(head, _points(record, metric, columns, marks))
 
 
-def _points(record: Record, metric: str, columns: Sequence[Column], marks: Marks) -> list[list[str]]:
+Lines = list[list[str]]
+
+
+def _points(record: Record, metric: str, columns: Sequence[Column], marks: Marks) -> Lines:
     """A line of a sweep for each row, and one more below it where the paper gives figures."""
     out = []
     for row in record["rows"]:
@@ -138,7 +136,8 @@ def _points(record: Record, metric: str, columns: Sequence[Column], marks: Marks
         paper = [_paper(cell, metric, note) for cell, note in zip(cells, notes)]
         if set(paper) != {NOTHING}:
             out.append([f"{plain(row['label'])}, the paper", *paper])
-        out += [[line.name, *(line.of(cell, metric) for cell in cells)] for line in below(record, row)]
+        for line in below(record, row):
+            out.append([line.name, *(line.of(cell, metric) for cell in cells)])
     return out
 
 
@@ -148,7 +147,7 @@ def _value(record: Record, column: Column) -> str:
 
 
 def _paper(cell: Cell | None, metric: str, note: Note | None) -> str:
-    value = number(theirs(cell, metric))
+    value = fixed(theirs(cell, metric))
     return f"{value} ✗{note.number}" if note and value != NOTHING else value
 
 
@@ -157,71 +156,66 @@ def _ours(cell: Cell | None, metric: str) -> str:
     return hole(cell) if math.isnan(found.mean) else str(found)
 
 
-def _grid(head: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1) -> str:
-    rule = ["---" if i < left else "---:" for i in range(len(head))]
-    return "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in (head, rule, *lines))
-
-
-def escaped(text: object) -> str:
-    """Text that Markdown takes as text, also in a table."""
-    return re.sub(r"([\\`*\[\]|])", r"\\\1", html.escape(plain(text), quote=False))
-
-
-def _said(note: Note) -> str:
-    return f"{plain(note.row)}, {plain(note.column)}: {note.text}"
-
-
 def _claim(claim: Record) -> str:
-    return f"- **{escaped(claim['verdict'])}** {escaped(claim['text'])}: {escaped(claim['reason'])}"
+    return f"**{escaped(claim['verdict'])}** {escaped(claim['text'])}: {escaped(claim['reason'])}"
 
 
 def terminal(record: Record) -> str:
     """Tables side by side would be too wide: one below the other."""
-    text = StringIO()
-    console = Console(file=text, width=80, markup=False, emoji=False, highlight=False)  # names stand as they are
+    screen = Screen()
     if record["quick"]:
-        console.print(f"*** {QUICK} ***")
-    console.print(title(record))
-    for table in (*(_sweep(record) if record["sweep"] else _columns(record)), *_costs(record)):
-        console.print(table)
+        screen.show(f"*** {QUICK} ***")
+    screen.show(title(record), *(_sweep(record) if record["sweep"] else _columns(record)))
+    screen.show(*_costs(record))
     for head, rounds, lines in courses(record, TERMINAL_ROUNDS):
         table = _table(head, *rounds)
         for name, *figures in lines:
             table.add_row(name, *(figure.replace(" to ", "\nto ") for figure in figures))
-        console.print(table)
+        screen.show(table)
     if record.get("course"):
-        console.print(COURSE_SAID)
+        screen.show(COURSE_SAID)
     for mark in impossible(record).values():
-        console.print(f"✗{mark.number} the paper's figures cannot be: {_said(mark)}")
-    for note in (*failures(record), *told(record)):
-        console.print(_said(note))
+        screen.show(f"✗{mark.number} the paper's figures cannot be: {mark}")
+    screen.show(*map(str, (*failures(record), *told(record))))
     for claim in record["claims"]:
-        console.print(f"{plain(claim['verdict']).upper()} {plain(claim['text'])}: {plain(claim['reason'])}")
-    console.print(f"{plain(record['command'])}, {origin(record)}")
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()).rstrip()
+        verdict, text = plain(claim["verdict"]).upper(), plain(claim["text"])
+        screen.show(f"{verdict} {text}: {plain(claim['reason'])}")
+    screen.show(f"{plain(record['command'])}, {origin(record)}")
+    return str(screen)
 
 
 def _columns(record: Record) -> list[Table]:
-    """One table for each dataset and protocol."""
+    """One table for each dataset and protocol, or several where there are many metrics."""
     marks, out = impossible(record), []
     for column in record["columns"]:
         both = any(has_paper(record, column, metric) for metric in record["metrics"])
         most = TERMINAL_FIGURES // 2 if both else TERMINAL_FIGURES
         for at in range(0, len(record["metrics"]), most):
-            metrics = record["metrics"][at : at + most]
-            shown = [metric for metric in metrics for _ in range(1 + has_paper(record, column, metric))]
-            heads = ["paper" if metric == after else metric for metric, after in zip(shown, [*shown[1:], ""])]
-            table = _table(plain(column["label"]), *heads)
-            for row in record["rows"]:
-                table.add_row(by_role(row), *_line(record, row, column, metrics, marks))
-                for name, figures in _under(record, row, column, metrics):
-                    table.add_row(name, *figures)
-            out.append(table)
+            out.append(_column(record, column, record["metrics"][at : at + most], marks))
     return out
 
 
-def _line(record: Record, row: Row, column: Column, metrics: Sequence[str], marks: Marks) -> list[str]:
-    cell, note, out = row["cells"].get(column["label"]), marks.get((row["label"], column["label"])), []
+def _column(record: Record, column: Column, metrics: Sequence[str], marks: Marks) -> Table:
+    heads: list[str] = []
+    for metric in metrics:
+        heads += ["paper", metric] if has_paper(record, column, metric) else [metric]
+    table = _table(plain(column["label"]), *heads)
+    for row in record["rows"]:
+        table.add_row(by_role(row), *_line(record, row, column, metrics, marks))
+        for name, figures in _under(record, row, column, metrics):
+            table.add_row(name, *figures)
+    return table
+
+
+def _line(
+    record: Record,
+    row: Row,
+    column: Column,
+    metrics: Sequence[str],
+    marks: Marks,
+) -> list[str]:
+    cell, out = row["cells"].get(column["label"]), list[str]()
+    note = marks.get((row["label"], column["label"]))
     for metric in metrics:
         if has_paper(record, column, metric):
             out.append(_paper(cell, metric, note).replace(" ", ""))
@@ -229,7 +223,10 @@ def _line(record: Record, row: Row, column: Column, metrics: Sequence[str], mark
     return out
 
 
-def _under(record: Record, row: Row, column: Column, metrics: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+Under = Iterator[tuple[str, list[str]]]
+
+
+def _under(record: Record, row: Row, column: Column, metrics: Sequence[str]) -> Under:
     """Lines below a row."""
     cell = row["cells"].get(column["label"])
     for line in below(record, row):
@@ -242,8 +239,8 @@ def _under(record: Record, row: Row, column: Column, metrics: Sequence[str]) -> 
 
 
 def _short(figure: str) -> str:
-    """0.1430±.0021, or that it failed; why is told below. What is told seed by seed breaks at its commas."""
-    short = figure.partition(": ")[0].replace(" ± 0.", "±.").replace(" ± ", "±").replace(" ✗", "✗")
+    """0.1430±.0021, or that it failed; what is told seed by seed breaks at its commas."""
+    short = brief(figure.partition(": ")[0]).replace(" ✗", "✗")
     return short.replace(", ", "\n").replace(" (", "\n(")
 
 
@@ -252,7 +249,10 @@ def _sweep(record: Record) -> list[Table]:
     out = []
     for metric in record["metrics"]:
         for columns in chunks(record, [metric], TERMINAL_FIGURES, paper=False):
-            table = _table(f"{metric}, {plain(columns[0]['panel'])}", *(_value(record, column) for column in columns))
+            table = _table(
+                f"{metric}, {plain(columns[0]['panel'])}",
+                *(_value(record, column) for column in columns),
+            )
             for name, *figures in _points(record, metric, columns, impossible(record)):
                 table.add_row(name, *map(_short, figures))
             out.append(table)
@@ -271,8 +271,4 @@ def _costs(record: Record) -> list[Table]:
 
 
 def _table(name: str, *heads: str) -> Table:
-    out = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=name, title_justify="left")
-    out.add_column("", overflow="fold")
-    for head in heads:
-        out.add_column(head, justify="right", no_wrap=True)
-    return out
+    return open_table("", *heads, title=name)

@@ -1,23 +1,26 @@
-"""The metered bytes of a record as a table: what a client sends and receives in a round and in the whole run."""
+"""The metered bytes of a record as a table: what a client sends and receives."""
 
 from collections.abc import Sequence
 
-from covey.study.report.run_table import size
+from covey.study.render.units import size
 
 from .formatting import Cell, Record, Row
 
-HEAD = ("", "on", "rounds", "up, a round", "down, a round", "up, in all", "down, in all", "both, in all")
-SAID = "Of one client, the mean over all clients and rounds of the first seed; measuring is not counted."
+EACH = ("up, a round", "down, a round", "up, in all", "down, in all", "both, in all")
+HEAD = ("", "on", "rounds", *EACH)
+MEAN = "Of one client, the mean over all clients and rounds of the first seed"
+SAID = f"{MEAN}; measuring is not counted."
 
 
 def traffic(record: Record) -> list[list[str]]:
     """A line for each row and column whose clients sent anything."""
     pairs = [(row, column["label"]) for column in record["columns"] for row in record["rows"]]
-    return [_line(row, label, row["cells"][label]) for row, label in pairs if _metered(row["cells"].get(label))]
+    found = ((row, label, row["cells"].get(label)) for row, label in pairs)
+    return [_line(row, label, cell) for row, label, cell in found if cell and _metered(cell)]
 
 
-def _metered(cell: Cell | None) -> bool:
-    return cell is not None and bool(cell.get("lasted")) and bool(cell["up_bytes"] or cell["down_bytes"])
+def _metered(cell: Cell) -> bool:
+    return bool(cell.get("lasted")) and bool(cell["up_bytes"] or cell["down_bytes"])
 
 
 def _line(row: Row, column: str, cell: Cell) -> list[str]:

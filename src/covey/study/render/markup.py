@@ -3,6 +3,7 @@
 import html
 
 Child = str | float | int | None
+VOID = frozenset({"meta", "input"})  # elements that have no content and no end
 
 
 class Html(str):
@@ -29,7 +30,7 @@ def tag(name: str, *children: Child, **attributes: Child) -> Html:
         for key, value in attributes.items()
         if value is not None
     )
-    return Html(f"<{name}{given}>{join(*children)}</{name}>")
+    return Html(f"<{name}{given}>" + ("" if name in VOID else f"{join(*children)}</{name}>"))
 
 
 def _short(value: Child) -> Child:

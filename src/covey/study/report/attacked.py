@@ -1,15 +1,18 @@
-"""The part of the page that tells how far attackers pushed their targets, and how far these stand without them."""
+"""The part of the page that tells how far attackers pushed their targets."""
 
 import math
 from typing import Literal
 
 from covey.evaluate.exposure import NAMES, RATIOS
 from covey.study.render import wording
+from covey.study.render.charts import Line, curves
 from covey.study.render.markup import Child, Html, join, tag
+from covey.study.render.page_shell import aside, figure, gallery, legend, section
+from covey.study.render.tables import table
+from covey.study.render.units import Stat
 
-from .data import Group, Run, Setting, Stat
-from .figures import Line, curves
-from .sections import legend, named, section, table
+from .data import Group, Run, Setting
+from .sections import named
 
 When = Literal["selected", "last"]  # round
 WHEN: tuple[When, ...] = ("selected", "last")
@@ -46,7 +49,9 @@ def targets(setting: Setting) -> str:
     by: dict[str, list[str]] = {}
     for group in watched(setting):
         by.setdefault(wording.targets(group.first.result), []).append(group.name)
-    return next(iter(by)) if len(by) == 1 else "; ".join(f"{t} in {', '.join(who)}" for t, who in by.items())
+    if len(by) == 1:
+        return next(iter(by))
+    return "; ".join(f"{items} in {', '.join(who)}" for items, who in by.items())
 
 
 def attacks(setting: Setting) -> list[str]:
@@ -59,13 +64,17 @@ def attacks(setting: Setting) -> list[str]:
 
 
 def headline(group: Group) -> Html | None:
-    """Who attacks, and what came of it where it is served from; of a control, what is so without an attack."""
+    """Who attacks, and what came of it; of a control, what is so without an attack."""
     result, attack = group.first.result, wording.attackers(group.first.result)
     parts: list[Child] = [tag("b", "Attack"), f": {attack}. "] if attack else []
     seen = exposed(group, "last", HEADLINE)
     if result.get("target") and seen.values:
         best = f"among their best {HEADLINE.removeprefix('er@')}"
-        parts += ["After the last round ", tag("b", f"{seen.mean:.1%}"), " of the honest users who do not have it see "]
+        parts += [
+            "After the last round ",
+            tag("b", f"{seen.mean:.1%}"),
+            " of the honest users who do not have it see ",
+        ]
         parts += [f"{wording.targets(result)} {best}."]
     return tag("p", *parts, class_="verdict") if parts else None
 
@@ -81,16 +90,16 @@ def exposure(setting: Setting) -> Html | None:
             figures = [pushed(group, when, name) for name in NAMES]
             rows.append([named(setting, group), f"{attackers(group):,}", label, *figures])
     note = (
-        "ER@K: of the honest users who do not have the target, the share that sees it among their best K. Rank: its"
-        " mean place for them, 1 at the top of the list. The large dot is the round selected on validation; the last"
-        " round is what covey recommend serves."
+        "ER@K: of the honest users who do not have the target, the share that sees it among their"
+        " best K. Rank: its mean place for them, 1 at the top of the list. The large dot is the"
+        " round selected on validation; the last round is what covey recommend serves."
     )
     return section(
         "Exposure of the target",
         tag("p", f"Target: {targets(setting)}."),
         _drawn(setting, found),
         table(["method", "attackers", "round", *NAMES], rows),
-        tag("p", note, class_="aside"),
+        aside(note),
     )
 
 
@@ -104,16 +113,17 @@ def _rounds(group: Group) -> dict[str, When]:
 
 
 def _drawn(setting: Setting, found: list[Group]) -> Html:
-    """Of one method all K in one picture, and the rank in another; of several, each figure in its own."""
+    """Of one method all K in one picture, the rank in another; of several, a picture a figure."""
     if len(found) == 1:
         lines = [_line(found[0], name, colour, name) for colour, name in enumerate(RATIOS)]
         pictures = [("ER@K", lines), ("rank", [_line(found[0], "rank", len(RATIOS), "rank")])]
     else:
         colours = {id(group): i for i, group in enumerate(setting.groups)}
-        pictures = [(name, [_line(g, name, colours[id(g)], g.name) for g in found]) for name in NAMES]
-    figures = (tag("figure", tag("figcaption", what), curves(what, lines, {}, 1.0)) for what, lines in pictures)
-    keys = legend([(line.name, line.colour) for line in pictures[0][1]])
-    return join(keys, tag("div", *figures, class_="figures-row"))
+        pictures = []
+        for name in NAMES:
+            pictures.append((name, [_line(g, name, colours[id(g)], g.name) for g in found]))
+    figures = (figure(what, curves(what, lines, {}, 1.0)) for what, lines in pictures)
+    return join(legend((line.name, line.colour) for line in pictures[0][1]), gallery(figures))
 
 
 def _line(group: Group, name: str, colour: int, label: str) -> Line:

@@ -1,38 +1,47 @@
 """The part of the page that tells how long the runs took and what they sent."""
 
-import statistics
+from collections.abc import Mapping, Sequence
 
+from covey.study.render.charts import Line, powers, spent
 from covey.study.render.markup import Child, Html, join, tag
+from covey.study.render.page_shell import aside, figure, gallery, legend, section
+from covey.study.render.svg import Frame, colour, dot, ticks
+from covey.study.render.tables import table
+from covey.study.render.units import NOTHING, Point, fixed, known, points, seconds, size, tick
 
-from .data import Group, Point, Setting
-from .figures import Line, price, spent
-from .run_table import size
-from .sections import legend, marks, named, section, table
+from .data import Group, Setting
+from .sections import marks, named
 
-PER_ROUND = {"seconds": "seconds of a round", "up_bytes": "sent up in a round", "down_bytes": "sent down in a round"}
+PER_ROUND = {
+    "seconds": "seconds of a round",
+    "up_bytes": "sent up in a round",
+    "down_bytes": "sent down in a round",
+}
 
 
 def cost(setting: Setting) -> Html:
     """Time and traffic: of every round, of the whole run, of a client in a round."""
-    head = ["method", "rounds", "seconds", "a round, s", "up", "down", "a client a round, up", "down"]
+    head = ["method", "rounds", "seconds", "a round, s", "up", "down"]
+    head += ["a client a round, up", "down"]
     rows: list[list[Child]] = []
     for group in setting.groups:
         many, each = group.first.result["rounds"], group.round_seconds
-        sizes = [group.traffic("up"), group.traffic("down"), group.each("up"), group.each("down")]
-        lasts = "–" if each is None else f"{each:.3g}"
-        rows.append([named(setting, group), many or "–", f"{group.seconds:.1f}", lasts, *(_size(n) for n in sizes)])
-    lost = {why for g in setting.groups for why in g.first.result.get("traffic", {}).get("dropped", {})}
+        sent = [group.traffic("up"), group.traffic("down"), group.each("up"), group.each("down")]
+        lasts = NOTHING if each is None else f"{each:.3g}"
+        times = [many or NOTHING, f"{group.seconds:.1f}", lasts]
+        rows.append([named(setting, group), *times, *map(size, sent)])
+    results = [group.first.result.get("traffic", {}) for group in setting.groups]
+    lost = sorted({why for traffic in results for why in traffic.get("dropped", {})})
     return section(
         "Time and traffic",
         _rounds(setting),
         _prices(setting),
         table(head, rows),
-        tag("p", f"Dropped messages: {', '.join(sorted(lost))}.") if lost else None,
-        tag(
-            "p",
-            "Seconds are those of the whole command: data, training, evaluation, floor and ceiling; those of a round",
-            " are training alone. Traffic is what the method sends; the measurements of this study are not in it.",
-            class_="aside",
+        tag("p", f"Dropped messages: {', '.join(lost)}.") if lost else None,
+        aside(
+            "Seconds are those of the whole command: data, training, evaluation, floor and ceiling;"
+            " those of a round are training alone. Traffic is what the method sends; the"
+            " measurements of this study are not in it."
         ),
     )
 
@@ -45,13 +54,13 @@ def _rounds(setting: Setting) -> Html | None:
     figures = []
     for key, caption in PER_ROUND.items():
         lines = [Line(g.name, per_round(g, key), colour=i) for i, g in found]
-        say = seconds if key == "seconds" else size
-        figures.append(tag("figure", tag("figcaption", caption), spent(caption, lines, say)))
+        drawn = spent(caption, lines, seconds if key == "seconds" else size)
+        figures.append(figure(caption, drawn))
     starts = "; ".join(f"{g.name}: {said}" for _, g in found if (said := _enrolment(g)))
     return join(
-        legend([(g.name, i) for i, g in found]) if len(found) > 1 else None,
-        tag("div", *figures, class_="figures-row"),
-        tag("p", f"Before the first round, when clients enrol, {starts}.", class_="aside") if starts else None,
+        legend((g.name, i) for i, g in found) if len(found) > 1 else None,
+        gallery(figures, "three"),
+        aside(f"Before the first round, when clients enrol, {starts}.") if starts else None,
     )
 
 
@@ -63,13 +72,15 @@ def _enrolment(group: Group) -> str:
 
 def per_round(group: Group, key: str) -> list[Point]:
     """A figure of each round, over the rounds that all seeds took."""
-    tables = [{row["round"]: float(row[key]) for row in run.spent if row["round"]} for run in group.runs]
-    shared = sorted(set.intersection(*(set(t) for t in tables)))
-    return [Point(r, statistics.fmean(v), min(v), max(v)) for r in shared for v in [[t[r] for t in tables]]]
+    found: dict[int, list[float]] = {}
+    for run in group.runs:
+        for row in run.spent:
+            if row["round"]:
+                found.setdefault(row["round"], []).append(float(row[key]))
+    return points(found, len(group.runs))
 
 
-def seconds(value: float) -> str:
-    return f"{value:.3g} s" if value >= 1 or not value else f"{value * 1000:.3g} ms"
+Price = tuple[str, float, float, int]  # method, bytes, figure, colour
 
 
 def _prices(setting: Setting) -> Html | None:
@@ -79,12 +90,23 @@ def _prices(setting: Setting) -> Html | None:
     if len(found) < 2:
         return None
     figures = []
-    for m in setting.metrics[:2]:
-        rows = [(g.name, up, g.test(m).mean, i) for g, up, i in found if g.test(m).values]
-        drawn = price(m, rows, marks(setting, m)) if rows else None
-        figures.append(tag("figure", tag("figcaption", m, " against upload"), drawn))
-    return join(legend([(g.name, i) for g, _, i in found]), tag("div", *figures, class_="figures-row"))
+    for metric in setting.metrics[:2]:
+        stats = ((g.name, up, g.test(metric), i) for g, up, i in found)
+        rows = [(name, up, stat.mean, i) for name, up, stat, i in stats if stat.values]
+        drawn = price(metric, rows, marks(setting, metric)) if rows else None
+        figures.append(figure(f"{metric} against upload", drawn))
+    return join(legend((g.name, i) for g, _, i in found), gallery(figures))
 
 
-def _size(n: float | None) -> str:
-    return "–" if n is None else size(n)
+def price(metric: str, rows: Sequence[Price], marks: Mapping[str, float]) -> Html:
+    """A metric against the bytes that a client uploads in a round, on a scale of powers of ten."""
+    frame, sent = Frame(), [bytes_ for _, bytes_, _, _ in rows]
+    top = max([*(value for _, _, value, _ in rows), *known(marks).values(), 1e-9]) * 1.08
+    levels = powers(min(sent), max(sent))
+    x, y = frame.across(levels[0], levels[-1], log=True), frame.up(0, top)
+    parts = [frame.rows(y, ticks(top), tick), frame.numbers(x, levels, size)]
+    parts += [frame.below("uploaded by a client in a round"), frame.marks(y, marks)]
+    for name, bytes_, value, number in rows:
+        told = f"{name}: {fixed(value)}, {size(bytes_)}"
+        parts.append(dot(x(bytes_), y(value), 6, f"dot {colour(number)}", told))
+    return frame.picture(f"{metric} against upload", *parts)

@@ -1,9 +1,9 @@
-"""Run folders as a report needs them: runs, the seeds of one method together, and what may be compared."""
+"""Run folders as a report needs them: runs, the seeds of a method, and what may be compared."""
 
 import json
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from covey.run.config.build import fill
 from covey.run.config.schema import DataConfig, NegativesConfig
 from covey.run.config.tree import parse
 from covey.run.rounds_log import ROUNDS
+from covey.study.render.units import Point, Stat, known, points
 
 NEEDED: dict[str, type | tuple[type, ...]] = {
     "method": str,
@@ -53,43 +54,6 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Stat:
-    """A figure over seeds; the spread is the sample standard deviation, None for one run."""
-
-    mean: float
-    spread: float | None
-    values: tuple[float, ...]
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> "Stat":
-        known = tuple(v for v in values if not math.isnan(v))
-        if not known:
-            return cls(math.nan, None, ())
-        return cls(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None, known)
-
-    def __str__(self) -> str:
-        if math.isnan(self.mean):
-            return "–"
-        return f"{self.mean:.4f}" + ("" if self.spread is None else f" ± {self.spread:.4f}")
-
-
-def known(figures: dict[str, float]) -> dict[str, float]:
-    return {k: v for k, v in figures.items() if not math.isnan(v)}
-
-
-def said(value: float) -> str:
-    return str(Stat.of([value]))
-
-
-@dataclass(frozen=True)
-class Point:
-    round: int
-    mean: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Group:
     """The runs of one method: the same configuration with different seeds."""
 
@@ -116,9 +80,11 @@ class Group:
         """Bytes of one client in one round."""
         rounds = [row for run in self.runs for row in run.spent if row["round"]]
         if rounds:
-            return sum(row[f"{way}_bytes"] for row in rounds) / max(sum(row["clients"] for row in rounds), 1)
+            clients = sum(row["clients"] for row in rounds)
+            return float(sum(row[f"{way}_bytes"] for row in rounds)) / max(clients, 1)
         whole, run = self.traffic(way), self.first
-        clients = int(run.config.get("run", {}).get("cohort", 0)) or int(run.result["dataset"]["users"])
+        cohort = int(run.config.get("run", {}).get("cohort", 0))
+        clients = cohort or int(run.result["dataset"]["users"])
         return None if whole is None else whole / max(run.result["rounds"], 1) / max(clients, 1)
 
     @property
@@ -145,8 +111,7 @@ class Group:
                 value = row.get(part, {}).get(metric, math.nan)
                 if not math.isnan(value):
                     found.setdefault(int(row["round"]), []).append(float(value))
-        whole = sorted((r, v) for r, v in found.items() if len(v) == len(self.runs))
-        return [Point(r, statistics.fmean(v), min(v), max(v)) for r, v in whole]
+        return points(found, len(self.runs))
 
 
 @dataclass(frozen=True)
@@ -165,7 +130,8 @@ class Setting:
 
     @property
     def activities(self) -> list[str]:
-        return list(dict.fromkeys(k.split("/", 1)[1] for k in self.runs[0].result["test"] if "/" in k))
+        parts = (k.partition("/")[2] for k in self.runs[0].result["test"] if "/" in k)
+        return list(dict.fromkeys(parts))
 
     def references(self, kind: str) -> dict[str, dict[str, float]]:
         """`floor` or `ceiling`: by name and metric, on average over the runs."""
@@ -174,13 +140,24 @@ class Setting:
             for name, figures in run.result[kind].items():
                 for metric, value in figures.items():
                     found.setdefault(name, {}).setdefault(metric, []).append(float(value))
-        return {name: {m: Stat.of(v).mean for m, v in figures.items()} for name, figures in found.items()}
+        means = {}
+        for name, figures in found.items():
+            means[name] = {metric: Stat.of(values).mean for metric, values in figures.items()}
+        return means
+
+    def others(self, kind: str) -> dict[str, dict[str, float]]:
+        """The references that are none of the groups themselves."""
+        own = {group.first.label for group in self.groups}
+        return {n: figures for n, figures in self.references(kind).items() if n not in own}
 
     def role(self, group: Group) -> str:
         """What a method on pooled data is beside the federated ones."""
         if not group.pooled:
             return ""
-        kind = next((k for k in ("floor", "ceiling") if group.first.label in self.references(k)), "pooled data")
+        kind = next(
+            (k for k in ("floor", "ceiling") if group.first.label in self.references(k)),
+            "pooled data",
+        )
         return kind if kind != "ceiling" else "ceiling, pooled data"
 
     @property
@@ -194,11 +171,21 @@ class Setting:
     def protocol(self) -> str:
         """How it was measured, in words."""
         _, split, negatives, evaluate = _protocol(self.runs[0])
-        kind = {"loo": "the last item of each user is the test", "ratio": f"{split.test:.0%} of each user is the test"}
+        kind = {
+            "loo": "the last item of each user is the test",
+            "ratio": f"{split.test:.0%} of each user is the test",
+        }
         kind["given"] = "the split came with the data"
-        words = [kind.get(split.kind, f"the last {split.test:.0%} of all rows is the test"), f"order: {split.order}"]
-        full = "all unseen items are ranked" if evaluate.seen == "filtered" else "all items are ranked, seen ones too"
-        words.append(full if evaluate.candidates == "full" else "ranked among 99 sampled items, not the catalogue")
+        words = [
+            kind.get(split.kind, f"the last {split.test:.0%} of all rows is the test"),
+            f"order: {split.order}",
+        ]
+        if evaluate.candidates != "full":
+            words.append("ranked among 99 sampled items, not the catalogue")
+        elif evaluate.seen == "filtered":
+            words.append("all unseen items are ranked")
+        else:
+            words.append("all items are ranked, seen ones too")
         if negatives.pool == "all":
             words.append("negatives avoid held-out items, which leaks them")
         return "; ".join(words)
@@ -206,7 +193,10 @@ class Setting:
 
 def _protocol(run: Run) -> tuple[DataConfig, SplitConfig, NegativesConfig, EvaluateConfig]:
     tree = run.config
-    part = lambda name: dict(tree.get(name, {}))
+
+    def part(name: str) -> dict[str, Any]:
+        return dict(tree.get(name, {}))
+
     evaluate = fill(EvaluateConfig, part("evaluate"), "evaluate")
     return (
         fill(DataConfig, part("data"), "data"),
@@ -219,21 +209,26 @@ def _protocol(run: Run) -> tuple[DataConfig, SplitConfig, NegativesConfig, Evalu
 def read_run(folder: Path) -> Run:
     path = folder / "result.json"
     if not folder.is_dir():
-        raise CoveyError(f"there is no run folder {folder}; start one with covey run --out {folder}")
+        start = f"start one with covey run --out {folder}"
+        raise CoveyError(f"there is no run folder {folder}; {start}")
     if not path.exists():
         begun = (folder / "config.toml").exists()
-        hint = f"finish it with covey resume {folder}" if begun else "start one with covey run --out"
-        raise CoveyError(f"{folder} has no result.json: {'the run is not finished' if begun else 'no run'}; {hint}")
+        hint = "no run; start one with covey run --out"
+        if begun:
+            hint = f"the run is not finished; finish it with covey resume {folder}"
+        raise CoveyError(f"{folder} has no result.json: {hint}")
     result = _json(path.read_bytes(), path)
     wrong = [k for k, kind in NEEDED.items() if not isinstance(result.get(k), kind)]
     if wrong or not {"name", "users", "items"} <= set(result["dataset"]):
-        raise CoveyError(f"{path} is of another version of covey, this is {__version__}; run it again with covey run")
+        this = f"this is {__version__}; run it again with covey run"
+        raise CoveyError(f"{path} is of another version of covey, {this}")
     check_tree(result["config"], trusted())
     if (folder / "config.toml").exists():
         check_tree(parse(folder / "config.toml"), trusted())
     spent = _rows(folder / ROUNDS)
     if any(not isinstance(row.get(k), int | float) for row in spent for k in SPENT):
-        raise CoveyError(f"{folder / ROUNDS} is of another version of covey; run it again with covey run")
+        other = f"{folder / ROUNDS} is of another version of covey"
+        raise CoveyError(f"{other}; run it again with covey run")
     return Run(folder, result, _rows(folder / "metrics.jsonl"), spent)
 
 
@@ -248,16 +243,24 @@ def _json(raw: bytes, path: Path) -> dict[str, Any]:
         if not isinstance(found, dict):
             raise ValueError("it holds no object")
     except ValueError as error:
-        raise CoveyError(f"{path} is damaged ({error}); run it again with covey run and another --out") from error
+        again = "run it again with covey run and another --out"
+        raise CoveyError(f"{path} is damaged ({error}); {again}") from error
     return found
 
 
 def read_settings(folders: Sequence[Path]) -> list[Setting]:
-    """Run folders, a folder given twice counts once. Rows: the floor, federated methods, methods on pooled data."""
+    """Run folders, of which each counts once, as settings.
+
+    Rows: the floor, federated methods, methods on pooled data.
+    """
     runs = [read_run(folder) for folder in {f.resolve(): f for f in folders}.values()]
     settings: dict[str, list[Run]] = {}
     for run in runs:
-        what = [run.result["dataset"], *(asdict(part) for part in _protocol(run)), sorted(run.result["test"])]
+        what = [
+            run.result["dataset"],
+            *(asdict(part) for part in _protocol(run)),
+            sorted(run.result["test"]),
+        ]
         settings.setdefault(json.dumps(what, sort_keys=True), []).append(run)
     return [Setting(_groups(mine)) for mine in settings.values()]
 
@@ -271,9 +274,13 @@ def _groups(runs: Sequence[Run]) -> tuple[Group, ...]:
         seeds = [run.seed for run in mine]
         if len(set(seeds)) < len(seeds):
             twin = next(run for i, run in enumerate(mine) if run.seed in seeds[:i])
-            raise CoveyError(f"{twin.folder} repeats a run of seed {twin.seed}, which is no spread; leave one out")
+            wrong = f"{twin.folder} repeats a run of seed {twin.seed}, which is no spread"
+            raise CoveyError(f"{wrong}; leave one out")
     groups = [
-        Group(label if labels.count(label) == 1 else f"{label} ({mine[0].folder.resolve().name})", tuple(mine))
+        Group(
+            label if labels.count(label) == 1 else f"{label} ({mine[0].folder.resolve().name})",
+            tuple(mine),
+        )
         for label, mine in zip(labels, found.values(), strict=True)
     ]
     return tuple(sorted(groups, key=_place))

@@ -1,28 +1,31 @@
 """The part of the page that tells what left the device, and with which guarantee."""
 
-import math
 from typing import Any
 
 from covey.study.render import wording
 from covey.study.render.markup import Child, Html, join, tag
+from covey.study.render.page_shell import aside, badge, bar, folded, section
+from covey.study.render.tables import table
+from covey.study.render.units import NOTHING, many, size
 
 from .data import Group, Setting
-from .run_table import owed, size
-from .sections import bar, named, section, table
+from .sections import named
 
 
 def left_the_device(setting: Setting) -> Html:
     alone = len(setting.groups) == 1
-    parts = [_ledger(setting.groups[0])] if alone else [_overview(setting), *map(_folded, setting.groups)]
+    parts = [None if alone else _overview(setting)]
+    parts += [_ledger(group) if alone else _folded(group) for group in setting.groups]
     note = (
-        "Epsilon of a user is the worst user's total over all messages, by basic composition: smaller is safer, and"
-        " “no guarantee” means that nothing protects the content. Fields protected together share one epsilon."
+        "Epsilon of a user is the worst user's total over all messages, by basic composition:"
+        " smaller is safer, and “no guarantee” means that nothing protects the content. Fields"
+        " protected together share one epsilon."
     )
-    return section("What left the device", *parts, tag("p", note, class_="aside"))
+    return section("What left the device", *parts, aside(note))
 
 
 def guarantee(group: Group) -> str:
-    """The user-level promise, in a few words; one that simulated noise only stands for is called so."""
+    """The user-level promise, in a few words; one that only simulated noise keeps is called so."""
     simulated = _promised(group) and _simulated(group)
     return _promise(group) + (", noise simulated" if simulated else "")
 
@@ -41,12 +44,14 @@ def _promise(group: Group) -> str:
         return "all data is collected"
     if not group.private:
         return "nothing leaves"
-    total = sum(math.inf if row["epsilon_user_total"] == "none" else row["epsilon_user_total"] for row in group.private)
-    if math.isinf(total):
+    totals = [row["epsilon_user_total"] for row in group.private]
+    if "none" in totals:
         return "no guarantee"
-    told: dict[str, Any] = group.first.result.get("privacy") or {"epsilon_user": total}  # results of older versions
-    better = told.get("accountant")
-    epsilon, delta = (better["epsilon"], better["delta"]) if better else (told["epsilon_user"], told.get("delta_user"))
+    older = {"epsilon_user": sum(totals)}  # results of older versions say no more
+    told: dict[str, Any] = group.first.result.get("privacy") or older
+    epsilon, delta = told["epsilon_user"], told.get("delta_user")
+    if better := told.get("accountant"):
+        epsilon, delta = better["epsilon"], better["delta"]
     return f"epsilon {epsilon:.4g}" + (f", delta {delta:.2g}" if delta else "")
 
 
@@ -54,54 +59,52 @@ def _overview(setting: Setting) -> Html:
     rows: list[list[Child]] = []
     for group in setting.groups:
         open_ = [row for row in group.private if row["epsilon_user_total"] == "none"]
-        fields = "–" if group.pooled else f"{len(group.private)}"
-        bytes_ = "–" if group.pooled else size(sum(row["bytes"] for row in open_))
-        rows.append(
-            [
-                named(setting, group),
-                fields,
-                len(open_) if not group.pooled else "–",
-                bytes_,
-                _badge(guarantee(group), _simulated(group)),
-            ]
-        )
-    return table(["method", "fields sent", "without guarantee", "bytes without", "for a user in total"], rows)
+        fields = NOTHING if group.pooled else f"{len(group.private)}"
+        bytes_ = NOTHING if group.pooled else size(sum(row["bytes"] for row in open_))
+        clear = NOTHING if group.pooled else len(open_)
+        promise = _badge(guarantee(group), _simulated(group))
+        rows.append([named(setting, group), fields, clear, bytes_, promise])
+    head = ["method", "fields sent", "without guarantee", "bytes without", "for a user in total"]
+    return table(head, rows)
 
 
 def _badge(promise: str, simulated: bool = False) -> Html:
     """Green is what protects somebody."""
     bad = promise in ("no guarantee", "all data is collected")
-    return tag("span", promise, class_="badge bad" if bad else "badge" if simulated else "badge good")
+    return badge(promise, "bad" if bad else "" if simulated else "good")
 
 
 def _folded(group: Group) -> Html | None:
     if group.pooled or not group.private:
         return None
-    return tag("details", tag("summary", f"{group.name}: every field"), _ledger(group))
+    return folded(f"{group.name}: every field", _ledger(group))
 
 
 def _ledger(group: Group) -> Html:
     if group.pooled:
-        return tag("p", "This method sees everybody's interactions: they are all collected in one place.")
+        pooled = "This method sees everybody's interactions: they are all collected in one place."
+        return tag("p", pooled)
     study = [row for row in group.first.result.get("ledger", ()) if row["step"] == "evaluate"]
-    measured = tag("details", tag("summary", "Sent for the measurements of this study"), _fields(study))
+    measured = folded("Sent for the measurements of this study", _fields(study))
     if not group.private:
-        return join(tag("p", "Training sends nothing: no field leaves the device."), measured if study else None)
+        return join(
+            tag("p", "Training sends nothing: no field leaves the device."),
+            measured if study else None,
+        )
     open_ = [row for row in group.private if row["epsilon_user_total"] == "none"]
     sent = sum(row["bytes"] for row in group.private)
-    line = f"{len(group.private)} field{'s' if len(group.private) > 1 else ''}, {size(sent)} in all. "
+    line = f"{many(len(group.private), 'field')}, {size(sent)} in all. "
     if open_:
-        plain = sum(row["bytes"] for row in open_)
-        line += (
-            f"Without any guarantee: {len(open_)} of {len(group.private)} ({size(plain)}), so a user has none in total."
-        )
+        clear = f"{len(open_)} of {len(group.private)} ({size(sum(row['bytes'] for row in open_))})"
+        line += f"Without any guarantee: {clear}, so a user has none in total."
     else:
         line += f"Every field has a guarantee; a user spends {_promise(group)} in total."
         line += f" But it has {wording.SIMULATED}." * _simulated(group)
     result = group.first.result
-    said = [wording.sums(result), *owed(result.get("privacy"))]
-    sums = [tag("p", text.strip()) for text in said if text and text not in line]
-    return join(tag("p", line), *sums, _fields(group.private, _simulated(group)), measured if study else None)
+    said = [wording.sums(result), *wording.owed(result.get("privacy"), open_fields=False)]
+    more = [tag("p", text.strip()) for text in said if text and text not in line]
+    fields = _fields(group.private, _simulated(group))
+    return join(tag("p", line), *more, fields, measured if study else None)
 
 
 def _fields(rows: list[dict[str, Any]], simulated: bool = False) -> Html:
@@ -111,8 +114,26 @@ def _fields(rows: list[dict[str, Any]], simulated: bool = False) -> Html:
         once, total = row["epsilon"], row["epsilon_user_total"]
         spent = _badge("no guarantee" if total == "none" else f"epsilon {total:.4g}", simulated)
         slack = f", delta {row['delta']:.2g}" if row.get("delta") else ""
-        each = "–" if once == "none" else f"{once:.4g} per {row['unit']}{slack}"
+        each = NOTHING if once == "none" else f"{once:.4g} per {row['unit']}{slack}"
         sent = join(size(row["bytes"]), bar(row["bytes"] / most))
-        out.append([tag("code", row["field"]), spent, row["what"], row["step"], sent, row["messages_per_user"], each])
-    head = ["field", "for a user in total", "what it is", "exchange", "bytes", "times a user", "epsilon each"]
+        out.append(
+            [
+                tag("code", row["field"]),
+                spent,
+                row["what"],
+                row["step"],
+                sent,
+                row["messages_per_user"],
+                each,
+            ]
+        )
+    head = [
+        "field",
+        "for a user in total",
+        "what it is",
+        "exchange",
+        "bytes",
+        "times a user",
+        "epsilon each",
+    ]
     return table(head, out, left=4, kind="ledger")

@@ -3,6 +3,7 @@
 Shape suffixes: I = items, S = items shown, D = width of the table.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -14,9 +15,9 @@ from covey.data.naming import ids_of
 from covey.run.assemble import Prepared, prepare
 from covey.run.checkpoint import read
 from covey.run.config.schema import Config
+from covey.study.render.charts import Spot
 
 from .data import Run
-from .figures import Spot
 
 MOST_ITEMS = 1500  # on a page; the most popular ones of a larger catalogue
 
@@ -45,16 +46,25 @@ def map_of(run: Run, most: int = MOST_ITEMS) -> ItemMap | None:
     if not path.exists():
         return None
     _, public = read(path, "covey model 1")
-    table_ID = public.get("items")
-    if table_ID is None or table_ID.ndim != 2 or min(table_ID.shape) < 2 or not table_ID.isfinite().all():
+    table_ID = table_of(public)
+    if table_ID is None:
         return None
     known = catalogue_of(run, len(table_ID))
     titles, count_I = known.titles, known.count_I
     shown_S = count_I.argsort(descending=True, stable=True)[:most]
     place_S2, explained = principal(table_ID[shown_S].double())
-    weight_S = (count_I[shown_S] / count_I.max().clamp(min=1)).tolist()
-    rows = zip(place_S2.tolist(), shown_S.tolist(), weight_S, strict=True)
-    return ItemMap([Spot(x, y, titles[i], w) for (x, y), i, w in rows], len(table_ID), explained, known.note)
+    radius_S = 1.6 + 4 * (count_I[shown_S] / count_I.max().clamp(min=1)).sqrt()
+    rows = zip(place_S2.tolist(), shown_S.tolist(), radius_S.tolist(), strict=True)
+    spots = [Spot(x, y, titles[i], radius) for (x, y), i, radius in rows]
+    return ItemMap(spots, len(table_ID), explained, known.note)
+
+
+def table_of(public: Mapping[str, Tensor]) -> Tensor | None:
+    """The item table of a public model, where it has one that can be mapped."""
+    table_ID = public.get("items")
+    if table_ID is None or table_ID.ndim != 2 or min(table_ID.shape) < 2:
+        return None
+    return table_ID if bool(table_ID.isfinite().all()) else None
 
 
 def principal(rows_SD: Tensor) -> tuple[Tensor, float]:
@@ -62,7 +72,8 @@ def principal(rows_SD: Tensor) -> tuple[Tensor, float]:
     centred_SD = rows_SD - rows_SD.mean(dim=0)
     left_SK, strength_K, _ = torch.linalg.svd(centred_SD, full_matrices=False)
     place_S2 = left_SK[:, :2] * strength_K[:2]
-    sign_2 = place_S2.gather(0, place_S2.abs().argmax(dim=0, keepdim=True)).sign()  # the same picture each time
+    farthest_2 = place_S2.abs().argmax(dim=0, keepdim=True)
+    sign_2 = place_S2.gather(0, farthest_2).sign()  # the same picture each time
     whole = float(strength_K.square().sum())
     return place_S2 * sign_2, float(strength_K[:2].square().sum()) / whole if whole > 0 else 0.0
 
@@ -83,7 +94,7 @@ def catalogue_of(run: Run, n_items: int) -> Known:
 
 
 def _config(run: Run) -> Config:
-    """With the folder's own copy of the dataset where it has one: the folder may have been moved."""
+    """With the folder's own copy of the dataset if it has one: the folder may have been moved."""
     own = run.folder / "dataset.npz"
     return Config.of(run.config | ({"data": {"name": str(own)}} if own.exists() else {}))
 

@@ -1,22 +1,22 @@
-"""One self-contained page: style and script inside, nothing fetched, text escaped."""
+"""The page of a run, and of several side by side."""
 
-import base64
-import hashlib
 from collections.abc import Sequence
-from importlib import resources
 
-from covey import __version__
 from covey.core import toml_writer
+from covey.study.render.charts import item_map
 from covey.study.render.markup import Child, Html, join, tag
+from covey.study.render.page_shell import figure, folded, gallery, page, section
 
 from .attacked import exposure, headline
 from .costs import cost
 from .data import Group, Setting
 from .disclosure import left_the_device
-from .figures import item_map
 from .items import MOST_ITEMS, map_of
 from .people import recommendations
-from .sections import activity, cards, learning, results, section, verdict
+from .sections import activity, cards, learning, results, verdict
+
+DIFFER = "These runs differ in data, split or measure"
+APART = f"{DIFFER}: their figures must not be compared across the parts."
 
 
 def report(setting: Setting) -> str:
@@ -25,15 +25,15 @@ def report(setting: Setting) -> str:
     heading = f"{group.name} on {setting.runs[0].result['dataset']['name']}"
     about = group.first.config.get("title", "")
     lead = tag("p", about, class_="lead") if about else None
-    return page(heading, lead, verdict(setting, group), headline(group), cards(setting, group), *body(setting))
+    first = [verdict(setting, group), headline(group), cards(setting, group)]
+    return page(heading, lead, *first, *body(setting))
 
 
 def comparison(settings: Sequence[Setting]) -> str:
     """The page of several methods side by side; runs that were measured otherwise stand apart."""
     parts: list[Child] = []
     if len(settings) > 1:
-        note = "These runs differ in data, split or measure: their figures must not be compared across the parts."
-        parts.append(tag("p", note, class_="lead"))
+        parts.append(tag("p", APART, class_="lead"))
     for setting in settings:
         parts.append(tag("h1", setting.title) if len(settings) > 1 else None)
         lines = (join(verdict(setting, g), headline(g)) for g in setting.groups if not g.pooled)
@@ -68,52 +68,33 @@ def maps(setting: Setting) -> Html | None:
     figures = []
     for group, drawn in found:
         caption = f"{group.name}: two directions hold {drawn.explained:.0%} of the variance"
-        figures.append(tag("figure", tag("figcaption", caption), item_map(group.name, drawn.spots)))
+        figures.append(figure(caption, item_map(group.name, drawn.spots)))
     first = found[0][1]
-    shown = f"The {len(first.spots):,} most popular of {first.n_items:,} items"
-    shown = shown if len(first.spots) < first.n_items else f"All {first.n_items:,} items"
+    part = f"The {len(first.spots):,} most popular of {first.n_items:,} items"
+    shown = part if len(first.spots) < first.n_items else f"All {first.n_items:,} items"
+    how = "where the public item table has them; larger dots are more popular. Point at one."
     note = f" Titles are missing: {first.note}." if first.note else ""
-    find = tag("input", type="search", placeholder="Find a title", aria_label="Find a title", class_="find")
+    find = "Find a title"
     return section(
         "Item map",
-        tag("p", f"{shown} where the public item table has them; larger dots are more popular. Point at one.{note}"),
-        Html(find.removesuffix("</input>")),
-        tag("div", *figures, class_="figures-row"),
+        tag("p", f"{shown} {how}{note}"),
+        tag("input", type="search", placeholder=find, aria_label=find, class_="find"),
+        gallery(figures),
     )
 
 
 def configurations(groups: Sequence[Group]) -> Html:
-    folded = (
-        tag("details", tag("summary", group.name, tag("small", f" {_where(group)}")), tag("pre", _toml(group)))
+    shown = (
+        folded(
+            join(group.name, tag("small", f" {_where(group)}")),
+            tag("pre", toml_writer.dumps(group.first.config)),
+        )
         for group in groups
     )
-    return section("Configuration", *folded)
+    return section("Configuration", *shown)
 
 
 def _where(group: Group) -> str:
     seeds = ", ".join(str(run.seed) for run in group.runs)
-    return f"seed{'s' if len(group.runs) > 1 else ''} {seeds}, covey {group.first.result.get('covey', '?')}"
-
-
-def _toml(group: Group) -> str:
-    return toml_writer.dumps(group.first.config)
-
-
-def page(heading: str, *parts: Child) -> str:
-    style, script = (resources.files(__package__).joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
-    print_of_script = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # Nothing may be fetched, and no script runs but ours, should text ever get through unescaped.
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{print_of_script}'"
-    head = join(
-        Html('<meta charset="utf-8">'),
-        Html(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
-        Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Html('<meta name="color-scheme" content="light dark">'),
-        tag("title", f"{heading} – Covey"),
-        tag("style", Html(style)),
-    )
-    main = tag("main", tag("header", tag("h1", heading)), *parts)
-    end = tag("footer", f"Made by covey {__version__}. This page fetches nothing and sends nothing.")
-    tip = tag("div", id="tip", role="status", hidden="hidden")
-    content = join(tag("head", head), tag("body", main, end, tip, tag("script", Html(script))))
-    return f"<!doctype html>\n{tag('html', content, lang='en')}\n"
+    version = group.first.result.get("covey", "?")
+    return f"seed{'s' if len(group.runs) > 1 else ''} {seeds}, covey {version}"

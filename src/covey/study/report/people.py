@@ -6,10 +6,11 @@ from covey.core.errors import CoveyError
 from covey.core.ragged import Ragged
 from covey.inference.recommender import Choice, Recommender
 from covey.study.render.markup import Child, Html, join, tag
+from covey.study.render.page_shell import aside, figure, section
+from covey.study.render.tables import table
 
 from .data import Run, Setting
 from .items import titles_of
-from .sections import section, table
 
 PLACES = 8  # of a list of recommendations
 LATEST = 5  # of what somebody has
@@ -22,7 +23,7 @@ class Person:
     about: str
     user: object  # own id
     latest: list[str]
-    lists: list[list[tuple[str, bool]]]  # for each method: titles, and whether that item was held out
+    lists: list[list[tuple[str, bool]]]  # by method: titles, and whether an item was held out
 
 
 def recommendations(setting: Setting) -> Html | None:
@@ -33,13 +34,14 @@ def recommendations(setting: Setting) -> Html | None:
     names = [name for name, _ in found]
     people = _people([asked for _, asked in found])
     note = (
-        "Ranked with what each device keeps at the end of the run; ticked items were held out. Only a simulation can"
-        " show this: in use, nobody but the user's own device could."
+        "Ranked with what each device keeps at the end of the run; ticked items were held out."
+        " Only a simulation can show this: in use, nobody but the user's own device could."
     )
-    shown = tag("div", *(_alone(p) for p in people), class_="people") if len(names) == 1 else None
-    return section(
-        "Recommendations", shown or join(*(_beside(p, names) for p in people)), tag("p", note, class_="aside")
-    )
+    if len(names) == 1:
+        shown = tag("div", *(_alone(person) for person in people), class_="people")
+    else:
+        shown = join(*(_beside(person, names) for person in people))
+    return section("Recommendations", shown, aside(note))
 
 
 def _load(run: Run) -> Recommender | None:
@@ -63,12 +65,19 @@ def _people(asked: list[Recommender]) -> list[Person]:
         has = _of(split.train, place)
         titles = titles_of(asked[0].prepared)
         lists = [_list(recommender, place) for recommender in asked]
-        out.append(Person(f"A {name} user, {len(has)} items", users[place], [titles[i] for i in has[-LATEST:]], lists))
+        out.append(
+            Person(
+                f"A {name} user, {len(has)} items",
+                users[place],
+                [titles[i] for i in has[-LATEST:]],
+                lists,
+            )
+        )
     return out
 
 
 def _list(recommender: Recommender, place: int) -> list[tuple[str, bool]]:
-    """As it is tested: the device knows train and validation items, and the test items are to be found."""
+    """As it is tested: the device knows train and validation items; those of the test are found."""
     split, items, user = recommender.prepared.split, recommender.items, recommender.users[place]
     held = {items[i] for i in _of(split.test, place)}
     ranked: list[Choice] = recommender.ranked([user], PLACES, as_tested=True)[user]
@@ -84,17 +93,18 @@ def _ticked(title: str, held: bool) -> Html:
     return tag("span", title, " ✓", class_="held") if held else join(title)
 
 
-def _about(person: Person) -> Html:
-    caption = tag("figcaption", person.about, tag("small", f" id {person.user}"))
-    return join(caption, tag("p", "Latest: ", ", ".join(person.latest), class_="aside"))
+def _shown(person: Person, lists: Html) -> Html:
+    about = join(person.about, tag("small", f" id {person.user}"))
+    return figure(about, aside("Latest: ", ", ".join(person.latest)), lists)
 
 
 def _alone(person: Person) -> Html:
-    return tag("figure", _about(person), tag("ol", *(tag("li", _ticked(*one)) for one in person.lists[0])))
+    return _shown(person, tag("ol", *(tag("li", _ticked(*one)) for one in person.lists[0])))
 
 
 def _beside(person: Person, names: list[str]) -> Html:
     rows: list[list[Child]] = []
     for place in range(PLACES):
-        rows.append([place + 1, *(_ticked(*mine[place]) if place < len(mine) else "" for mine in person.lists)])
-    return tag("figure", _about(person), table(["", *names], rows, left=len(names) + 1, kind="lists"))
+        lists = person.lists
+        rows.append([place + 1, *(_ticked(*of[place]) if place < len(of) else "" for of in lists)])
+    return _shown(person, table(["", *names], rows, left=len(names) + 1, kind="lists"))

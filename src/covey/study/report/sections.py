@@ -1,44 +1,16 @@
 """The parts of the page that tell how well the runs did."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from covey.study.render import wording
+from covey.study.render.charts import Entry, Line, curves, strip
 from covey.study.render.markup import Child, Html, join, tag
+from covey.study.render.page_shell import aside, bar, figure, gallery, legend, section
+from covey.study.render.tables import table
+from covey.study.render.units import Stat, fixed, known, size
 
-from .data import Group, Setting, Stat, known, said
-from .figures import Line, curves, dots
-from .run_table import size
-
-
-def section(title: str, *parts: Child) -> Html:
-    return tag("section", tag("h2", title), *parts)
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[Child]], left: int = 1, kind: str | None = None) -> Html:
-    """A table that scrolls by itself where the page is narrow; all but the first columns are figures."""
-    cells = lambda name, row: (tag(name, cell, class_=None if i < left else "num") for i, cell in enumerate(row))
-    return tag(
-        "div",
-        tag(
-            "table",
-            tag("thead", tag("tr", *cells("th", head))),
-            tag("tbody", *(tag("tr", *cells("td", row)) for row in rows)),
-            class_=kind,
-        ),
-        class_="scroll",
-        tabindex=0,  # so that the keyboard can scroll it
-    )
-
-
-def legend(names: Sequence[tuple[str, int]]) -> Html:
-    keys = (tag("li", tag("span", class_=f"key c{colour % 8}"), name) for name, colour in names)
-    return tag("ul", *keys, class_="legend")
-
-
-def bar(share: float) -> Html:
-    width = 0.0 if math.isnan(share) else min(max(share, 0.0), 1.0)
-    return tag("span", class_="bar", style=f"--w:{width:.1%}")
+from .data import Group, Setting
 
 
 def named(setting: Setting, group: Group) -> Html:
@@ -48,11 +20,11 @@ def named(setting: Setting, group: Group) -> Html:
 
 def marks(setting: Setting, metric: str) -> dict[str, float]:
     """Floor and ceilings of a metric, by the words they stand under."""
-    out = {}
+    out: dict[str, float] = {}
     for kind in ("floor", "ceiling"):
-        for name, figures in setting.references(kind).items():
-            out[f"{name} ({kind})"] = figures.get(metric, math.nan)
-    return known(out)
+        for name, value in _of(setting.references(kind), metric).items():
+            out[f"{name} ({kind})"] = value
+    return out
 
 
 def verdict(setting: Setting, group: Group) -> Html:
@@ -62,10 +34,7 @@ def verdict(setting: Setting, group: Group) -> Html:
     parts: list[Child] = [tag("b", group.name), f" has {metric} ", tag("b", str(stat))]
     if len(group.runs) > 1:
         parts.append(f" over {len(group.runs)} seeds")
-    floor, ceiling = (
-        known({k: v.get(metric, math.nan) for k, v in setting.references(kind).items()})
-        for kind in ("floor", "ceiling")
-    )
+    floor, ceiling = (_of(setting.references(kind), metric) for kind in ("floor", "ceiling"))
     for name, value in floor.items():
         where = "above" if stat.mean > value else "below" if stat.mean < value else "at"
         parts.append(f", {where} the floor of {value:.4f} ({name})")
@@ -77,8 +46,13 @@ def verdict(setting: Setting, group: Group) -> Html:
         elif stat.mean >= value:
             parts.append(f"; not below {what}")
         elif stat.mean > low:
-            parts.append(f"; {(stat.mean - low) / (value - low):.0%} of the way from there to {what}")
+            share = (stat.mean - low) / (value - low)
+            parts.append(f"; {share:.0%} of the way from there to {what}")
     return tag("p", *parts, ".", class_="verdict")
+
+
+def _of(references: Mapping[str, Mapping[str, float]], metric: str) -> dict[str, float]:
+    return known({name: figures.get(metric, math.nan) for name, figures in references.items()})
 
 
 def cards(setting: Setting, group: Group) -> Html:
@@ -97,42 +71,52 @@ def cards(setting: Setting, group: Group) -> Html:
 
 
 def results(setting: Setting) -> Html:
-    rows = lambda metric: [(g.name, g.test(metric), i) for i, g in enumerate(setting.groups)]
-    figures = (tag("figure", tag("figcaption", m), dots(m, rows(m), marks(setting, m))) for m in setting.metrics)
     several = any(len(g.runs) > 1 for g in setting.groups)
-    note = "Large dots are means, small ones single seeds, bars one standard deviation. " if several else ""
+    bars = "Large dots are means, small ones single seeds, bars one standard deviation. "
     return section(
         "Results on the test",
         tag("p", f"{setting.title}: {setting.protocol}."),
-        tag("div", *figures, class_="figures-row"),
+        gallery(_dots(setting, metric) for metric in setting.metrics),
         _result_table(setting),
-        *(tag("p", f"{line}.", class_="aside") for line in wording.no_bound(above(setting))),
-        tag("p", note, "The round is selected on the validation part, never on the test.", class_="aside"),
+        *(aside(f"{line}.") for line in wording.no_bound(above(setting))),
+        aside(
+            bars if several else "",
+            "The round is selected on the validation part, never on the test.",
+        ),
     )
+
+
+def _dots(setting: Setting, metric: str) -> Html:
+    rows = [Entry(g.name, g.test(metric), i) for i, g in enumerate(setting.groups)]
+    return figure(metric, strip(metric, rows, marks(setting, metric)))
 
 
 def above(setting: Setting) -> wording.Above:
     """Who is above which ceiling, in any metric."""
+    mine = [(g, {m: g.test(m).mean for m in setting.metrics}) for g in setting.groups]
     found = {}
     for reference, figures in setting.references("ceiling").items():
-        mine = lambda group: {m: group.test(m).mean for m in setting.metrics}
-        who = [g for g in setting.groups if wording.over(mine(g), figures)]
-        found[reference] = [(g.name, bool(g.first.result.get("sees_validation"))) for g in who]
-    return {reference: who for reference, who in found.items() if who}
+        who = [group for group, values in mine if wording.over(values, figures)]
+        if who:
+            seeing = (bool(group.first.result.get("sees_validation")) for group in who)
+            found[reference] = list(zip((group.name for group in who), seeing))
+    return found
 
 
 def _result_table(setting: Setting) -> Html:
-    metrics, own = setting.metrics, {g.first.label for g in setting.groups}
-    floor, ceiling = setting.references("floor"), setting.references("ceiling")
-    figures = lambda of: [said(of.get(m, math.nan)) for m in metrics]
-    rows: list[list[Child]] = []
-    rows += [[join(n, tag("small", " floor")), *figures(f), ""] for n, f in floor.items() if n not in own]
+    rows = _references(setting, "floor", " floor")
     for group in setting.groups:
-        rows.append([named(setting, group), *(str(group.test(m)) for m in metrics), len(group.runs)])
-    rows += [
-        [join(n, tag("small", " ceiling, pooled data")), *figures(f), ""] for n, f in ceiling.items() if n not in own
+        figures = [str(group.test(metric)) for metric in setting.metrics]
+        rows.append([named(setting, group), *figures, len(group.runs)])
+    rows += _references(setting, "ceiling", " ceiling, pooled data")
+    return table(["method", *setting.metrics, "seeds"], rows)
+
+
+def _references(setting: Setting, kind: str, role: str) -> list[list[Child]]:
+    return [
+        [join(name, tag("small", role)), *(fixed(of.get(m)) for m in setting.metrics), ""]
+        for name, of in setting.others(kind).items()
     ]
-    return table(["method", *metrics, "seeds"], rows)
 
 
 def learning(setting: Setting) -> Html | None:
@@ -143,24 +127,26 @@ def learning(setting: Setting) -> Html | None:
     alone = len(setting.groups) == 1
     figures, keys = [], dict[str, int]()
     for metric in setting.metrics:
-        lines = _both(trained[0][1], metric) if alone else [_line(g, "test", metric, i, g.name) for i, g in trained]
+        if alone:
+            lines = _both(trained[0][1], metric)
+        else:
+            lines = [_line(g, "test", metric, i, g.name) for i, g in trained]
         lines = [line for line in lines if line.points]
         keys |= {line.name: line.colour for line in lines}
         if lines:
-            drawn = curves(metric, lines, marks(setting, metric))
-            figures.append(tag("figure", tag("figcaption", metric, "" if alone else " on the test"), drawn))
-    note = "The large dot is the round selected on validation" + (" (of the first seed)" if _several(setting) else "")
-    band = "; bands span the lowest and highest seed" if _several(setting) else ""
+            caption = join(metric, "" if alone else " on the test")
+            figures.append(figure(caption, curves(metric, lines, marks(setting, metric))))
+    several = any(len(g.runs) > 1 for g in setting.groups)
+    seeds = " (of the first seed); bands span the lowest and highest seed" if several else ""
     return section(
         "Learning curves",
-        legend(list(keys.items())),
-        tag("div", *figures, class_="figures-row"),
-        tag("p", f"{note}{band}. Dashed: floor and ceiling on the test.", class_="aside"),
+        legend(keys.items()),
+        gallery(figures),
+        aside(
+            f"The large dot is the round selected on validation{seeds}.",
+            " Dashed: floor and ceiling on the test.",
+        ),
     )
-
-
-def _several(setting: Setting) -> bool:
-    return any(len(g.runs) > 1 for g in setting.groups)
 
 
 def _both(group: Group, metric: str) -> list[Line]:
@@ -177,21 +163,31 @@ def activity(setting: Setting) -> Html | None:
     parts = setting.activities
     if not parts:
         return None
-    tables = [tag("figure", tag("figcaption", metric), _by_part(setting, metric, parts)) for metric in setting.metrics]
+    tables = (figure(metric, _by_part(setting, metric, parts)) for metric in setting.metrics)
     note = "Users in thirds by how many interactions they train on: light, medium, heavy."
     return section("By activity of the users", tag("p", note), *tables)
 
 
 def _by_part(setting: Setting, metric: str, parts: Sequence[str]) -> Html:
-    own = {group.first.label for group in setting.groups}
-    stats: list[tuple[Html, list[Stat]]] = [
-        (named(setting, g), [g.test(f"{metric}/{part}") for part in parts]) for g in setting.groups
-    ]
-    for kind in ("floor", "ceiling"):
-        for name, figures in setting.references(kind).items():
-            mine = [Stat.of([figures.get(f"{metric}/{part}", math.nan)]) for part in parts]
-            if name not in own:
-                stats.insert(0 if kind == "floor" else len(stats), (join(name, tag("small", f" {kind}")), mine))
-    top = max((value for _, mine in stats for stat in mine for value in stat.values), default=0.0) or 1.0
-    rows = [[name, *(join(str(stat), bar(stat.mean / top)) for stat in mine)] for name, mine in stats]
+    stats = _thirds(setting, metric, parts, "floor")
+    for group in setting.groups:
+        mine = [group.test(f"{metric}/{part}") for part in parts]
+        stats.append((named(setting, group), mine))
+    stats += _thirds(setting, metric, parts, "ceiling")
+    every = (value for _, mine in stats for stat in mine for value in stat.values)
+    top = max(every, default=0.0) or 1.0
+    rows = [[n, *(join(str(stat), bar(stat.mean / top)) for stat in mine)] for n, mine in stats]
     return table(["method", *parts], rows)
+
+
+Thirds = list[tuple[Html, list[Stat]]]
+
+
+def _thirds(setting: Setting, metric: str, parts: Sequence[str], kind: str) -> Thirds:
+    return [
+        (
+            join(name, tag("small", f" {kind}")),
+            [Stat.of([figures.get(f"{metric}/{part}", math.nan)]) for part in parts],
+        )
+        for name, figures in setting.others(kind).items()
+    ]

@@ -1,0 +1,76 @@
+"""One way to write a table: as Markdown, as HTML, and in a terminal."""
+
+from collections.abc import Sequence
+from io import StringIO
+
+from rich import box
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+from .markup import Child, Html, tag
+from .units import escaped
+
+
+def markdown(head: Sequence[object], rows: Sequence[Sequence[object]], left: int = 1) -> str:
+    """Return a Markdown table of escaped text; all but the first `left` columns are figures."""
+    rule = ["---" if i < left else "---:" for i in range(len(head))]
+    return "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in (head, rule, *rows))
+
+
+Rows = Sequence[Sequence[Child]]
+
+
+def table(head: Sequence[str], rows: Rows, left: int = 1, kind: str | None = None) -> Html:
+    """Return an HTML table; all but the first `left` columns are figures. `kind`: its class."""
+    body = (tag("tr", *_cells("td", row, left)) for row in rows)
+    heading = tag("thead", tag("tr", *_cells("th", head, left)))
+    return scrolling(tag("table", heading, tag("tbody", *body), class_=kind), ", ".join(head))
+
+
+def _cells(name: str, row: Sequence[Child], left: int) -> list[Html]:
+    return [tag(name, cell, class_=None if i < left else "num") for i, cell in enumerate(row)]
+
+
+def scrolling(whole: Html, name: str) -> Html:
+    """A table that scrolls by itself where the page is narrow, also by the keyboard."""
+    label = name.strip(", ")
+    return tag("div", whole, class_="scroll", tabindex=0, role="group", aria_label=label)
+
+
+class Screen:
+    """What is shown in a terminal, as text of a fixed width; names stand as they are."""
+
+    def __init__(self, width: int = 80) -> None:
+        self._text = StringIO()
+        options = {"markup": False, "emoji": False, "highlight": False}
+        self._console = Console(file=self._text, width=width, **options)  # type: ignore[arg-type]
+
+    def show(self, *what: RenderableType, end: str = "\n") -> None:
+        """Tables and lines, each below the one before."""
+        for one in what:
+            self._console.print(one, end=end)
+
+    def whole(self, line: str) -> None:
+        """A line to be copied in one piece, however long it is."""
+        self._console.print(line, soft_wrap=True)
+
+    def __str__(self) -> str:
+        return "\n".join(line.rstrip() for line in self._text.getvalue().splitlines()).rstrip()
+
+
+def open_table(first: str, *heads: str, title: str | None = None) -> Table:
+    """A table without a frame: a name in front, which may break, then figures, which do not."""
+    out = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title)
+    out.title_justify = "left"
+    out.add_column(first, overflow="fold")
+    for head in heads:
+        out.add_column(head, justify="right", no_wrap=True)
+    return out
+
+
+def framed_table(title: str, *heads: str, left: int = 1) -> Table:
+    """A table with a frame and a title; all but the first `left` columns are figures."""
+    out = Table(title=title)
+    for i, head in enumerate(heads):
+        out.add_column(head, justify="left" if i < left else "right", overflow="fold")
+    return out
