@@ -57,7 +57,9 @@ class ContrastLoop(Loop):
         self.start = engine.fleet.store.dense["items"].clone()
         return self
 
-    def train(self, client: int, items_L: Tensor, label_L: Tensor, sums: Fields, count_I: Tensor) -> None:
+    def train(
+        self, client: int, items_L: Tensor, label_L: Tensor, sums: Fields, count_I: Tensor
+    ) -> None:
         with torch.no_grad():
             self.params["items.weight"].copy_(self.tables.get(client, self.start[client]))
             self.get(client)
@@ -90,7 +92,10 @@ def loop_of(engine: Engine) -> ContrastLoop:
     lists = Lists(Lists.cut(training.items), Lists.cut(training.avoid), n_items)
     dense, solver = engine.fleet.store.dense, engine.method.solver
     assert solver is not None
-    private = {"affine.weight": dense["score"].clone()[:, None], "affine.bias": dense["bias"].clone()}
+    private = {
+        "affine.weight": dense["score"].clone()[:, None],
+        "affine.bias": dense["bias"].clone(),
+    }
     net = ScoreNet(n_items).to(dense["items"].dtype)
     made = ContrastLoop(net, lists, solver, {}, private)
     return made.prepare(engine)
@@ -107,7 +112,10 @@ def measured(engine: Engine, ids_C: Tensor) -> Callable[[], object]:
 def looped(engine: Engine, ids_C: Tensor) -> Callable[[], object]:
     held, loop = engine.fleet.data.held, loop_of(engine)
     assert held is not None
-    lists = [with_held(part, held.candidates[k]) for k, part in (("valid", held.valid), ("test", held.test))]
+    lists = [
+        with_held(part, held.candidates[k])
+        for k, part in (("valid", held.valid), ("test", held.test))
+    ]
     ranking = SampledRanking(loop, lists)
     return lambda: loop.round(ids_C.tolist(), ranking)
 
@@ -123,23 +131,48 @@ def steps_of(engine: Engine, ids_C: Tensor) -> int:
 def on_cpu(clients: int, of_loop: int, repeats: int, sample: int) -> dict[str, Any]:
     exact, sampled = ready(), ready(f"mechanism.0.sample={sample}")
     many_C, few_C = exact.stratified(clients), exact.stratified(of_loop)
-    sides = {"exact": measured(exact, many_C), "sampled": measured(sampled, many_C), LOOP: looped(exact, few_C)}
-    steps = {"exact": steps_of(exact, many_C), "sampled": steps_of(exact, many_C), LOOP: steps_of(exact, few_C)}
+    sides = {
+        "exact": measured(exact, many_C),
+        "sampled": measured(sampled, many_C),
+        LOOP: looped(exact, few_C),
+    }
+    steps = {
+        "exact": steps_of(exact, many_C),
+        "sampled": steps_of(exact, many_C),
+        LOOP: steps_of(exact, few_C),
+    }
     taken = interleaved(sides, repeats)
-    times = Times({side: [s / steps[side] for s in seconds] for side, seconds in taken.seconds.items()})
-    out: dict[str, Any] = {"clients": [len(many_C), len(few_C)], "steps": steps, "items in the sample": sample}
+    times = Times(
+        {side: [s / steps[side] for s in seconds] for side, seconds in taken.seconds.items()}
+    )
+    out: dict[str, Any] = {
+        "clients": [len(many_C), len(few_C)],
+        "steps": steps,
+        "items in the sample": sample,
+    }
     out["cpu_seconds"] = taken.seconds
     for name, least in TARGETS.items():
         ratio, spread = times.times(LOOP, name), times.spread(LOOP, name)
-        out[name] = {"times": ratio, "of single repeats": spread, "at least": least, "reached": ratio >= least}
+        out[name] = {
+            "times": ratio,
+            "of single repeats": spread,
+            "at least": least,
+            "reached": ratio >= least,
+        }
         each = f"{1000 * times.median(name):.1f} ms for {1000 * times.median(LOOP):.0f} of a client's batch"
-        print(f"{name}: {ratio:.1f} times the {LOOP} ({spread[0]:.1f} to {spread[1]:.1f}), at least {least}; {each}")
+        print(
+            f"{name}: {ratio:.1f} times the {LOOP} ({spread[0]:.1f} to {spread[1]:.1f}), at least {least}; {each}"
+        )
     return out | {"config": exact.config.tree}
 
 
-def on_gpu(dataset: str, most: float, rounds: int, *sets: str, method: str = "cofedrec") -> dict[str, Any]:
+def on_gpu(
+    dataset: str, most: float, rounds: int, *sets: str, method: str = "cofedrec"
+) -> dict[str, Any]:
     """Seconds of a round with everybody, evaluation included."""
-    engine = Engine.of(config_of(method, PRESET, f"data.name={dataset}", 'engine.device="cuda"', *sets))
+    engine = Engine.of(
+        config_of(method, PRESET, f"data.name={dataset}", 'engine.device="cuda"', *sets)
+    )
     ids_C = engine.fleet.ids_N
     torch.cuda.reset_peak_memory_stats()
     taken = []
@@ -152,43 +185,76 @@ def on_gpu(dataset: str, most: float, rounds: int, *sets: str, method: str = "co
         taken.append(time.perf_counter() - began)
     usual = sorted(taken[1:])[(len(taken) - 1) // 2]  # the first has no categories yet
     memory = torch.cuda.max_memory_allocated() / 2**30
-    print(f"{method} {dataset} {' '.join(sets)}: {usual:.2f} s a round, at most {most}; {memory:.0f} GiB", flush=True)
-    told = {k: float(v) for k, v in engine.server.state[engine.method.grouping.name].items() if k.startswith("tell/")}
-    return {"seconds": taken, "median": usual, "at most": most, "reached": usual <= most, "gib": memory, **told}
+    print(
+        f"{method} {dataset} {' '.join(sets)}: {usual:.2f} s a round, at most {most}; {memory:.0f} GiB",
+        flush=True,
+    )
+    told = {
+        k: float(v)
+        for k, v in engine.server.state[engine.method.grouping.name].items()
+        if k.startswith("tell/")
+    }
+    return {
+        "seconds": taken,
+        "median": usual,
+        "at most": most,
+        "reached": usual <= most,
+        "gib": memory,
+        **told,
+    }
 
 
 def held_on_cpu(sample: int, rounds: int = 2, most: float = 8.0) -> dict[str, Any]:
     """Memory of this process after rounds with everybody, evaluation included; the first has no categories yet."""
-    engine = Engine.of(config_of("cofedrec", PRESET, "data.name=ml-1m", f"mechanism.0.sample={sample}"))
+    engine = Engine.of(
+        config_of("cofedrec", PRESET, "data.name=ml-1m", f"mechanism.0.sample={sample}")
+    )
     began = time.process_time()
     for _ in range(rounds):
         engine.round(engine.fleet.ids_N)
         engine.evaluate(engine.fleet.ids_N)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     clients, taken = len(engine.fleet.ids_N), time.process_time() - began
-    print(f"{clients} clients: {peak:.2f} GiB, at most {most:g}; {taken / 60:.0f} CPU minutes for {rounds} rounds")
+    print(
+        f"{clients} clients: {peak:.2f} GiB, at most {most:g}; {taken / 60:.0f} CPU minutes for {rounds} rounds"
+    )
     found = {"clients": clients, "sample": sample, "rounds": rounds, "cpu_seconds": taken}
     return {**found, "gib": peak, "at most": most, "reached": peak <= most}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one repeat, few clients; nothing is written")
+    parser.add_argument(
+        "--quick", action="store_true", help="one repeat, few clients; nothing is written"
+    )
     parser.add_argument("--sample", type=int, default=64, help="items that the sampled form draws")
     parser.add_argument("--gpu", action="store_true", help="time rounds on a GPU instead")
-    parser.add_argument("--memory", type=int, metavar="SAMPLE", help="memory on a CPU, with so many items; 0: with all")
+    parser.add_argument(
+        "--memory",
+        type=int,
+        metavar="SAMPLE",
+        help="memory on a CPU, with so many items; 0: with all",
+    )
     asked = parser.parse_args()
     if asked.memory is not None:
         torch.set_num_threads(1)
         name = f"bench-cofedrec-memory{'-sampled' if asked.memory else ''}"
-        print(write(name, {"commit": commit(), "machine": machine(), **held_on_cpu(asked.memory)}).name)
+        print(
+            write(
+                name, {"commit": commit(), "machine": machine(), **held_on_cpu(asked.memory)}
+            ).name
+        )
         return
     if asked.gpu and not torch.cuda.is_available():
         print("no CUDA device here; nothing measured")
         return
     if asked.gpu:
         torch.backends.cuda.matmul.allow_tf32 = False
-        sides = [("ml-100k", 0.8, 6, "cofedrec"), ("ml-1m", 3, 4, "gpfedrec"), ("ml-1m", 12, 4, "cofedrec")]
+        sides = [
+            ("ml-100k", 0.8, 6, "cofedrec"),
+            ("ml-1m", 3, 4, "gpfedrec"),
+            ("ml-1m", 12, 4, "cofedrec"),
+        ]
         found = {f"{m} {d}": on_gpu(d, most, n, method=m) for d, most, n, m in sides}
         about = {"commit": provenance.commit(), "machine": provenance.machine("cuda")}
         print(write("bench-cofedrec-cuda", about | found).name)

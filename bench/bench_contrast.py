@@ -41,14 +41,18 @@ SECONDS = {"all items contrasted": 3.0}  # a pass on an H200
 
 
 def engine(sets: tuple[str, ...], name: str = "cpu") -> Engine:
-    return Engine.of(config_of("cl4fedrec", "ratio-full", *source_of("ml-1m"), *sets, f'engine.device="{name}"'))
+    return Engine.of(
+        config_of("cl4fedrec", "ratio-full", *source_of("ml-1m"), *sets, f'engine.device="{name}"')
+    )
 
 
 def on_cpu(clients: int, repeats: int, full: bool) -> dict[str, Any]:
     """A round in the middle of a pass, and one that closes it, of which a pass over everybody has one."""
     plans = {**SIDES, BATCHED: ()} if onednn.there() else SIDES
     sides = {name: engine(sets) for name, sets in plans.items() if full or name in (BASE, *AT_MOST)}
-    rounds_of = lambda last: {n: partial(one_round, one, clients, last, n == BATCHED) for n, one in sides.items()}
+    rounds_of = lambda last: {
+        n: partial(one_round, one, clients, last, n == BATCHED) for n, one in sides.items()
+    }
     works = rounds_of(False)
     for work in works.values():
         work()  # first calls are slower
@@ -56,7 +60,10 @@ def on_cpu(clients: int, repeats: int, full: bool) -> dict[str, Any]:
     found = interleaved(works, repeats)
     rounds = batches_of(sides[BASE].config, len(sides[BASE].fleet.ids_N))
     passes = {
-        name: [(rounds - 1) * a + b for a, b in zip(found.seconds[name], found.seconds[name + LAST])] for name in sides
+        name: [
+            (rounds - 1) * a + b for a, b in zip(found.seconds[name], found.seconds[name + LAST])
+        ]
+        for name in sides
     }
     ratios = {name: [a / b for a, b in zip(passes[name], passes[BASE])] for name in sides}
     seconds = {name: statistics.median(values) for name, values in passes.items()}
@@ -100,7 +107,10 @@ def table(found: dict[str, Any]) -> str:
             missed = "  MISSED" * (last > SECONDS.get(name, last))
             lines.append(f"{name:<40} {last:>8.2f} {one['gib']:>6.1f}{missed}")
         return "\n".join(lines)
-    lines = [f"{found['rounds']} rounds of {found['clients']} clients:".ljust(40) + f" {'CPU s':>8} {'times':>6}"]
+    lines = [
+        f"{found['rounds']} rounds of {found['clients']} clients:".ljust(40)
+        + f" {'CPU s':>8} {'times':>6}"
+    ]
     for name, seconds in found["cpu_seconds"].items():
         times = statistics.median(found["ratios"][name])
         missed = "  MISSED" * (times > AT_MOST.get(name, times))
@@ -110,9 +120,15 @@ def table(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few clients, once, positives only; nothing is written")
-    parser.add_argument("--device", default="cpu", help="cpu, or cuda: whole passes, in seconds of the clock")
-    parser.add_argument("--out", type=Path, help="a file for the result, beside results/bench-contrast*.json")
+    parser.add_argument(
+        "--quick", action="store_true", help="few clients, once, positives only; nothing is written"
+    )
+    parser.add_argument(
+        "--device", default="cpu", help="cpu, or cuda: whole passes, in seconds of the clock"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="a file for the result, beside results/bench-contrast*.json"
+    )
     asked = parser.parse_args()
     torch.set_num_threads(1)
     if asked.device == "cpu":

@@ -45,7 +45,9 @@ AT_LEAST = 50
 
 
 def by_number(rule: Callable[[Array], float]) -> Rule:
-    return lambda rows: np.array([rule(np.array([row[d] for row in rows])) for d in range(len(rows[0]))])
+    return lambda rows: np.array(
+        [rule(np.array([row[d] for row in rows])) for d in range(len(rows[0]))]
+    )
 
 
 def trim(x: Array) -> float:
@@ -55,7 +57,10 @@ def trim(x: Array) -> float:
 
 def scores(rows: Sequence[Array]) -> list[float]:
     k = len(rows) - int(SHARE * len(rows)) - 2
-    return [sum(sorted(float(((a - b) ** 2).sum()) for b in rows if b is not a)[: max(k, 1)]) for a in rows]
+    return [
+        sum(sorted(float(((a - b) ** 2).sum()) for b in rows if b is not a)[: max(k, 1)])
+        for a in rows
+    ]
 
 
 def krum(rows: Sequence[Array]) -> Array:
@@ -78,7 +83,9 @@ def bulyan(rows: Sequence[Array]) -> Array:
 
 
 def clip(rows: Sequence[Array]) -> Array:
-    return np.mean([row * min(1.0, 1.0 / max(float(np.linalg.norm(row)), 1e-12)) for row in rows], axis=0)
+    return np.mean(
+        [row * min(1.0, 1.0 / max(float(np.linalg.norm(row)), 1e-12)) for row in rows], axis=0
+    )
 
 
 LOOPS: dict[str, Rule] = {
@@ -93,7 +100,9 @@ LOOPS: dict[str, Rule] = {
 }
 SHORTER: dict[str, Rule] = {
     "median": lambda rows: np.median(rows, axis=0),
-    "trimmed mean": lambda rows: np.sort(rows, axis=0)[1:-1].mean(0) if len(rows) > 2 else np.mean(rows, axis=0),
+    "trimmed mean": lambda rows: (
+        np.sort(rows, axis=0)[1:-1].mean(0) if len(rows) > 2 else np.mean(rows, axis=0)
+    ),
 }
 RULES: dict[str, Combine | Mechanism] = {
     "median": Median(),
@@ -169,7 +178,11 @@ def measure(repeats: int, every: int) -> dict[str, Any]:
         if name in SHORTER:
             record["times the shorter loop"] = sliced(rows, SHORTER[name]) / seconds
         out[name] = record
-    size = {"clients": len(upload), "rows per client": len(rows.values) / len(upload), "training": training}
+    size = {
+        "clients": len(upload),
+        "rows per client": len(rows.values) / len(upload),
+        "training": training,
+    }
     return {**size, "defences": out}
 
 
@@ -179,16 +192,23 @@ def table(found: dict[str, Any]) -> str:
         f"{'defence':<18} {'CPU s':>8} {'of training':>12} {'loop':>8} {'shorter':>8}",
     ]
     for name, r in found["defences"].items():
-        times = [f"{r[k]:>7.1f}x" if k in r else f"{'':>8}" for k in ("times the loop", "times the shorter loop")]
+        times = [
+            f"{r[k]:>7.1f}x" if k in r else f"{'':>8}"
+            for k in ("times the loop", "times the shorter loop")
+        ]
         missed = r["share of training"] > 1 or r.get("times the loop", AT_LEAST) < AT_LEAST
         share = f"{r['share of training']:>12.1%}"
-        lines.append(f"{name:<18} {r['cpu_seconds']:>8.3f} {share} {' '.join(times)}{'  MISSED' * missed}")
+        lines.append(
+            f"{name:<18} {r['cpu_seconds']:>8.3f} {share} {' '.join(times)}{'  MISSED' * missed}"
+        )
     return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one repeat, fewer items; nothing is written")
+    parser.add_argument(
+        "--quick", action="store_true", help="one repeat, fewer items; nothing is written"
+    )
     asked = parser.parse_args()
     torch.set_num_threads(1)
     found = measure(1, 200) if asked.quick else measure(3, EVERY)
@@ -196,7 +216,9 @@ def main() -> None:
     print(", ".join(f"{k} {v}" for k, v in host.items()))
     print(table(found))
     if not asked.quick:
-        print(f"written to {write('bench-defences', {'commit': commit(), 'machine': host, **found}).name}")
+        print(
+            f"written to {write('bench-defences', {'commit': commit(), 'machine': host, **found}).name}"
+        )
 
 
 if __name__ == "__main__":

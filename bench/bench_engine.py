@@ -17,7 +17,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common import Engine, Times, ceilings, commit, config_of, interleaved, machine, say, source_of, write
+from common import (
+    Engine,
+    Times,
+    ceilings,
+    commit,
+    config_of,
+    interleaved,
+    machine,
+    say,
+    source_of,
+    write,
+)
 from covey.contract.examples import Batch
 from covey.contract.model import Model
 from covey.core.ragged import Fields
@@ -54,11 +65,19 @@ class Row:
 class Counted(Bce):
     """Counts what local training looks at: examples, and steps of clients."""
 
-    seen: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])  # the last: doubles that fill a block up
+    seen: list[float] = field(
+        default_factory=lambda: [0.0, 0.0, 0.0]
+    )  # the last: doubles that fill a block up
 
-    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+    def loss(
+        self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None
+    ) -> Tensor:
         weight_C = batch.weight_CL.sum(1)
-        double_C = (batch.items_CR == batch.items_CR[:1]).all(1).index_fill(0, torch.zeros(1).long(), False)
+        double_C = (
+            (batch.items_CR == batch.items_CR[:1])
+            .all(1)
+            .index_fill(0, torch.zeros(1).long(), False)
+        )
         self.seen[2] += float(weight_C[double_C].sum())
         weight_C = weight_C[~double_C]
         self.seen[0] += float(weight_C.sum())
@@ -66,7 +85,9 @@ class Counted(Bce):
         return super().loss(model, params, batch, ready, rng, u)
 
 
-def loops(engine: Engine, net: type[NcfNet] | type[ScoreNet], fused: bool = True) -> dict[str, Loop]:
+def loops(
+    engine: Engine, net: type[NcfNet] | type[ScoreNet], fused: bool = True
+) -> dict[str, Loop]:
     """The loops, each with its own copy of the engine's present state."""
     training, n_items = engine.fleet.data.training, engine.method.catalogue.n_items
     lists = Lists(Lists.cut(training.items), Lists.cut(training.avoid), n_items)
@@ -75,16 +96,25 @@ def loops(engine: Engine, net: type[NcfNet] | type[ScoreNet], fused: bool = True
     own = {"user": "user"} if net is NcfNet else {"affine.weight": "score", "affine.bias": "bias"}
 
     def make(kind: type[Loop], **options: bool) -> Loop:
-        private = {k: dense[v].clone()[:, None] if k == "affine.weight" else dense[v].clone() for k, v in own.items()}
+        private = {
+            k: dense[v].clone()[:, None] if k == "affine.weight" else dense[v].clone()
+            for k, v in own.items()
+        }
         module = net(n_items).to(engine.server.public["items"].dtype)
         return kind(module, lists, solver, net.shared_of(engine.server.public), private, **options)
 
-    return {PLAIN: make(Loop), TOUCHED: make(TouchedLoop), **({FUSED: make(Loop, fused=True)} if fused else {})}
+    return {
+        PLAIN: make(Loop),
+        TOUCHED: make(TouchedLoop),
+        **({FUSED: make(Loop, fused=True)} if fused else {}),
+    }
 
 
 def same_work(engine: Engine, loop: Loop, ids_C: Tensor) -> dict[str, float]:
     """One round of both from the same state: as many examples and steps, and an update alike."""
-    counted = Counted(**{k: getattr(engine.method.objective, k) for k in ("negatives", "saturating", "reduction")})
+    counted = Counted(
+        **{k: getattr(engine.method.objective, k) for k in ("negatives", "saturating", "reduction")}
+    )
     program = engine.fleet.program
     engine.fleet.program = replace(program, objective=counted)
     before = type(loop.net).shared_of(engine.server.public)
@@ -94,21 +124,30 @@ def same_work(engine: Engine, loop: Loop, ids_C: Tensor) -> dict[str, float]:
     ours = {k: v - before[k] for k, v in type(loop.net).shared_of(engine.server.public).items()}
     theirs = {k: v - before[k] for k, v in loop.shared.items()}
     flat = lambda update: torch.cat([update[k].flatten() for k in sorted(update)])
-    head = lambda update: flat({k: v for k, v in update.items() if k != "items.weight" or len(update) == 1})
+    head = lambda update: flat(
+        {k: v for k, v in update.items() if k != "items.weight" or len(update) == 1}
+    )
     phases = len(loop.optimizers)
     notes = {
         "examples": counted.seen[0] / (loop.examples_seen * loop.solver.epochs * phases),
         "steps": counted.seen[1] / (loop.steps_taken * phases),
         "size of update": float(flat(ours).norm() / flat(theirs).norm()),
     }
-    cosine = float(torch.cosine_similarity(head(ours), head(theirs), 0))  # of what all share: negatives differ
+    cosine = float(
+        torch.cosine_similarity(head(ours), head(theirs), 0)
+    )  # of what all share: negatives differ
     if any(abs(value - 1) > SAME for value in notes.values()) or cosine < 0.8:
         raise SystemExit(f"the two sides do not do the same work: {notes}, cosine {cosine}")
     doubled = counted.seen[2] / counted.seen[0]
-    return {f"covey / loop: {k}": v for k, v in notes.items()} | {"cosine of updates": cosine, "doubled": doubled}
+    return {f"covey / loop: {k}": v for k, v in notes.items()} | {
+        "cosine of updates": cosine,
+        "doubled": doubled,
+    }
 
 
-def fedncf(dataset: str, clients: int, options: Options, *assignments: str, fewer: tuple[int, ...] = ()) -> Row:
+def fedncf(
+    dataset: str, clients: int, options: Options, *assignments: str, fewer: tuple[int, ...] = ()
+) -> Row:
     """`fewer`: smaller cohorts to time covey on too, since its cost per round does not shrink with them."""
     config = config_of("fedncf", "loo-full", *source_of(dataset), *assignments)
     engine = Engine.of(config)
@@ -122,8 +161,12 @@ def fedncf(dataset: str, clients: int, options: Options, *assignments: str, fewe
         loop.round(ids_C[:2].tolist())
     times = interleaved(sides, options.repeats, (FUSED,))
     for many in fewer:
-        mine = interleaved({"covey": partial(engine.round, engine.stratified(many))}, 2 * options.repeats)
-        notes[f"{TIMES_WITH} {many} clients"] = times.median(PLAIN) / len(ids_C) * many / mine.median("covey")
+        mine = interleaved(
+            {"covey": partial(engine.round, engine.stratified(many))}, 2 * options.repeats
+        )
+        notes[f"{TIMES_WITH} {many} clients"] = (
+            times.median(PLAIN) / len(ids_C) * many / mine.median("covey")
+        )
     return Row(len(ids_C), times, config.tree, config.data.name, notes)
 
 
@@ -146,7 +189,10 @@ def pfedrec(options: Options) -> Row:
     assert held is not None
     loop = loops(engine, ScoreNet, fused=False)[PLAIN]
     notes = same_work(engine, loop, ids_C)
-    lists = [with_held(part, held.candidates[k]) for k, part in (("valid", held.valid), ("test", held.test))]
+    lists = [
+        with_held(part, held.candidates[k])
+        for k, part in (("valid", held.valid), ("test", held.test))
+    ]
     ranking = SampledRanking(loop, lists)
     figures: Fields = {}
 
@@ -154,7 +200,9 @@ def pfedrec(options: Options) -> Row:
         engine.round(ids_C)
         figures.update(engine.evaluate(ids_C))
 
-    times = interleaved({"covey": ours, PLAIN: lambda: loop.round(ids_C.tolist(), ranking)}, options.repeats)
+    times = interleaved(
+        {"covey": ours, PLAIN: lambda: loop.round(ids_C.tolist(), ranking)}, options.repeats
+    )
     notes["hit@10 of covey"] = float(figures["test/hit@10"].nanmean())
     last = ranking.hit[-len(ids_C) :]
     notes["hit@10 of the loop"] = sum(last) / len(last)
@@ -178,8 +226,13 @@ def full_rank(options: Options) -> Row:
         found["loop"] = rank_everything(table, users, train, parts, 20)
 
     times = interleaved({"covey": ours, PLAIN: theirs}, options.repeats)
-    mine = [[float(found["covey"][f"{p}/{m}@20"].nanmean()) for m in ("recall", "ndcg")] for p in ("valid", "test")]
-    torch.testing.assert_close(torch.tensor(mine, dtype=torch.float64), found["loop"], rtol=1e-3, atol=0)
+    mine = [
+        [float(found["covey"][f"{p}/{m}@20"].nanmean()) for m in ("recall", "ndcg")]
+        for p in ("valid", "test")
+    ]
+    torch.testing.assert_close(
+        torch.tensor(mine, dtype=torch.float64), found["loop"], rtol=1e-3, atol=0
+    )
     notes = {"recall@20 of covey": mine[1][0], "recall@20 of the loop": float(found["loop"][1, 0])}
     return Row(len(ids_C), times, config.tree, config.data.name, notes)
 
@@ -206,7 +259,9 @@ def record(name: str, row: Row, peak: dict[str, float]) -> dict[str, Any]:
         "at least": target,
         "reached": row.times.times(PLAIN) >= target,
         "clients per CPU second": {k: row.clients / row.times.median(k) for k in sides},
-        "times the other loops": {k: row.times.times(k) for k in sides if k not in ("covey", PLAIN)},
+        "times the other loops": {
+            k: row.times.times(k) for k in sides if k not in ("covey", PLAIN)
+        },
         "cpu_seconds": sides,
         "notes": row.notes,
         "config": row.config,
@@ -226,7 +281,10 @@ def table(records: dict[str, dict[str, Any]]) -> str:
         f"{'':<48} {'':<10} {'':>7} {'clients per CPU second':>19}",
     ]
     for r in records.values():
-        rate, low_high = r["clients per CPU second"], "({:.1f}-{:.1f})".format(*r["of single repeats"])
+        rate, low_high = (
+            r["clients per CPU second"],
+            "({:.1f}-{:.1f})".format(*r["of single repeats"]),
+        )
         more = [r["times the other loops"].get(k) for k in (TOUCHED, FUSED)]
         mark = "" if r["reached"] else "  MISSED"
         lines.append(
@@ -235,7 +293,9 @@ def table(records: dict[str, dict[str, Any]]) -> str:
             + " ".join(f"{x:>7.1f}" if x else f"{'':>7}" for x in more)
             + mark
         )
-        lines += [f"{'':<48} {k}: {v:.0f}" for k, v in r["notes"].items() if k.startswith(TIMES_WITH)]
+        lines += [
+            f"{'':<48} {k}: {v:.0f}" for k, v in r["notes"].items() if k.startswith(TIMES_WITH)
+        ]
         if "share of sgemm" in r:
             useful = f"useful work {r['useful GFLOP per CPU second']:.1f} GFLOP per CPU second"
             lines.append(f"{'':<48} {useful}, {r['share of sgemm']:.0%} of sgemm")
@@ -244,7 +304,9 @@ def table(records: dict[str, dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one repeat, fewer clients; nothing is written")
+    parser.add_argument(
+        "--quick", action="store_true", help="one repeat, fewer clients; nothing is written"
+    )
     parser.add_argument("--only", choices=WORKLOADS, help="one workload; nothing is written")
     asked = parser.parse_args()
     torch.set_num_threads(1)
@@ -260,7 +322,12 @@ def main() -> None:
     print("ceilings of one core: " + "; ".join(f"{k} {v:.1f}" for k, v in peak.items()))
     print(table(records))
     if not (asked.quick or asked.only):
-        result = {"commit": commit(), "machine": host, "ceilings per CPU second": peak, "workloads": records}
+        result = {
+            "commit": commit(),
+            "machine": host,
+            "ceilings per CPU second": peak,
+            "workloads": records,
+        }
         print(f"written to {write('bench-engine', result).name}")
 
 

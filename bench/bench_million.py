@@ -36,7 +36,14 @@ def arguments(users: int, items: int, candidates: str, more: list[str]) -> list[
         "evaluate.metrics=['hit@10', 'ndcg@10']",
         *more,
     ]
-    return ["run", "--method", "fedncf", "--rounds", "1", *(x for s in settings for x in ("--set", s))]
+    return [
+        "run",
+        "--method",
+        "fedncf",
+        "--rounds",
+        "1",
+        *(x for s in settings for x in ("--set", s)),
+    ]
 
 
 def watch(pid: int, done: threading.Event, seen: list[tuple[float, float]]) -> None:
@@ -47,7 +54,9 @@ def watch(pid: int, done: threading.Event, seen: list[tuple[float, float]]) -> N
             pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         except (OSError, IndexError, ValueError):
             return
-        seen.append((round(time.perf_counter() - begin, 1), pages * os.sysconf("SC_PAGE_SIZE") / GIB))
+        seen.append(
+            (round(time.perf_counter() - begin, 1), pages * os.sysconf("SC_PAGE_SIZE") / GIB)
+        )
 
 
 def measure(command: list[str], threads: int, limit_gib: float) -> dict[str, Any]:
@@ -59,7 +68,9 @@ def measure(command: list[str], threads: int, limit_gib: float) -> dict[str, Any
         environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
         full = [sys.executable, "-m", "covey", *command, "--out", str(out), "--json"]
         capped = lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        process = subprocess.Popen(full, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=capped)
+        process = subprocess.Popen(
+            full, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=capped
+        )
         done, seen = threading.Event(), list[tuple[float, float]]()
         watcher = threading.Thread(target=watch, args=(process.pid, done, seen))
         watcher.start()
@@ -67,14 +78,19 @@ def measure(command: list[str], threads: int, limit_gib: float) -> dict[str, Any
         done.set()
         watcher.join()
         if process.returncode:
-            last = ", ".join(f"{gib:.2f} GiB at {second:.0f} s" for second, gib in seen[:: max(1, len(seen) // 12)])
+            last = ", ".join(
+                f"{gib:.2f} GiB at {second:.0f} s"
+                for second, gib in seen[:: max(1, len(seen) // 12)]
+            )
             raise SystemExit(f"covey stopped with {process.returncode}; its memory: {last}")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         result = json.loads((out / "result.json").read_text())
         written = sum(p.stat().st_size for p in out.rglob("*") if p.is_file())
     return {
         "wall_seconds": round(time.perf_counter() - begin, 1),
-        "cpu_seconds": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1),
+        "cpu_seconds": round(
+            after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1
+        ),
         "peak_gib": round(after.ru_maxrss * 1024 / GIB, 3),  # of the largest process
         "run_folder_gib": round(written / GIB, 3),
         "memory_over_time": seen[:: max(1, len(seen) // 60)],
@@ -86,15 +102,25 @@ def measure(command: list[str], threads: int, limit_gib: float) -> dict[str, Any
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--users", type=int, default=1_000_000, help="another number; nothing is written")
+    parser.add_argument(
+        "--users", type=int, default=1_000_000, help="another number; nothing is written"
+    )
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--candidates", choices=("full", "sampled"), default="full")
-    parser.add_argument("--threads", type=int, default=1, help="inside an operation; more than 1 seldom helps")
-    parser.add_argument("--limit", type=float, default=8.0, metavar="GIB", help="address space the run may take")
-    parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="any option of covey run")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="inside an operation; more than 1 seldom helps"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=8.0, metavar="GIB", help="address space the run may take"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="A.B=C", help="any option of covey run"
+    )
     asked = parser.parse_args()
     say(f"... {asked.users:,} clients, {asked.items:,} items; this takes minutes")
-    found = measure(arguments(asked.users, asked.items, asked.candidates, asked.set), asked.threads, asked.limit)
+    found = measure(
+        arguments(asked.users, asked.items, asked.candidates, asked.set), asked.threads, asked.limit
+    )
     minutes = found["wall_seconds"] / 60
     reached = found["peak_gib"] <= TARGET["peak_gib"] and minutes <= TARGET["minutes"]
     print(
@@ -102,10 +128,19 @@ def main() -> None:
         f"{asked.users / found['cpu_seconds']:.0f} clients per CPU second), peak memory {found['peak_gib']:.2f} GiB, "
         f"run folder {found['run_folder_gib']:.2f} GiB"
     )
-    print("target: {peak_gib:.0f} GiB, {minutes:.0f} minutes".format(**TARGET), "reached" if reached else "MISSED")
+    print(
+        "target: {peak_gib:.0f} GiB, {minutes:.0f} minutes".format(**TARGET),
+        "reached" if reached else "MISSED",
+    )
     if asked.users == parser.get_default("users"):
         host = machine() | {"threads": asked.threads}
-        result = {"commit": commit(), "machine": host, "target": TARGET, "reached": reached, **found}
+        result = {
+            "commit": commit(),
+            "machine": host,
+            "target": TARGET,
+            "reached": reached,
+            **found,
+        }
         print(f"written to {write('bench-million', result).name}")
 
 

@@ -31,7 +31,10 @@ from covey.engine.rounds import view
 from covey.methods.pdc_frs_draws import perturbed
 from covey.methods.titles import Likeness, likeness
 
-CONTRIBUTION, AUXILIARY = 100, 1.0  # at least so many times as fast; at most so many times the seconds
+CONTRIBUTION, AUXILIARY = (
+    100,
+    1.0,
+)  # at least so many times as fast; at most so many times the seconds
 NAME = "contribution"
 
 
@@ -57,9 +60,14 @@ def contribution(engine: Engine, draws: int, of_loop: int, repeats: int) -> dict
         "gumbel": lambda: gumbel(items_T[:of_loop], like, 5.0),
     }
     taken = interleaved(sides, repeats).seconds
-    each = {side: statistics.median(taken[side]) / many for side, many in (("ours", draws), ("gumbel", of_loop))}
+    each = {
+        side: statistics.median(taken[side]) / many
+        for side, many in (("ours", draws), ("gumbel", of_loop))
+    }
     ratio = each["gumbel"] / each["ours"]
-    print(f"contribution of {draws:,} items over {like.n_items:,}: {draws * each['ours']:.2f} s, {ratio:.0f} times")
+    print(
+        f"contribution of {draws:,} items over {like.n_items:,}: {draws * each['ours']:.2f} s, {ratio:.0f} times"
+    )
     reached = {"times": ratio, "at least": CONTRIBUTION, "reached": ratio >= CONTRIBUTION}
     return {"draws": [draws, of_loop], "cpu_seconds": taken, **reached}
 
@@ -71,7 +79,9 @@ def part_of(engine: Engine) -> Mechanism:
 def only(engine: Engine, ids_C: Tensor) -> Engine:
     """The server as if only these clients had contributed."""
     memory = engine.server.state[NAME]
-    lists = Ragged(memory["list"], memory["offsets"]).take(ids_C)  # everybody contributed, in the order of ids
+    lists = Ragged(memory["list"], memory["offsets"]).take(
+        ids_C
+    )  # everybody contributed, in the order of ids
     less = {**memory, "ids": ids_C, "list": lists.values, "offsets": lists.offsets}
     less["aux/user"] = memory["aux/user"][ids_C]
     engine.server = replace(engine.server, state={**engine.server.state, NAME: less})
@@ -101,7 +111,9 @@ def auxiliary(engine: Engine, clients: int, repeats: int, cohort: int = 256) -> 
     usual = {side: statistics.median(taken) for side, taken in seconds.items()}
     share = (usual["learns"] + usual["recommends"]) / usual["clients"]
     told = ", ".join(f"{side} {s:.2f} s" for side, s in usual.items())
-    print(f"a pass of {len(ids_C):,} clients: {told}; the auxiliary model takes {share:.2f} of the clients' time")
+    print(
+        f"a pass of {len(ids_C):,} clients: {told}; the auxiliary model takes {share:.2f} of the clients' time"
+    )
     reached = {"share": share, "at most": AUXILIARY, "reached": share <= AUXILIARY}
     return {"clients": len(ids_C), "cpu_seconds": seconds, **reached, "config": engine.config.tree}
 
@@ -112,11 +124,19 @@ def ready(*sets: str) -> Engine:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one repeat, fewer draws and clients; nothing is written")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="one repeat, fewer draws and clients; nothing is written",
+    )
     asked = parser.parse_args()
     torch.set_num_threads(1)
     engine = ready()
-    result = {"contribution": contribution(engine, *((100_000, 200, 1) if asked.quick else (1_000_000, 2_000, 3)))}
+    result = {
+        "contribution": contribution(
+            engine, *((100_000, 200, 1) if asked.quick else (1_000_000, 2_000, 3))
+        )
+    }
     result["auxiliary"] = auxiliary(engine, *((200, 1) if asked.quick else (0, 2)))
     if not asked.quick:
         print(write("bench-pdc", {"commit": commit(), "machine": machine(), **result}).name)

@@ -43,7 +43,10 @@ def sides(part: int) -> dict[str, tuple[int, Callable[[], object], Callable[[int
         f"a choice of {ITEMS:,} items for each of {CLIENTS // part:,}": (
             CLIENTS // part,
             lambda: exponential.simulated(
-                rng.take(torch.arange(CLIENTS // part)), score_1I.expand(CLIENTS // part, -1), 5.0, 1.0
+                rng.take(torch.arange(CLIENTS // part)),
+                score_1I.expand(CLIENTS // part, -1),
+                5.0,
+                1.0,
             ),
             lambda n: library.choose(scores, 5.0, 1.0, n),
         ),
@@ -60,7 +63,10 @@ def measure(repeats: int, part: int) -> dict[str, Any]:
         if find_spec("opendp"):
             some = max(1, draws // part)
             theirs(1)
-            out[name] |= {"timed": some, "library": cpu_seconds(partial(theirs, some)) * draws / some}
+            out[name] |= {
+                "timed": some,
+                "library": cpu_seconds(partial(theirs, some)) * draws / some,
+            }
             out[name]["times the library"] = out[name]["library"] / seconds
     return {"mechanisms": out}
 
@@ -68,7 +74,11 @@ def measure(repeats: int, part: int) -> dict[str, Any]:
 def table(found: dict[str, Any]) -> str:
     lines = [f"{'mechanism':<48} {'CPU s':>8} {'library':>9} {'times':>7}"]
     for name, r in found["mechanisms"].items():
-        theirs = f"{r['library']:>9.2f} {r['times the library']:>7.0f}" if "library" in r else f"{'':>9} {'':>7}"
+        theirs = (
+            f"{r['library']:>9.2f} {r['times the library']:>7.0f}"
+            if "library" in r
+            else f"{'':>9} {'':>7}"
+        )
         missed = "noise" in name and r.get("times the library", AT_LEAST) < AT_LEAST
         lines.append(f"{name:<48} {r['cpu_seconds']:>8.4f} {theirs}{'  MISSED' * missed}")
     return "\n".join(lines)
@@ -76,8 +86,12 @@ def table(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--part", type=int, default=10, help="one of so many of the library's draws is timed")
-    parser.add_argument("--quick", action="store_true", help="one repeat, fewer draws; nothing is written")
+    parser.add_argument(
+        "--part", type=int, default=10, help="one of so many of the library's draws is timed"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="one repeat, fewer draws; nothing is written"
+    )
     asked = parser.parse_args()
     torch.set_num_threads(1)
     if not find_spec("opendp"):

@@ -44,13 +44,21 @@ def loop_of(engine: Engine, ids_C: Tensor) -> partial[Tensor]:
     cut = lambda lists: [torch.from_numpy(x) for x in Lists.cut(lists.take(ids_C))]
     users_ND = engine.fleet.store.dense["user"][ids_C]
     return partial(
-        rank_everything, engine.server.public["items"], users_ND, cut(train), [cut(held.valid), cut(held.test)], DEPTH
+        rank_everything,
+        engine.server.public["items"],
+        users_ND,
+        cut(train),
+        [cut(held.valid), cut(held.test)],
+        DEPTH,
     )
 
 
 def same_figures(found: Fields, theirs: Tensor) -> list[list[float]]:
     """Hit rate and NDCG of validation and test, once both sides agree."""
-    mine = [[float(found[f"{p}/{m}@{DEPTH}"].nanmean()) for m in ("hit", "ndcg")] for p in ("valid", "test")]
+    mine = [
+        [float(found[f"{p}/{m}@{DEPTH}"].nanmean()) for m in ("hit", "ndcg")]
+        for p in ("valid", "test")
+    ]
     torch.testing.assert_close(torch.tensor(mine, dtype=torch.float64), theirs, rtol=2e-3, atol=0)
     return mine
 
@@ -89,17 +97,27 @@ def measure(dataset: str, sample: int, repeats: int, *assignments: str) -> dict[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sample", type=int, default=4096, help="users that both sides rank in turn")
+    parser.add_argument(
+        "--sample", type=int, default=4096, help="users that both sides rank in turn"
+    )
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="fewer users in the sample, two repeats")
-    parser.add_argument("--out", type=Path, help="file to write, such as results/bench-ranking.json")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer users in the sample, two repeats"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="file to write, such as results/bench-ranking.json"
+    )
     asked = parser.parse_args()
     torch.set_num_threads(1)
     say("... everybody once, then a sample on both sides")
-    found = measure(DATASET, 512 if asked.quick else asked.sample, 2 if asked.quick else asked.repeats)
+    found = measure(
+        DATASET, 512 if asked.quick else asked.sample, 2 if asked.quick else asked.repeats
+    )
     print({k: v for k, v in found.items() if k != "config"})
     if asked.out:
-        asked.out.write_text(json.dumps({"commit": commit(), "machine": machine(), **found}, indent=1) + "\n")
+        asked.out.write_text(
+            json.dumps({"commit": commit(), "machine": machine(), **found}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

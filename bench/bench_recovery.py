@@ -43,7 +43,10 @@ CONTEXT = messages.context_of(0, 1, "train")
 
 def uploads(clients: int) -> tuple[Upload, Ragged]:
     """Updates of a second round of FedMF, and the clients' lists."""
-    rows = split(generate(Synthetic(users=clients, items=ITEMS, mean_items=8, groups=4, seed=3)), SplitConfig())
+    rows = split(
+        generate(Synthetic(users=clients, items=ITEMS, mean_items=8, groups=4, seed=3)),
+        SplitConfig(),
+    )
     program = Program(MF(DIM), Bce(negatives=4), Catalogue(ITEMS), Local("adam", lr=0.01, epochs=5))
     fleet = SimulatedFleet(program, LocalData(TrainingData(rows.train, pool(rows, "train"))))
     sent = Download(Sent(dict(program.model.public(ITEMS, Rng.server(0, 0, "public")))))
@@ -61,7 +64,10 @@ def summed(upload: Upload, share: float) -> tuple[dict[int, NDArray[Any]], Float
     vectors = [layout.vector(part_of(upload, row)) for row in range(n)]
     gone = set(np.random.default_rng(0).permutation(n)[: int(share * n)].tolist())
     give = lambda c: lambda _: fixed.encode(vectors[c])  # type: ignore[arg-type]
-    parties, held = {c: Party(c, CONTEXT, config, give(c)) for c in range(n)}, dict[int, NDArray[Any]]()
+    parties, held = (
+        {c: Party(c, CONTEXT, config, give(c)) for c in range(n)},
+        dict[int, NDArray[Any]](),
+    )
 
     def exchange(requests: dict[int, bytes]) -> Iterator[bytes]:
         for client, request in requests.items():
@@ -76,7 +82,9 @@ def summed(upload: Upload, share: float) -> tuple[dict[int, NDArray[Any]], Float
                 held[client] = y[1:].view(np.int64)
             yield reply
 
-    outcome = Coordinator(list(parties), CONTEXT, config, layout.length, fixed.dtype, exchange).run()
+    outcome = Coordinator(
+        list(parties), CONTEXT, config, layout.length, fixed.dtype, exchange
+    ).run()
     return held, fixed.decode(outcome.total, len(outcome.ids))
 
 
@@ -96,11 +104,16 @@ def measure(clients: int) -> dict[str, Any]:
     rows_of = lambda x: x[1 : 1 + ITEMS * DIM].reshape(ITEMS, DIM).astype(float)  # after the weight
     found: dict[str, list[float]] = {}
     for client, masked in sorted(held.items()):
-        one, true = table.take(torch.tensor([client])), set(lists.take(torch.tensor([client])).values.tolist())
+        one, true = (
+            table.take(torch.tensor([client])),
+            set(lists.take(torch.tensor([client])).values.tolist()),
+        )
         items = one.items.values.numpy()
         guesses = [f1(items, rng.normal(size=(len(items), DIM)), true) for _ in range(GUESSES)]
         found.setdefault("the upload in clear", []).append(f1(items, one.values.numpy(), true))
-        found.setdefault("what the server of a secure sum holds", []).append(f1(items, rows_of(masked)[items], true))
+        found.setdefault("what the server of a secure sum holds", []).append(
+            f1(items, rows_of(masked)[items], true)
+        )
         found.setdefault("the sum", []).append(f1(items, rows_of(total)[items], true))
         found.setdefault("guessing", []).append(float(np.mean(guesses)))
     means = {k: float(np.mean(v)) for k, v in found.items()}
@@ -116,7 +129,9 @@ def main() -> None:
     for name, value in found["f1"].items():
         say(f"F1 from {name}: {value:.2f}")
     if not asked.quick:
-        print(f"written to {write('bench-recovery', {'commit': commit(), 'machine': machine(), **found}).name}")
+        print(
+            f"written to {write('bench-recovery', {'commit': commit(), 'machine': machine(), **found}).name}"
+        )
 
 
 if __name__ == "__main__":

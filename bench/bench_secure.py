@@ -24,7 +24,11 @@ PHASES = ("keys", "shares", "vector", "reveal")
 
 def measure(n: int, length: int, bits: Any, share: float) -> dict[str, Any]:
     config = FleetConfig(secure=True, bits=bits, range=4096.0 if bits == 64 else 1.0)
-    fixed, context, rng = Fixed(bits, config.range, n), messages.context_of(0, 1, "train"), np.random.default_rng(0)
+    fixed, context, rng = (
+        Fixed(bits, config.range, n),
+        messages.context_of(0, 1, "train"),
+        np.random.default_rng(0),
+    )
     x = rng.uniform(-1, 1, length)
     gone = set(rng.permutation(n)[: int(share * n)].tolist())
     begin = time.process_time()
@@ -47,7 +51,9 @@ def measure(n: int, length: int, bits: Any, share: float) -> dict[str, Any]:
     begin = time.process_time()
     outcome = Coordinator(list(parties), context, config, length, fixed.dtype, exchange).run()
     server = time.process_time() - begin - sum(map(sum, spent.values()))
-    wrong = float(np.abs(fixed.decode(outcome.total, len(outcome.ids)) - x * len(outcome.ids)).max())
+    wrong = float(
+        np.abs(fixed.decode(outcome.total, len(outcome.ids)) - x * len(outcome.ids)).max()
+    )
     ms = {phase: 1e3 * float(np.median(times)) for phase, times in spent.items()}
     ms["keys"] += 1e3 * born
     return {
@@ -65,7 +71,9 @@ def measure(n: int, length: int, bits: Any, share: float) -> dict[str, Any]:
 
 
 def table(found: list[dict[str, Any]]) -> str:
-    lines = [f"{'bits':>4} {'dropped':>8} {'client ms':>10} {'server s':>9} {'bytes up':>10} {'error':>9}"]
+    lines = [
+        f"{'bits':>4} {'dropped':>8} {'client ms':>10} {'server s':>9} {'bytes up':>10} {'error':>9}"
+    ]
     for r in found:
         client, server = r["client ms"]["in all"], r["server s"]
         missed = "  MISSED" * (client > CLIENT_MS or server > SERVER_S)
@@ -89,7 +97,9 @@ def main() -> None:
     print(", ".join(f"{k} {v}" for k, v in host.items()))
     print(table(found))
     if not asked.quick:
-        print(f"written to {write('bench-secure', {'commit': commit(), 'machine': host, 'sums': found}).name}")
+        print(
+            f"written to {write('bench-secure', {'commit': commit(), 'machine': host, 'sums': found}).name}"
+        )
 
 
 if __name__ == "__main__":

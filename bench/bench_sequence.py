@@ -39,9 +39,16 @@ class GruNet(nn.Module):
         super().__init__()
         self.items = nn.Parameter(public["items"].clone())
         self.cell = nn.GRU(D, D, batch_first=True)
-        theirs = {"weight_ih_l0": "w_in", "weight_hh_l0": "w_state", "bias_ih_l0": "b_in", "bias_hh_l0": "b_state"}
+        theirs = {
+            "weight_ih_l0": "w_in",
+            "weight_hh_l0": "w_state",
+            "bias_ih_l0": "b_in",
+            "bias_hh_l0": "b_state",
+        }
         for name, ours in theirs.items():
-            getattr(self.cell, name).data = (public[ours].mT if ours[0] == "w" else public[ours]).clone()
+            getattr(self.cell, name).data = (
+                public[ours].mT if ours[0] == "w" else public[ours]
+            ).clone()
 
     def forward(self, items_P: Tensor) -> Tensor:
         h_PD = self.cell(F.embedding(items_P, self.items)[None])[0][0]
@@ -126,7 +133,9 @@ def same_work(engine: Engine, loop: Loop, ids_C: Tensor) -> float:
     """The cosine of both sides' updates in one round with the same negatives."""
     before = {k: v.clone() for k, v in engine.server.public.items()}
     training = engine.fleet.data.training
-    rng = Rng.of(engine.fleet.seed, engine.number + 1, torch.arange(len(training.items))).fold("examples")
+    rng = Rng.of(engine.fleet.seed, engine.number + 1, torch.arange(len(training.items))).fold(
+        "examples"
+    )
     made = engine.method.objective.examples(training.items, training.avoid, loop.n_items, rng)
     drawn = made.items.values.split(made.items.lengths.tolist())
     fresh, given = loop.negatives, lambda client, many: drawn[client][many:].view(many, -1)
@@ -141,7 +150,9 @@ def gflop(model: str, n_C: Tensor, candidates: int) -> float:
     """What a round's matrix products need, forward and twice that backward, for lists of these lengths."""
     n_C = n_C.double()
     gates = 12 * D * D * n_C  # two matrices [D, 3 D]
-    layers = 2 * (10 * D * D * n_C + 2 * D * n_C * n_C)  # five matrices [D, D], half an attention map made and used
+    layers = 2 * (
+        10 * D * D * n_C + 2 * D * n_C * n_C
+    )  # five matrices [D, D], half an attention map made and used
     scores = 2 * D * candidates * n_C
     return 3e-9 * float(((gates if model == "gru" else layers) + scores).sum())
 
@@ -159,7 +170,10 @@ def measure(model: str, dataset: str, clients: int, repeats: int, sgemm: float) 
     ids_C = engine.stratified(clients)
     if (cosine := same_work(engine, loop, ids_C)) < 0.99:
         raise SystemExit(f"the two sides do not do the same work: cosine of the updates {cosine}")
-    sides = {"covey": partial(engine.round, ids_C), PLAIN: partial(loop.plain_round, ids_C.tolist())}
+    sides = {
+        "covey": partial(engine.round, ids_C),
+        PLAIN: partial(loop.plain_round, ids_C.tolist()),
+    }
     times = interleaved({**sides, SUMMING: partial(loop.round, ids_C.tolist())}, repeats)
     n_C = training.items.lengths[ids_C].clamp(max=objective.last)
     needed = gflop(model, n_C, 1 + objective.local)
@@ -198,9 +212,19 @@ def main() -> None:
         for model in options.models:
             rows.append(measure(model, dataset, options.clients, options.repeats, sgemm))
             said = rows[-1]
-            keys = ("times the plain loop", "of single repeats", "times the accumulating loop", "times at most")
+            keys = (
+                "times the plain loop",
+                "of single repeats",
+                "times the accumulating loop",
+                "times at most",
+            )
             say(f"{model} on {said['data']}: { {k: said[k] for k in keys} }")
-    result = {"commit": commit(), "machine": machine(), "ceilings per CPU second": peak, "rows": rows}
+    result = {
+        "commit": commit(),
+        "machine": machine(),
+        "ceilings per CPU second": peak,
+        "rows": rows,
+    }
     options.out.write_text(json.dumps(result, indent=1) + "\n")
     print(options.out.name)
 

@@ -30,7 +30,10 @@ from covey.run.schedule import cohort
 
 Row = dict[str, Any]
 BUDGETS = (1.0, 4.0, 16.0, 64.0, 200.0, 400.0, 1000.0, 4000.0)
-PRESET, SETTINGS = "loo-full", ("data.min_item=5", "mechanism.0.epsilon=inf", "objective.in_batch=false")
+PRESET, SETTINGS = (
+    "loo-full",
+    ("data.min_item=5", "mechanism.0.epsilon=inf", "objective.in_batch=false"),
+)
 
 
 def trained(engine: Engine, passes: int) -> tuple[HardNegatives, Tensor, Tensor]:
@@ -38,7 +41,10 @@ def trained(engine: Engine, passes: int) -> tuple[HardNegatives, Tensor, Tensor]
     rounds = passes * math.ceil(len(engine.fleet.ids_N) / engine.config.run.cohort)
     for number in range(1, rounds + 2):  # the first of one pass more: everybody has just reported
         engine.server, _ = run_round(
-            engine.server, engine.fleet, engine.method, cohort(engine.config, engine.fleet.ids_N, number)
+            engine.server,
+            engine.fleet,
+            engine.method,
+            cohort(engine.config, engine.fleet.ids_N, number),
         )
     (part,) = engine.method.mechanisms
     assert isinstance(part, HardNegatives)
@@ -51,10 +57,14 @@ def pools(part: HardNegatives, said_ND: Tensor, items_ID: Tensor) -> tuple[Tenso
     label_N = ward(said_ND, part.clusters)
     score_KI = centres(said_ND, label_N)[1:] @ items_ID.mT
     hard_KI = torch.zeros_like(score_KI, dtype=torch.bool)
-    return label_N, hard_KI.scatter_(1, score_KI.topk(math.ceil(part.difficulty * len(items_ID)), 1).indices, True)
+    return label_N, hard_KI.scatter_(
+        1, score_KI.topk(math.ceil(part.difficulty * len(items_ID)), 1).indices, True
+    )
 
 
-def found(part: HardNegatives, report_ND: Tensor, items_ID: Tensor, budgets: Sequence[float], draws: int) -> list[Row]:
+def found(
+    part: HardNegatives, report_ND: Tensor, items_ID: Tensor, budgets: Sequence[float], draws: int
+) -> list[Row]:
     """Of each budget; 0 stands for noise alone."""
     clean_N, clean_KI = pools(part, report_ND, items_ID)
     rows = []
@@ -64,12 +74,16 @@ def found(part: HardNegatives, report_ND: Tensor, items_ID: Tensor, budgets: Seq
             rng = Rng.of(draw, 1, torch.arange(len(report_ND)))
             scale = 2 * part.clip / epsilon if epsilon else 1.0
             vector_ND = report_ND if epsilon else torch.zeros_like(report_ND)
-            noisy_N, noisy_KI = pools(part, vector_ND + rng.laplace(scale, report_ND.shape[1]), items_ID)
+            noisy_N, noisy_KI = pools(
+                part, vector_ND + rng.laplace(scale, report_ND.shape[1]), items_ID
+            )
             rand.append(float(adjusted_rand_score(clean_N.numpy(), noisy_N.numpy())))
             together_KK = clean_KI.float() @ noisy_KI.float().mT / clean_KI.sum(1, keepdim=True)
             kept.append(float(together_KK[clean_N, noisy_N].mean()))
         rows.append({"epsilon": epsilon, "rand index": rand, "pool kept": kept})
-        say(f"epsilon {epsilon:6g}: Rand index {statistics.mean(rand):.3f}, of the pool {statistics.mean(kept):.3f}")
+        say(
+            f"epsilon {epsilon:6g}: Rand index {statistics.mean(rand):.3f}, of the pool {statistics.mean(kept):.3f}"
+        )
     return rows
 
 
@@ -82,9 +96,20 @@ def main() -> None:
     engine = Engine.of(config_of("fedcl", PRESET, *source_of(got.dataset), *SETTINGS))
     part, report_ND, items_ID = trained(engine, got.passes)
     rows = found(part, report_ND, items_ID, (0.0, *BUDGETS), got.draws)
-    length, data = float(report_ND.norm(dim=1).mean()), engine.config.data.name  # synthetic where the other is not here
-    about = {"data": data, "clients": len(report_ND), "width": report_ND.shape[1], "passes": got.passes}
-    write("bench-signal", {"commit": commit(), "machine": machine(), **about, "mean length": length, "budgets": rows})
+    length, data = (
+        float(report_ND.norm(dim=1).mean()),
+        engine.config.data.name,
+    )  # synthetic where the other is not here
+    about = {
+        "data": data,
+        "clients": len(report_ND),
+        "width": report_ND.shape[1],
+        "passes": got.passes,
+    }
+    write(
+        "bench-signal",
+        {"commit": commit(), "machine": machine(), **about, "mean length": length, "budgets": rows},
+    )
 
 
 if __name__ == "__main__":

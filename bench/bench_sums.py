@@ -53,10 +53,16 @@ def main() -> None:
         "FedNCF, 20 rounds of everybody and evaluation": gradients(options.rounds),
     }
     plain, chosen, trained = seconds.values()
-    ratio = {"without the choice": trained / plain, "with the choice": trained / chosen, "target": TARGET}
+    ratio = {
+        "without the choice": trained / plain,
+        "with the choice": trained / chosen,
+        "target": TARGET,
+    }
     for name, value in seconds.items():
         say(f"{name}: {value:.1f} CPU seconds")
-    say(f"{ratio['without the choice']:.1f} times faster, {ratio['with the choice']:.1f} with the choice")
+    say(
+        f"{ratio['without the choice']:.1f} times faster, {ratio['with the choice']:.1f} with the choice"
+    )
     result = {"seconds": seconds, "times_faster": ratio, "machine": machine(), "commit": commit()}
     say(str(write("bench-sums", result)))
 

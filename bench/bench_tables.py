@@ -46,7 +46,9 @@ def one(dataset: str, kind: str, rounds: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="one round of the smaller dataset; nothing is written")
+    parser.add_argument(
+        "--quick", action="store_true", help="one round of the smaller dataset; nothing is written"
+    )
     parser.add_argument("--side", nargs=2, metavar=("DATASET", "KIND"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     rounds = 1 if asked.quick else asked.rounds
@@ -61,10 +63,18 @@ def main() -> None:
         sides = {}
         for kind in ("whole", "rows"):
             words = [sys.executable, __file__, "--rounds", str(rounds), "--side", dataset, kind]
-            sides[kind] = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
-        assert sides["whole"]["public"] == sides["rows"]["public"], "both ways must give the same bits"
+            sides[kind] = json.loads(
+                subprocess.run(words, capture_output=True, text=True, check=True).stdout
+            )
+        assert sides["whole"]["public"] == sides["rows"]["public"], (
+            "both ways must give the same bits"
+        )
         found[dataset] = sides
-        print(dataset, {kind: (max(s["held"]), s["peak"], s["cpu_seconds"]) for kind, s in sides.items()}, flush=True)
+        print(
+            dataset,
+            {kind: (max(s["held"]), s["peak"], s["cpu_seconds"]) for kind, s in sides.items()},
+            flush=True,
+        )
     if not asked.quick:
         print(write("bench-tables", {"commit": commit(), "machine": machine(), "data": found}).name)
 

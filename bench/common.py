@@ -30,7 +30,11 @@ ROOT = Path(__file__).parents[1]
 SIZES = {  # of the built-in generator where the dataset itself is not at hand
     "ml-100k": ("data.users=943", "data.items=1682", "data.mean_items=106"),
     "ml-1m": ("data.users=6040", "data.items=3706", "data.mean_items=165.6"),
-    "beauty": ("data.users=4096", "data.items=54542", "data.mean_items=10.8"),  # 8.8 of them for training
+    "beauty": (
+        "data.users=4096",
+        "data.items=54542",
+        "data.mean_items=10.8",
+    ),  # 8.8 of them for training
     "amazon-beauty-bert4rec": ("data.users=40226", "data.items=54542", "data.mean_items=8.8"),
 }
 
@@ -68,7 +72,9 @@ class Engine:
         method = method_of(config, prepared.catalogue)
         clients = clients_of(config, prepared, method)
         fleet, server = SimulatedFleet.of(clients), start(method)
-        server = replace(server, public={k: v.to(fleet.device) for k, v in server.public.items()})  # as a run begins
+        server = replace(
+            server, public={k: v.to(fleet.device) for k, v in server.public.items()}
+        )  # as a run begins
         return cls(config, method, fleet, enrol(server, fleet, method))
 
     def stratified(self, many: int) -> Tensor:
@@ -81,11 +87,15 @@ class Engine:
 
     def round(self, ids_C: Tensor) -> None:
         self.number += 1
-        self.server, done = run_round(self.server, self.fleet, self.method, Round(self.number, ids_C))
+        self.server, done = run_round(
+            self.server, self.fleet, self.method, Round(self.number, ids_C)
+        )
         assert len(done.ids_C) == len(ids_C)
 
     def evaluate(self, ids_C: Tensor) -> Fields:
-        answer = self.fleet.ask(Request("evaluate", self.number, ids_C, Download(Sent(dict(self.server.public)))))
+        answer = self.fleet.ask(
+            Request("evaluate", self.number, ids_C, Download(Sent(dict(self.server.public))))
+        )
         assert isinstance(answer, Upload)
         return answer.extra["evaluate"]
 
@@ -93,7 +103,9 @@ class Engine:
         """The same in float64, for tests of equality."""
         dense = self.fleet.store.dense
         dense.update({k: v.double() for k, v in dense.items() if v.is_floating_point()})
-        self.server = replace(self.server, public={k: v.double() for k, v in self.server.public.items()})
+        self.server = replace(
+            self.server, public={k: v.double() for k, v in self.server.public.items()}
+        )
         return self
 
 
@@ -121,7 +133,9 @@ class Times:
         return min(ratios), max(ratios)
 
 
-def interleaved(sides: Mapping[str, Callable[[], object]], repeats: int, once: tuple[str, ...] = ()) -> Times:
+def interleaved(
+    sides: Mapping[str, Callable[[], object]], repeats: int, once: tuple[str, ...] = ()
+) -> Times:
     """All sides in turn, several times over; those in `once` only in the first turn."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for repeat in range(repeats):
@@ -151,8 +165,12 @@ def ceilings() -> dict[str, float]:
 
     return {
         "sgemm 2048^3, GFLOP/s": best_rate(2e-9 * n**3, lambda: torch.mm(a, b, out=out), 3),
-        "bmm [16,512,32]x[16,32,32], GFLOP/s": best_rate(200 * 2e-9 * clients * rows * 32 * 32, many_bmm),
-        "copy of 256 MB, GB/s read and written": best_rate(2e-9 * big.nbytes, lambda: copy.copy_(big)),
+        "bmm [16,512,32]x[16,32,32], GFLOP/s": best_rate(
+            200 * 2e-9 * clients * rows * 32 * 32, many_bmm
+        ),
+        "copy of 256 MB, GB/s read and written": best_rate(
+            2e-9 * big.nbytes, lambda: copy.copy_(big)
+        ),
     }
 
 
@@ -162,7 +180,9 @@ def machine() -> dict[str, Any]:
         if line.startswith("model name"):
             model = line.partition(":")[2].strip()
             break
-    memory = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
+    memory = next(
+        (int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0
+    )
     return {
         "cpu": model,
         "cores": os.cpu_count(),
@@ -181,9 +201,15 @@ def _lines(path: str) -> list[str]:
 
 def commit() -> str:
     """The commit that was measured, with a mark where the code was changed after it."""
-    git = lambda *words: subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    git = lambda *words: subprocess.run(
+        ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     head = git("rev-parse", "--short=12", "HEAD").stdout.strip()
-    return f"{head}, changed" if git("status", "--porcelain", "src").stdout.strip() else head or "unknown"
+    return (
+        f"{head}, changed"
+        if git("status", "--porcelain", "src").stdout.strip()
+        else head or "unknown"
+    )
 
 
 def write(name: str, result: Mapping[str, Any]) -> Path:

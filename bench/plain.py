@@ -46,10 +46,16 @@ class NcfNet(nn.Module):
     @staticmethod
     def shared_of(public: Fields) -> Fields:
         """covey's public parameters by the names of this module."""
-        out = {"items.weight": public["items"], "mlp.0.weight": torch.cat([public["user_half"], public["w0"]]).T}
+        out = {
+            "items.weight": public["items"],
+            "mlp.0.weight": torch.cat([public["user_half"], public["w0"]]).T,
+        }
         last = sum(k.startswith("w") for k in public)
         out |= {f"mlp.{2 * k}.weight": public[f"w{k}"].T for k in range(1, last)}
-        return {k: v.clone() for k, v in (out | {f"mlp.{2 * k}.bias": public[f"b{k}"] for k in range(last)}).items()}
+        return {
+            k: v.clone()
+            for k, v in (out | {f"mlp.{2 * k}.bias": public[f"b{k}"] for k in range(last)}).items()
+        }
 
 
 class ScoreNet(nn.Module):
@@ -94,7 +100,13 @@ class Loop:
     """Rounds of one method, client after client, over a dense item table."""
 
     def __init__(
-        self, net: NcfNet | ScoreNet, lists: Lists, solver: Local, shared: Fields, private: Fields, fused: bool = False
+        self,
+        net: NcfNet | ScoreNet,
+        lists: Lists,
+        solver: Local,
+        shared: Fields,
+        private: Fields,
+        fused: bool = False,
     ) -> None:
         self.net, self.lists, self.solver, self.shared = net, lists, solver, shared
         self.private = private  # by the module's names, [N, ...]
@@ -104,11 +116,15 @@ class Loop:
         self.seen_I = np.zeros(lists.n_items, bool)
         self.examples_seen = self.steps_taken = self.rows_touched = 0
 
-    def _optimizers(self, item_rows: nn.Parameter, fused: bool = False) -> list[torch.optim.Optimizer]:
+    def _optimizers(
+        self, item_rows: nn.Parameter, fused: bool = False
+    ) -> list[torch.optim.Optimizer]:
         phases, solver = self.net.phases(item_rows), self.solver
         if solver.optimizer == "adam":
             return [torch.optim.Adam(p, lr=solver.lr, eps=solver.eps, fused=fused) for p in phases]
-        rate = lambda p: solver.rate("items", self.lists.n_items) if item_rows is p[0] else solver.lr
+        rate = lambda p: (
+            solver.rate("items", self.lists.n_items) if item_rows is p[0] else solver.lr
+        )
         return [torch.optim.SGD(p, lr=rate(p), fused=fused) for p in phases]
 
     def examples(self, client: int) -> tuple[Tensor, Tensor]:
@@ -140,7 +156,9 @@ class Loop:
             self.shared[name] += total / (count_I.clamp(min=1)[:, None] if per_item else len(ids))
         self.rows_touched += int(count_I.sum())
 
-    def train(self, client: int, items_L: Tensor, label_L: Tensor, sums: Fields, count_I: Tensor) -> None:
+    def train(
+        self, client: int, items_L: Tensor, label_L: Tensor, sums: Fields, count_I: Tensor
+    ) -> None:
         with torch.no_grad():
             for name, value in self.shared.items():
                 self.params[name].copy_(value)
@@ -187,7 +205,9 @@ class Loop:
 class TouchedLoop(Loop):
     """The same, but only the rows that a client touches are parameters."""
 
-    def train(self, client: int, items_L: Tensor, label_L: Tensor, sums: Fields, count_I: Tensor) -> None:
+    def train(
+        self, client: int, items_L: Tensor, label_L: Tensor, sums: Fields, count_I: Tensor
+    ) -> None:
         rows_R, index_L = items_L.unique(return_inverse=True)
         small = [k for k in self.shared if k != "items.weight"]
         with torch.no_grad():
@@ -211,7 +231,9 @@ class SampledRanking:
     def __init__(self, loop: Loop, candidates: Sequence[Tensor], depth: int = 10) -> None:
         self.loop, self.depth = loop, depth
         self.parts = len(candidates)
-        self.items = torch.stack(list(candidates), 1)  # [N, parts, candidates], the held-out one first
+        self.items = torch.stack(
+            list(candidates), 1
+        )  # [N, parts, candidates], the held-out one first
         self.hit: list[float] = []
         self.ndcg: list[float] = []
 
@@ -227,7 +249,11 @@ class SampledRanking:
 
 @torch.no_grad()
 def rank_everything(
-    table_ID: Tensor, user_ND: Tensor, train: Sequence[Tensor], parts: Sequence[Sequence[Tensor]], depth: int
+    table_ID: Tensor,
+    user_ND: Tensor,
+    train: Sequence[Tensor],
+    parts: Sequence[Sequence[Tensor]],
+    depth: int,
 ) -> Tensor:
     """Mean recall and NDCG of each part (validation, test), one scoring call per user, [parts, 2]."""
     hits: list[list[Tensor]] = [[] for _ in parts]
@@ -242,7 +268,12 @@ def rank_everything(
     gain_K = 1 / torch.arange(2, depth + 2).double().log2()
     out = []
     for p, lists in enumerate(parts):
-        hit_NK, many_N = torch.stack(hits[p]).double(), torch.tensor([len(x) for x in lists if len(x)])
+        hit_NK, many_N = (
+            torch.stack(hits[p]).double(),
+            torch.tensor([len(x) for x in lists if len(x)]),
+        )
         ideal_N = gain_K.cumsum(0)[many_N.clamp(max=depth) - 1]
-        out.append(torch.stack([(hit_NK.sum(1) / many_N).mean(), (hit_NK @ gain_K / ideal_N).mean()]))
+        out.append(
+            torch.stack([(hit_NK.sum(1) / many_N).mean(), (hit_NK @ gain_K / ideal_N).mean()])
+        )
     return torch.stack(out)

@@ -6,7 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from render_contrast import cofedrec, cofedrec_cuda, cofedrec_memory, contrast, contrast_cuda, own_tables
+from render_contrast import (
+    cofedrec,
+    cofedrec_cuda,
+    cofedrec_memory,
+    contrast,
+    contrast_cuda,
+    own_tables,
+)
 
 
 def engine(found: dict[str, Any]) -> list[str]:
@@ -30,14 +37,25 @@ def engine(found: dict[str, Any]) -> list[str]:
             f"{rate['covey']:,.0f}",
             f"{rate['plain loop']:,.1f}",
         ]
-        cells += [f"{row['times the plain loop']:.1f}", f"{low:.1f} to {high:.1f}", f"{row['at least']}"]
+        cells += [
+            f"{row['times the plain loop']:.1f}",
+            f"{low:.1f} to {high:.1f}",
+            f"{row['at least']}",
+        ]
         cells += [f"{fused:.1f}" if fused else ""]
         lines.append("| " + " | ".join(cells) + " |")
     for row in found["workloads"].values():
-        smaller = {k.split()[-2]: v for k, v in row["notes"].items() if k.startswith("times the plain loop with")}
+        smaller = {
+            k.split()[-2]: v
+            for k, v in row["notes"].items()
+            if k.startswith("times the plain loop with")
+        }
         if smaller:
             sizes = ", ".join(f"{v:.0f} times with {k} clients" for k, v in smaller.items())
-            lines += ["", f"{row['workload']}: the fixed cost of a round weighs more in a small one: {sizes}."]
+            lines += [
+                "",
+                f"{row['workload']}: the fixed cost of a round weighs more in a small one: {sizes}.",
+            ]
         if "share of sgemm" in row:
             useful, share = row["useful GFLOP per CPU second"], row["share of sgemm"]
             lines += [
@@ -71,14 +89,31 @@ def sequence(found: dict[str, Any]) -> list[str]:
     ]
     for row in found["rows"]:
         low, high = row["of single repeats"]
-        cells = [row["workload"], row["data"], f"{row['clients']}", f"{row['items per client']:.0f}"]
-        cells += [f"{row['clients per CPU second']['covey']:,.0f}", f"{row['times the plain loop']:.1f}"]
-        cells += [f"{low:.1f} to {high:.1f}", f"{row['at least']}", f"{row['times the accumulating loop']:.1f}"]
+        cells = [
+            row["workload"],
+            row["data"],
+            f"{row['clients']}",
+            f"{row['items per client']:.0f}",
+        ]
+        cells += [
+            f"{row['clients per CPU second']['covey']:,.0f}",
+            f"{row['times the plain loop']:.1f}",
+        ]
+        cells += [
+            f"{low:.1f} to {high:.1f}",
+            f"{row['at least']}",
+            f"{row['times the accumulating loop']:.1f}",
+        ]
         lines.append("| " + " | ".join([*cells, f"{row['times at most']:.0f}"]) + " |")
     missed = [row for row in found["rows"] if not row["reached"]]
     if missed:
-        short = "; ".join(f"{r['workload'].split(',')[0]} on {r['data'].split(',')[0]}" for r in missed)
-        lines += ["", f"Short of it: {short}. At most: if all of its arithmetic ran at the speed of sgemm."]
+        short = "; ".join(
+            f"{r['workload'].split(',')[0]} on {r['data'].split(',')[0]}" for r in missed
+        )
+        lines += [
+            "",
+            f"Short of it: {short}. At most: if all of its arithmetic ran at the speed of sgemm.",
+        ]
     return lines
 
 
@@ -87,7 +122,9 @@ def cuda(found: dict[str, Any]) -> list[str]:
     lines += ["| what | seconds | at most | GiB |", "|---|---|---|---|"]
     for name, case in found["cases"].items():
         short = "" if case["reached"] else " (short)"
-        lines.append(f"| {name} | {case['median']:.2f} | {case['at most']:.2f}{short} | {case['gib']:.1f} |")
+        lines.append(
+            f"| {name} | {case['median']:.2f} | {case['at most']:.2f}{short} | {case['gib']:.1f} |"
+        )
     return lines
 
 
@@ -109,8 +146,13 @@ def defences(found: dict[str, Any]) -> list[str]:
         "|---|---|---|---|---|",
     ]
     for name, row in found["defences"].items():
-        times = [f"{row[k]:.3g}" if k in row else "" for k in ("times the loop", "times the shorter loop")]
-        lines.append(f"| {name} | {row['cpu_seconds']:.3f} | {row['share of training']:.0%} | {' | '.join(times)} |")
+        times = [
+            f"{row[k]:.3g}" if k in row else ""
+            for k in ("times the loop", "times the shorter loop")
+        ]
+        lines.append(
+            f"| {name} | {row['cpu_seconds']:.3f} | {row['share of training']:.0%} | {' | '.join(times)} |"
+        )
     return lines
 
 
@@ -122,7 +164,11 @@ def privacy(found: dict[str, Any]) -> list[str]:
         "|---|---|---|---|",
     ]
     for name, row in found["mechanisms"].items():
-        theirs = [f"{row['library']:.1f}", f"{row['times the library']:.0f}"] if "library" in row else ["", ""]
+        theirs = (
+            [f"{row['library']:.1f}", f"{row['times the library']:.0f}"]
+            if "library" in row
+            else ["", ""]
+        )
         lines.append(f"| {name} | {row['cpu_seconds']:.3f} | {' | '.join(theirs)} |")
     return lines
 
@@ -137,14 +183,22 @@ def secure(found: dict[str, Any]) -> list[str]:
         "|---|---|---|---|---|---|---|",
     ]
     for row in found["sums"]:
-        client, server, up = row["client ms"]["in all"], row["server s"], row["client bytes"]["in all"]
-        lines.append(f"| {row['bits']} | {row['dropped out']} | {client:.0f} | 30 | {server:.2f} | 2 | {up:,} |")
+        client, server, up = (
+            row["client ms"]["in all"],
+            row["server s"],
+            row["client bytes"]["in all"],
+        )
+        lines.append(
+            f"| {row['bits']} | {row['dropped out']} | {client:.0f} | 30 | {server:.2f} | 2 | {up:,} |"
+        )
     return lines
 
 
 def pdc(found: dict[str, Any]) -> list[str]:
     draws, passes = found["contribution"], found["auxiliary"]
-    learns, recommends, clients = (min(passes["cpu_seconds"][k]) for k in ("learns", "recommends", "clients"))
+    learns, recommends, clients = (
+        min(passes["cpu_seconds"][k]) for k in ("learns", "recommends", "clients")
+    )
     return [
         f"`python bench/bench_pdc.py`, commit {found['commit']}: PDC-FRS's contribution of {draws['draws'][0]:,} items"
         f" in {min(draws['cpu_seconds']['ours']):.2f} CPU seconds, {draws['times']:.0f} times as fast as one at a time"
@@ -175,7 +229,10 @@ def recovery(found: dict[str, Any]) -> list[str]:
         "| from | F1 | standard error |",
         "|---|---|---|",
     ]
-    return lines + [f"| {name} | {f1:.2f} | {found['standard error'][name]:.2f} |" for name, f1 in found["f1"].items()]
+    return lines + [
+        f"| {name} | {f1:.2f} | {found['standard error'][name]:.2f} |"
+        for name, f1 in found["f1"].items()
+    ]
 
 
 def signal(found: dict[str, Any]) -> list[str]:
@@ -190,7 +247,10 @@ def signal(found: dict[str, Any]) -> list[str]:
     ]
     for row in found["budgets"]:
         name = f"{row['epsilon']:g}" if row["epsilon"] else "noise alone"
-        cells = [f"{sum(x) / len(x):.3f} ({min(x):.3f} to {max(x):.3f})" for x in (row["rand index"], row["pool kept"])]
+        cells = [
+            f"{sum(x) / len(x):.3f} ({min(x):.3f} to {max(x):.3f})"
+            for x in (row["rand index"], row["pool kept"])
+        ]
         lines.append("| " + " | ".join([name, *cells]) + " |")
     return lines
 
@@ -204,18 +264,34 @@ def ward(found: dict[str, Any]) -> list[str]:
         "| reports | how | CPU seconds | GiB |",
         "|---|---|---|---|",
     ]
-    cells = lambda row: f"| {row['reports']:,} | {row['how']} | {row['cpu_seconds']:.1f} | {row['gib']:.2f} |"
+    cells = lambda row: (
+        f"| {row['reports']:,} | {row['how']} | {row['cpu_seconds']:.1f} | {row['gib']:.2f} |"
+    )
     return lines + [cells(row) for row in found["rows"]]
 
 
 def parts() -> dict[str, Callable[[dict[str, Any]], list[str]]]:
-    parts = {"bench-engine": engine, "bench-cuda": cuda, "bench-million": million, "bench-defences": defences}
+    parts = {
+        "bench-engine": engine,
+        "bench-cuda": cuda,
+        "bench-million": million,
+        "bench-defences": defences,
+    }
     parts |= {"bench-ranking": ranking, "bench-sequence": sequence, "bench-secure": secure}
-    parts |= {"bench-privacy": privacy, "bench-pdc": pdc, "bench-sums": sums, "bench-recovery": recovery}
+    parts |= {
+        "bench-privacy": privacy,
+        "bench-pdc": pdc,
+        "bench-sums": sums,
+        "bench-recovery": recovery,
+    }
     parts |= {"bench-signal": signal, "bench-ward": ward}
     parts |= {"bench-contrast": contrast, "bench-contrast-cuda": contrast_cuda}
     parts |= {f"bench-cofedrec-memory{form}": cofedrec_memory for form in ("", "-sampled")}
-    return parts | {"bench-cofedrec": cofedrec, "bench-cofedrec-cuda": cofedrec_cuda, "bench-tables": own_tables}
+    return parts | {
+        "bench-cofedrec": cofedrec,
+        "bench-cofedrec-cuda": cofedrec_cuda,
+        "bench-tables": own_tables,
+    }
 
 
 NOT_SPEED = (

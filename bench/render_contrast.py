@@ -15,7 +15,10 @@ def cofedrec(found: dict[str, Any]) -> list[str]:
         "| contrast | ms for a batch | times the published structure | repeats | at least |",
         "|---|---|---|---|---|",
     ]
-    for side, name in (("exact", "exact"), ("sampled", f"{found['items in the sample']} sampled items")):
+    for side, name in (
+        ("exact", "exact"),
+        ("sampled", f"{found['items in the sample']} sampled items"),
+    ):
         (low, high), row = found[side]["of single repeats"], found[side]
         lines.append(
             f"| {name} | {each[side]:.1f} | {row['times']:.1f} | {low:.1f} to {high:.1f} | {row['at least']} |"
@@ -32,7 +35,9 @@ def cofedrec_cuda(found: dict[str, Any]) -> list[str]:
         "|---|---|---|---|",
     ]
     rows = {name: row for name, row in found.items() if isinstance(row, dict) and "median" in row}
-    return lines + [f"| {n} | {r['median']:.2f} | {r['at most']} | {r['gib']:.1f} |" for n, r in rows.items()]
+    return lines + [
+        f"| {n} | {r['median']:.2f} | {r['at most']} | {r['gib']:.1f} |" for n, r in rows.items()
+    ]
 
 
 def cofedrec_memory(found: dict[str, Any]) -> list[str]:
@@ -57,7 +62,9 @@ def contrast(found: dict[str, Any]) -> list[str]:
         ratios = sorted(found["ratios"][name])
         spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
         most = f"{found['at_most'][name]:g}" if name in found["at_most"] else ""
-        lines.append(f"| {name} | {seconds:.1f} | {ratios[len(ratios) // 2]:.2f} | {spread} | {most} |")
+        lines.append(
+            f"| {name} | {seconds:.1f} | {ratios[len(ratios) // 2]:.2f} | {spread} | {most} |"
+        )
     return lines
 
 
@@ -86,8 +93,14 @@ def own_tables(found: dict[str, Any]) -> list[str]:
     ]
     for name, sides in found["data"].items():
         whole, rows = sides["whole"], sides["rows"]
-        cells = [name, f"{len(rows['held'])}", *(f"{max(s['held']) / 1e6:,.0f}" for s in (whole, rows))]
+        cells = [
+            name,
+            f"{len(rows['held'])}",
+            *(f"{max(s['held']) / 1e6:,.0f}" for s in (whole, rows)),
+        ]
         cells += [f"{s['peak'] / 1e9:.2f}" for s in (whole, rows)]
-        cells += [f"{sorted(s['cpu_seconds'])[len(s['cpu_seconds']) // 2]:.2f}" for s in (whole, rows)]
+        cells += [
+            f"{sorted(s['cpu_seconds'])[len(s['cpu_seconds']) // 2]:.2f}" for s in (whole, rows)
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return lines

@@ -25,7 +25,11 @@ FIRST = (
 )
 LAST = ("performance.md", "principles.md", "add-a-method.md")
 PROJECT = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")  # beside the README; last in the menu
-HEADINGS = {"api": "API reference", "methods": "Methods", "papers": "Papers"}  # other folders by their own names
+HEADINGS = {
+    "api": "API reference",
+    "methods": "Methods",
+    "papers": "Papers",
+}  # other folders by their own names
 API = "api"
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#|/)([^)\s#]+)(?=[)#])")
 STARTS = re.compile(r"(?:[-*]|\d+\.) |\|")  # a list or a table
@@ -38,7 +42,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages that are made, and the menu."""
     made: dict[str, Path] = {}
     wanted = [ROOT / name for name in ("README.md", *PROJECT)]
-    wanted += [path for page in files.documentation_pages() for path in _outside(Path(page.abs_src_path))]
+    wanted += [
+        path for page in files.documentation_pages() for path in _outside(Path(page.abs_src_path))
+    ]
     while wanted:
         path = wanted.pop()
         if _uri(path) not in made:
@@ -46,7 +52,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             wanted += _outside(path) if path.suffix == ".md" else []
     for uri, path in sorted(made.items()):
         as_it_is = path.suffix in PICTURES
-        files.append(File.generated(config, uri, content=path.read_bytes() if as_it_is else _content(path)))
+        files.append(
+            File.generated(config, uri, content=path.read_bytes() if as_it_is else _content(path))
+        )
     config.nav = menu({page.src_uri: page.content_string for page in files.documentation_pages()})
     return files
 
@@ -56,7 +64,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     folder = posixpath.dirname(page.file.src_uri)
     path = ROOT / "docs" / page.file.src_uri
     if page.file.generated_by:
-        path = ROOT / ("README.md" if page.file.src_uri == "index.md" else page.file.src_uri.removeprefix("files/"))
+        path = ROOT / (
+            "README.md"
+            if page.file.src_uri == "index.md"
+            else page.file.src_uri.removeprefix("files/")
+        )
     if path.suffix != ".md" or not path.exists():
         return markdown  # the text of a program
 
@@ -70,8 +82,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def menu(pages: dict[str, str]) -> list[Any]:
     """First pages, folders, pages that are listed nowhere, last pages; a new page needs no line here."""
     loose = [uri for uri in sorted(pages) if "/" not in uri and uri not in (*FIRST, *LAST)]
-    folders = sorted({uri.split("/")[0] for uri in pages if "/" in uri and not uri.startswith("files/")} - {API})
-    nav: list[Any] = [{"Overview": uri} if uri == "index.md" else uri for uri in FIRST if uri in pages]
+    folders = sorted(
+        {uri.split("/")[0] for uri in pages if "/" in uri and not uri.startswith("files/")} - {API}
+    )
+    nav: list[Any] = [
+        {"Overview": uri} if uri == "index.md" else uri for uri in FIRST if uri in pages
+    ]
     nav += [_of_folder(folder, pages) for folder in folders]
     nav += [*loose, *(uri for uri in LAST if uri in pages), _of_folder(API, pages)]
     return [*nav, {"Project": [uri for name in PROJECT if (uri := f"files/{name}") in pages]}]
@@ -103,13 +119,21 @@ def _short(text: str) -> str:
 
 def _outside(page: Path) -> list[Path]:
     """Files that a page links to and that are not under docs/."""
-    targets = [(page.parent / link).resolve() for link in LINK.findall(page.read_text(encoding="utf-8"))]
-    return [target for target in targets if _has_place(target) and not target.is_relative_to(ROOT / "docs")]
+    targets = [
+        (page.parent / link).resolve() for link in LINK.findall(page.read_text(encoding="utf-8"))
+    ]
+    return [
+        target
+        for target in targets
+        if _has_place(target) and not target.is_relative_to(ROOT / "docs")
+    ]
 
 
 def _has_place(path: Path) -> bool:
     """Folders of docs/ have no page of their own; what is not there is for MkDocs to complain about."""
-    return path.is_relative_to(ROOT) and (path.is_file() or (path.is_dir() and not path.is_relative_to(ROOT / "docs")))
+    return path.is_relative_to(ROOT) and (
+        path.is_file() or (path.is_dir() and not path.is_relative_to(ROOT / "docs"))
+    )
 
 
 def _uri(path: Path) -> str:
@@ -117,17 +141,27 @@ def _uri(path: Path) -> str:
     name = path.relative_to(ROOT).as_posix()
     if name.startswith("docs/"):
         return name.removeprefix("docs/")
-    return "index.md" if name == "README.md" else f"files/{name}" + ("" if path.suffix in (".md", *PICTURES) else ".md")
+    return (
+        "index.md"
+        if name == "README.md"
+        else f"files/{name}" + ("" if path.suffix in (".md", *PICTURES) else ".md")
+    )
 
 
 def _content(path: Path) -> str:
     if path.is_dir():
-        return f"# {path.name}\n\n" + "\n".join(f"- `{inner.name}`" for inner in sorted(path.iterdir())) + "\n"
+        return (
+            f"# {path.name}\n\n"
+            + "\n".join(f"- `{inner.name}`" for inner in sorted(path.iterdir()))
+            + "\n"
+        )
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         return text
     kind = KINDS.get(path.suffix, "text")
-    unsearched = "---\nsearch:\n  exclude: true\n---\n" if kind == "json" else ""  # figures, and many of them
+    unsearched = (
+        "---\nsearch:\n  exclude: true\n---\n" if kind == "json" else ""
+    )  # figures, and many of them
     return f"{unsearched}# {path.name}\n\n`{path.relative_to(ROOT)}`\n\n````{kind}\n{text.rstrip()}\n````\n"
 
 

@@ -23,7 +23,11 @@ class Unseen(Extension):
         if attr.docstring or len(attr.lines) != 1:
             return
         tokens = tokenize.generate_tokens(io.StringIO(attr.lines[0].strip()).readline)
-        if said := [token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT]:
+        if said := [
+            token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT
+        ]:
             first, rest = said[0][:1], said[0][1:]
             a_value = said[0].split(" ")[0].endswith(":")  # such as full: all items
-            attr.docstring = Docstring(f"{first if a_value else first.upper()}{rest}.", lineno=attr.lineno, parent=attr)
+            attr.docstring = Docstring(
+                f"{first if a_value else first.upper()}{rest}.", lineno=attr.lineno, parent=attr
+            )

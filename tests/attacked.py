@@ -71,7 +71,9 @@ def trained(
     program = Program(MF(table_ID.shape[1]), Bce(1), view.catalogue, Local("sgd", 1.0, 1))
     bad = Malicious(program, attack, 7, crew=SharedMemory())
     rng, kept = Rng.of(0, 1, IDS), {"user": user_CD}
-    ask = lambda who, data: who.answer("train", dict(kept), LocalData(data), view.download, IDS, rng, 1)[1]
+    ask = lambda who, data: who.answer(
+        "train", dict(kept), LocalData(data), view.download, IDS, rng, 1
+    )[1]
     lists = attack.profile(view_of(attack, table_ID, user_CD=user_CD, popularity=popularity))  # type: ignore[attr-defined]
     return ask(bad, view.data), ask(program, lists)
 
@@ -87,14 +89,24 @@ def after(
     world = World.of(40, 60, attackers=5)
     solver, combine = Local("sgd", 0.5, 3), combine or ItemMean()
     model = NCF(4, (8,), scale=0.1)
-    method = Method(model, Bce(), world.catalogue, solver, defences, combine=combine, weighting=weighting)
-    return Play(method, world, Setting(cohort=45, wire=wire, dtype=torch.float64), attack).begin().go(10)
+    method = Method(
+        model, Bce(), world.catalogue, solver, defences, combine=combine, weighting=weighting
+    )
+    return (
+        Play(method, world, Setting(cohort=45, wire=wire, dtype=torch.float64), attack)
+        .begin()
+        .go(10)
+    )
 
 
 def exposure(play: Play) -> float:
     """Share of honest users with the target among the top 5 of what they have not seen."""
     seen = play.world.data.training.items
-    honest = [c for c in range(play.world.n_honest) if TARGET not in seen.values[seen.offsets[c] : seen.offsets[c + 1]]]
+    honest = [
+        c
+        for c in range(play.world.n_honest)
+        if TARGET not in seen.values[seen.offsets[c] : seen.offsets[c + 1]]
+    ]
     user_CD = torch.cat([play.kept(c)["user"] for c in honest])
     params = {k: v[None] for k, v in play.server.public.items()}
     score_CI = play.method.model.score(params, user_CD, params["items"])

@@ -15,14 +15,29 @@ FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
     " --disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars --enable-logging=stderr --v=0"
 )
-NEEDED = pytest.mark.skipif(BROWSER is None, reason=f"no browser found; install one of {', '.join(BROWSERS)}")
+NEEDED = pytest.mark.skipif(
+    BROWSER is None, reason=f"no browser found; install one of {', '.join(BROWSERS)}"
+)
 
 
-def browse(profile: Path, page: Path, *flags: str, query: str = "") -> subprocess.CompletedProcess[str]:
+def browse(
+    profile: Path, page: Path, *flags: str, query: str = ""
+) -> subprocess.CompletedProcess[str]:
     """With a profile of its own; where it does not end, it and its children are ended."""
-    words = [str(BROWSER), *FLAGS.split(), f"--user-data-dir={profile}", *flags, page.as_uri() + query]
+    words = [
+        str(BROWSER),
+        *FLAGS.split(),
+        f"--user-data-dir={profile}",
+        *flags,
+        page.as_uri() + query,
+    ]
     process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, errors="replace"
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        errors="replace",
     )
     try:
         out, err = process.communicate(timeout=60)

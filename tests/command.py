@@ -10,7 +10,14 @@ from pathlib import Path
 
 import covey
 
-SMALL = ("data.users=30", "data.items=60", "data.mean_items=8", "run.rounds=2", "model.dim=4", "run.ceilings=[]")
+SMALL = (
+    "data.users=30",
+    "data.items=60",
+    "data.mean_items=8",
+    "run.rounds=2",
+    "model.dim=4",
+    "run.ceilings=[]",
+)
 
 
 def sets(*assignments: str) -> list[str]:
@@ -47,5 +54,10 @@ def leftovers(folder: Path) -> list[str]:
 def command(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     """In a process of its own."""
     words = [sys.executable, "-m", "covey", *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(covey.__file__).parents[1])}  # this covey, from any folder
-    return subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder, env=environment)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(covey.__file__).parents[1]),
+    }  # this covey, from any folder
+    return subprocess.run(
+        words, capture_output=True, text=True, check=False, cwd=folder, env=environment
+    )

@@ -34,5 +34,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     real = engine.run_round
     monkeypatch.setattr(execution, "processes", Inline)
-    monkeypatch.setattr(engine, "run_round", lambda *args: (seen.append(args[3].number), real(*args))[1])
+    monkeypatch.setattr(
+        engine, "run_round", lambda *args: (seen.append(args[3].number), real(*args))[1]
+    )
     return seen

@@ -3,11 +3,23 @@
 from torch import Tensor
 
 from covey.core.ragged import Ragged
-from covey.evaluate import EvaluateConfig, distinct, measure, nothing, ranks_full, ranks_sampled, with_held
+from covey.evaluate import (
+    EvaluateConfig,
+    distinct,
+    measure,
+    nothing,
+    ranks_full,
+    ranks_sampled,
+    with_held,
+)
 
 
 def evaluate_scores(
-    score: Tensor, held: Ragged, hidden: Ragged, config: EvaluateConfig, candidates_CL: Tensor | None = None
+    score: Tensor,
+    held: Ragged,
+    hidden: Ragged,
+    config: EvaluateConfig,
+    candidates_CL: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """The configured metrics of each client of a chunk, [C] each, from its scores and held-out items.
 
@@ -19,7 +31,9 @@ def evaluate_scores(
     """
     held = distinct(held)
     if config.candidates == "sampled":
-        score_CL = score if candidates_CL is None else score.gather(1, with_held(held, candidates_CL))
+        score_CL = (
+            score if candidates_CL is None else score.gather(1, with_held(held, candidates_CL))
+        )
         ranks = held.like(ranks_sampled(score_CL)[held.lengths > 0])
     else:
         hidden = hidden if config.seen == "filtered" else nothing(len(held), score.device)

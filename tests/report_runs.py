@@ -24,16 +24,26 @@ def dataset(path: Path, n_items: int = ITEMS) -> Path:
     own = [np.r_[0, dice.choice(np.arange(1, n_items), 5, replace=False)] for _ in range(USERS)]
     titles = (EVIL, *(f"Tale & Song {i}" for i in range(1, n_items)))
     time_E = np.tile(np.arange(6.0), USERS)
-    Dataset("tales", USERS, n_items, np.repeat(np.arange(USERS), 6), np.concatenate(own), time_E, titles=titles).save(
-        path
-    )
+    Dataset(
+        "tales",
+        USERS,
+        n_items,
+        np.repeat(np.arange(USERS), 6),
+        np.concatenate(own),
+        time_E,
+        titles=titles,
+    ).save(path)
     return path
 
 
-def make(folder: Path, data: Path, method: str = "fedmf", seed: int = 0, **sections: dict[str, Any]) -> Path:
+def make(
+    folder: Path, data: Path, method: str = "fedmf", seed: int = 0, **sections: dict[str, Any]
+) -> Path:
     """A small run of a shipped method."""
     tree = merge(read("methods", method) | {"method": method}, {"data": {"name": str(data)}})
-    tree = merge(tree, {"run": {"rounds": 3, "seed": seed}, "evaluate": {"metrics": ["recall@5", "ndcg@5"]}})
+    tree = merge(
+        tree, {"run": {"rounds": 3, "seed": seed}, "evaluate": {"metrics": ["recall@5", "ndcg@5"]}}
+    )
     if "pooled" not in tree:
         tree = merge(tree, {"model": {"rank" if "rank" in tree["model"] else "dim": 4}})
     run(Config.of(merge(tree, sections)), folder)

@@ -21,7 +21,9 @@ PUBLISHED, HONEST = "ML-100K, as published", "ML-100K, honest"
 def cell(level: float, paper: dict[str, float] | None = None, seeds: int = 5) -> Record:
     """Figures around a level."""
     metrics = {"hit@10": level, "ndcg@10": level * 0.56}
-    figures = {m: [v + 0.002 * (s - (seeds - 1) / 2) for s in range(seeds)] for m, v in metrics.items()}
+    figures = {
+        m: [v + 0.002 * (s - (seeds - 1) / 2) for s in range(seeds)] for m, v in metrics.items()
+    }
     return {
         "paper": paper or {},
         "impossible": [],
@@ -44,19 +46,44 @@ def cell(level: float, paper: dict[str, float] | None = None, seeds: int = 5) ->
 
 def failed(error: str, paper: dict[str, float] | None = None) -> Record:
     nothing = dict(
-        seeds=[], figures={}, mean={}, spread={}, rounds=[], up_bytes=0, down_bytes=0, seconds=0.0, work=None
+        seeds=[],
+        figures={},
+        mean={},
+        spread={},
+        rounds=[],
+        up_bytes=0,
+        down_bytes=0,
+        seconds=0.0,
+        work=None,
     )
-    return cell(0.0, paper) | nothing | {"tuned": 0, "errors": [{"seed": s, "error": error} for s in range(5)]}
+    return (
+        cell(0.0, paper)
+        | nothing
+        | {"tuned": 0, "errors": [{"seed": s, "error": error} for s in range(5)]}
+    )
 
 
 def claim(text: str, verdict: str, reason: str, column: str) -> Record:
-    test = dict(better="PFedRec", worse="FedMF", column=column, against=column, metric="ndcg@10", verdict=verdict)
+    test = dict(
+        better="PFedRec",
+        worse="FedMF",
+        column=column,
+        against=column,
+        metric="ndcg@10",
+        verdict=verdict,
+    )
     more = dict(difference=0.0412, low=0.031, high=0.052, p=0.00002, p_holm=0.0001, reason=reason)
     return {"text": text, "verdict": verdict, "reason": reason, "tests": [test | more]}
 
 
 def column(label: str, panel: str = "", x: float | None = None) -> Record:
-    return {"label": label, "dataset": "ml-100k", "preset": "honest", "panel": panel or label, "x": x}
+    return {
+        "label": label,
+        "dataset": "ml-100k",
+        "preset": "honest",
+        "panel": panel or label,
+        "x": x,
+    }
 
 
 def _record(**parts: Any) -> Record:
@@ -86,18 +113,32 @@ def table(quick: bool = False) -> Record:
     lost = [{"seed": 3, "error": "out of memory"}]
     by_name["FedMF"][HONEST] = cell(0.44, seeds=4) | {"seeds": [0, 1, 2, 4], "errors": lost}
     by_name["FedFast"][PUBLISHED]["paper"]["hit@10"] = 0.34
-    by_name["FedFast"][PUBLISHED]["impossible"] = ["ndcg@10 0.3520 is above hit@10 0.3400: no list of ten gives that"]
+    by_name["FedFast"][PUBLISHED]["impossible"] = [
+        "ndcg@10 0.3520 is above hit@10 0.3400: no list of ten gives that"
+    ]
     for key in ("popularity", "MF, pooled", "EASE, pooled"):
         for one in by_name[key].values():
             one.update(rounds=[0] * 5, up_bytes=0, down_bytes=0, work=None)
     del by_name["local"][PUBLISHED]
     rows[2]["label"] = f"FedMF {EVIL}"
     claims = [
-        claim("PFedRec beats FedMF on ML-100K", "holds", "in all of 2 metrics, p at most 0.0001", PUBLISHED),
+        claim(
+            "PFedRec beats FedMF on ML-100K",
+            "holds",
+            "in all of 2 metrics, p at most 0.0001",
+            PUBLISHED,
+        ),
         claim("PFedRec beats FedNCF", "not decided", "the runs of FedNCF failed", HONEST),
-        claim("FedFast beats PFedRec", "fails", "PFedRec is better by 0.0392 (0.031 to 0.052)", PUBLISHED),
+        claim(
+            "FedFast beats PFedRec",
+            "fails",
+            "PFedRec is better by 0.0392 (0.031 to 0.052)",
+            PUBLISHED,
+        ),
     ]
-    return _record(columns=[column(PUBLISHED), column(HONEST)], rows=rows, claims=claims, quick=quick)
+    return _record(
+        columns=[column(PUBLISHED), column(HONEST)], rows=rows, claims=claims, quick=quick
+    )
 
 
 def figure() -> Record:
@@ -109,12 +150,25 @@ def figure() -> Record:
         cells = {}
         for i, one in enumerate(columns):
             rise = 0.0 if role else 0.012 * (i % 5)
-            paper = {"hit@10": level + rise + 0.03, "ndcg@10": level * 0.56 + rise} if one["panel"] == "ML-100K" else {}
+            paper = (
+                {"hit@10": level + rise + 0.03, "ndcg@10": level * 0.56 + rise}
+                if one["panel"] == "ML-100K"
+                else {}
+            )
             cells[one["label"]] = cell(level + rise, {} if role else paper, seeds=3)
         rows.append({"label": name, "method": name.lower(), "role": role, "cells": cells})
     rows[1]["cells"]["ML-100K, ε=4"] = failed("it was killed")
     rows[2]["cells"]["ML-100K, ε=8"]["impossible"] = ["hit@10 of more than there are users"]
-    claims = [claim("A larger ε gives a better PFedRec", "holds", "from 0.52 to 0.568 on ML-100K", "ML-100K, ε=16")]
+    claims = [
+        claim(
+            "A larger ε gives a better PFedRec",
+            "holds",
+            "from 0.52 to 0.568 on ML-100K",
+            "ML-100K, ε=16",
+        )
+    ]
     sweep = {"option": "mechanism.0.epsilon", "label": "ε"}
     named = dict(table="fig4", title="Accuracy against the budget", sweep=sweep)
-    return _record(**named, columns=columns, rows=rows, claims=claims, command="covey reproduce pfedrec fig4")
+    return _record(
+        **named, columns=columns, rows=rows, claims=claims, command="covey reproduce pfedrec fig4"
+    )

@@ -10,7 +10,9 @@ from covey.core.messages import Upload
 from covey.core.ragged import Ragged, Rows, offsets_of
 
 Array = NDArray[np.float64]
-Rule = Callable[[Array, float], Array | None]  # uploads [n, P], share -> what they become; None: too few
+Rule = Callable[
+    [Array, float], Array | None
+]  # uploads [n, P], share -> what they become; None: too few
 
 
 def random_rows(clients: int, items: int, dim: int, seed: int) -> Rows:
@@ -28,7 +30,9 @@ def upload_of(rows: Rows, weight_C: torch.Tensor | None = None) -> Upload:
     return Upload(torch.arange(len(rows)), weight_C, {"items": rows})
 
 
-def by_item(rule: Rule, rows: Rows, weight_C: torch.Tensor, share: float, over: float | None) -> tuple[Array, int]:
+def by_item(
+    rule: Rule, rows: Rows, weight_C: torch.Tensor, share: float, over: float | None
+) -> tuple[Array, int]:
     """The rule over the clients that touched each item, and how many items had too few."""
     out, few = np.zeros((rows.height, rows.values.shape[1])), 0
     owner, items, values = rows.items.owner.numpy(), rows.items.values.numpy(), rows.values.numpy()
@@ -39,7 +43,9 @@ def by_item(rule: Rule, rows: Rows, weight_C: torch.Tensor, share: float, over: 
             found = rule(values[at], share)
             few += found is None
             mean = (values[at] * weight[:, None]).sum(0) / weight.sum()
-            out[item] = (mean if found is None else found) * (1 if over is None else weight.sum() / over)
+            out[item] = (mean if found is None else found) * (
+                1 if over is None else weight.sum() / over
+            )
     return out, few
 
 
@@ -63,7 +69,9 @@ def nearest(g: Array, many: int) -> Array:
 
 
 def krum_scores(g: Array, k: int) -> list[float]:
-    apart = [sorted(((a - b) ** 2).sum() for j, b in enumerate(g) if j != i) for i, a in enumerate(g)]
+    apart = [
+        sorted(((a - b) ** 2).sum() for j, b in enumerate(g) if j != i) for i, a in enumerate(g)
+    ]
     return [sum(d[:k]) for d in apart]
 
 
@@ -92,7 +100,11 @@ def chosen(g: Array, f: int, many: int) -> Array:
 
 def multi_krum(g: Array, share: float) -> Array | None:
     n, f = len(g), int(share * len(g))
-    return g[np.argsort(krum_scores(g, n - f - 2), kind="stable")[: n - f]].mean(0) if n - f - 2 >= 1 else None
+    return (
+        g[np.argsort(krum_scores(g, n - f - 2), kind="stable")[: n - f]].mean(0)
+        if n - f - 2 >= 1
+        else None
+    )
 
 
 def multi_krum_again(g: Array, share: float) -> Array | None:

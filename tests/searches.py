@@ -9,7 +9,9 @@ SMALL = ("data.users=30", "data.items=60", "data.mean_items=8", "run.rounds=2", 
 EASE = ("data.users=30", "data.items=60", "data.mean_items=8")
 
 
-def plan_of(method: str = "fedmf", *more: str, trials: int = 4, seeds: int = 1, space: tuple[str, ...] = ()) -> Search:
+def plan_of(
+    method: str = "fedmf", *more: str, trials: int = 4, seeds: int = 1, space: tuple[str, ...] = ()
+) -> Search:
     small = EASE if method in ("ease", "mf", "ncf") else SMALL
     tree = assign(read("methods", method) | {"method": method}, [*small, *more])
     return Search(tree, *space_of(method, space), trials, seeds)

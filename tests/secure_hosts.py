@@ -29,7 +29,11 @@ KEY = os.environ.get("SECURE_TEST_KEY", "").encode()
 
 def plan_of(folder: Path) -> tuple[dict[str, Any], FleetConfig, bytes]:
     plan = json.loads((folder / "plan.json").read_text())
-    return plan, FleetConfig(**plan["config"]), messages.context_of(plan["run"], plan["round"], "train")
+    return (
+        plan,
+        FleetConfig(**plan["config"]),
+        messages.context_of(plan["run"], plan["round"], "train"),
+    )
 
 
 def read_record(path: Path) -> Iterator[tuple[bytes, bytes]]:
@@ -42,7 +46,10 @@ def read_record(path: Path) -> Iterator[tuple[bytes, bytes]]:
 
 def serve(folder: Path) -> None:
     plan, config, context = plan_of(folder)
-    with Listener(("127.0.0.1", 0), authkey=KEY) as listener, (folder / "record.bin").open("wb") as record:
+    with (
+        Listener(("127.0.0.1", 0), authkey=KEY) as listener,
+        (folder / "record.bin").open("wb") as record,
+    ):
         print(listener.address[1], flush=True)
         hosts = [listener.accept() for _ in range(plan["hosts"])]
         home = {client: host for host in hosts for client in json.loads(host.recv_bytes())}
@@ -54,13 +61,20 @@ def serve(folder: Path) -> None:
         except SumFailed as error:
             np.savez(folder / "outcome.npz", error=str(error))
         else:
-            np.savez(folder / "outcome.npz", ids=outcome.ids, total=fixed.decode(outcome.total, len(outcome.ids)))
+            np.savez(
+                folder / "outcome.npz",
+                ids=outcome.ids,
+                total=fixed.decode(outcome.total, len(outcome.ids)),
+            )
         for host in hosts:
             host.close()
 
 
 def _exchange(
-    requests: dict[int, bytes], hosts: list[Connection], home: dict[int, Connection], record: BinaryIO
+    requests: dict[int, bytes],
+    hosts: list[Connection],
+    home: dict[int, Connection],
+    record: BinaryIO,
 ) -> Iterator[bytes]:
     for client, request in requests.items():
         _note(record, SENT, request)
@@ -84,7 +98,9 @@ def host(folder: Path, number: str, port: int) -> None:
         values = dict(zip(file["ids"].tolist(), file["values"], strict=True))
     fixed = Fixed(config.bits, config.range, plan["clients"])
     gone = {int(c): phase for c, phase in plan["gone"].items()}
-    parties = {c: Party(c, context, config, lambda _, x=x: fixed.encode(x)) for c, x in values.items()}
+    parties = {
+        c: Party(c, context, config, lambda _, x=x: fixed.encode(x)) for c, x in values.items()
+    }
     with Client(("127.0.0.1", port), authkey=KEY) as server:
         server.send_bytes(json.dumps(list(parties)).encode())
         while _phase(server, parties, gone, context):
@@ -93,7 +109,9 @@ def host(folder: Path, number: str, port: int) -> None:
     (folder / f"secrets-{number}.json").write_text(json.dumps(secret))
 
 
-def _phase(server: Connection, parties: dict[int, Party], gone: dict[int, int], context: bytes) -> bool:
+def _phase(
+    server: Connection, parties: dict[int, Party], gone: dict[int, int], context: bytes
+) -> bool:
     requests = []
     try:
         while (request := server.recv_bytes()) != DONE:

@@ -19,17 +19,25 @@ CONTEXT = messages.context_of(7, 1, "train")
 @dataclass
 class Room:
     values: dict[int, np.ndarray]  # what each client wants to add
-    config: FleetConfig = field(default_factory=lambda: FleetConfig(secure=True, neighbours=4, holders=8))
-    gone: dict[int, int] = field(default_factory=dict)  # client -> the first phase that it no longer answers
+    config: FleetConfig = field(
+        default_factory=lambda: FleetConfig(secure=True, neighbours=4, holders=8)
+    )
+    gone: dict[int, int] = field(
+        default_factory=dict
+    )  # client -> the first phase that it no longer answers
     fault: Fault = lambda phase, client, reply: [reply]
-    asked: list[tuple[int, int]] = field(default_factory=list)  # phase, client: in the order of requests
+    asked: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # phase, client: in the order of requests
 
     def __post_init__(self) -> None:
         self.fixed = Fixed(self.config.bits, self.config.range, len(self.values))
         encode = lambda client: lambda _: self.fixed.encode(self.values[client])
         self.parties = {c: Party(c, CONTEXT, self.config, encode(c)) for c in self.values}
         length = len(next(iter(self.values.values())))
-        self.server = Coordinator(list(self.values), CONTEXT, self.config, length, self.fixed.dtype, self.exchange)
+        self.server = Coordinator(
+            list(self.values), CONTEXT, self.config, length, self.fixed.dtype, self.exchange
+        )
 
     def exchange(self, requests: dict[int, bytes]) -> Iterator[bytes]:
         for client, request in requests.items():

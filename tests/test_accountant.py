@@ -8,12 +8,23 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from covey.contract import accountant
-from covey.contract.accountant import EXACT, LIBRARY, Release, basic, gaussian_epsilon, gaussian_multiplier, tighter
+from covey.contract.accountant import (
+    EXACT,
+    LIBRARY,
+    Release,
+    basic,
+    gaussian_epsilon,
+    gaussian_multiplier,
+    tighter,
+)
 
 
 def test_the_plain_sum_by_hand() -> None:
     assert basic([]) == (0, 0)
-    assert basic([Release(4.0, count=20), Release(0.5, 1e-6, count=3)]) == (81.5, pytest.approx(3e-6))
+    assert basic([Release(4.0, count=20), Release(0.5, 1e-6, count=3)]) == (
+        81.5,
+        pytest.approx(3e-6),
+    )
 
 
 def test_gaussians_together_are_one_gaussian() -> None:
@@ -50,12 +61,16 @@ def test_the_library_by_known_figures() -> None:
     pytest.importorskip("dp_accounting", reason="pip install 'covey[privacy]'")
     found = tighter([Release(0.5, count=100)], 1e-5)
     assert found == (pytest.approx(31.17, abs=0.01), LIBRARY)
-    mixed = tighter([Release(0.5, count=50), Release(1.0, 1e-7, gaussian_multiplier(1.0, 1e-7), 4)], 1e-5)
+    mixed = tighter(
+        [Release(0.5, count=50), Release(1.0, 1e-7, gaussian_multiplier(1.0, 1e-7), 4)], 1e-5
+    )
     assert mixed is not None and 18 < mixed[0] < 29
 
 
 def test_ours_agrees_with_the_library_on_gaussians() -> None:
-    pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution", reason="pip install 'covey[privacy]'")
+    pld = pytest.importorskip(
+        "dp_accounting.pld.privacy_loss_distribution", reason="pip install 'covey[privacy]'"
+    )
     theirs = pld.from_gaussian_mechanism(2.0).self_compose(10).get_epsilon_for_delta(1e-5)
     assert gaussian_epsilon(1e-5, 2 / math.sqrt(10)) == pytest.approx(theirs, rel=1e-3)
 

@@ -12,7 +12,15 @@ from covey.core.errors import CoveyError
 from covey.data import Dataset
 from test_api import METHODS, OWN, checkerboard, small
 
-REFUSED = ("cofedrec", "cofedrec-mf", "cofedrec-ncf", "gpfedrec", "ease-sums", "popularity-private", "spectral-private")
+REFUSED = (
+    "cofedrec",
+    "cofedrec-mf",
+    "cofedrec-ncf",
+    "gpfedrec",
+    "ease-sums",
+    "popularity-private",
+    "spectral-private",
+)
 LEARNED: dict[str, tuple[int | None, dict[str, Any]]] = {
     "fedmf": (40, {}),
     "fedncf": (60, {}),
@@ -63,7 +71,9 @@ def test_all_that_was_learned_stands_still(method: str, tmp_path: Path) -> None:
     fitted = small(method)
     public = {k: v.clone() for k, v in fitted.scorer.server.public.items()}
     before = fitted.ranked(fitted.users, 60, filter_seen=False)
-    new = fitted.add_items({"n1": "", "n2": ""}, [("1", "n1"), ("2", "n1"), (2, "n2"), ("2", "n2")], rounds=2)
+    new = fitted.add_items(
+        {"n1": "", "n2": ""}, [("1", "n1"), ("2", "n1"), (2, "n2"), ("2", "n2")], rounds=2
+    )
     assert fitted.ranked(fitted.users, 60, filter_seen=False) == before
     for name, value in public.items():
         assert torch.equal(fitted.scorer.server.public[name], value)
@@ -74,12 +84,16 @@ def test_all_that_was_learned_stands_still(method: str, tmp_path: Path) -> None:
         old = {choice.item: choice.score for choice in before[user]}
         now = {choice.item: choice.score for choice in after[user]}
         assert now.keys() == old.keys() | {"n1", "n2"}
-        assert all(now[item] == pytest.approx(score, rel=1e-5, abs=1e-6) for item, score in old.items())
+        assert all(
+            now[item] == pytest.approx(score, rel=1e-5, abs=1e-6) for item, score in old.items()
+        )
     assert not {"n1", "n2"} & set(new.recommend("2", 62)["2"])  # it has them already
     for part in ("valid", "test"):
         mine, theirs = getattr(new.prepared.split, part), getattr(fitted.prepared.split, part)
         assert torch.equal(mine.values, theirs.values) and torch.equal(mine.offsets, theirs.offsets)
-    assert new.prepared.split.train.lengths[2] == fitted.prepared.split.train.lengths[2] + 2  # a pair counts once
+    assert (
+        new.prepared.split.train.lengths[2] == fitted.prepared.split.train.lengths[2] + 2
+    )  # a pair counts once
     new.save(tmp_path / "saved")
     again = covey.Recommender.load(tmp_path / "saved")
     assert again.items == new.items
@@ -91,7 +105,9 @@ def test_all_that_was_learned_stands_still(method: str, tmp_path: Path) -> None:
 def titled() -> Dataset:
     board = checkerboard()
     words = [f"{'red' if k % 2 else 'blue'} number{k}" for k in range(board.n_items)]
-    return Dataset(board.name, 40, 40, board.user_E, board.item_E, None, board.users, board.items, tuple(words))
+    return Dataset(
+        board.name, 40, 40, board.user_E, board.item_E, None, board.users, board.items, tuple(words)
+    )
 
 
 def test_an_item_that_nobody_has_is_placed_by_its_title() -> None:
@@ -111,7 +127,9 @@ def test_an_item_that_nobody_has_is_placed_by_its_title() -> None:
 def test_every_method_can_or_says_why_not(method: str) -> None:
     fitted = small(method)
     added = lambda: fitted.add_items(["new"], [("1", "new"), ("2", "new")], rounds=1)
-    if method in (*REFUSED, "local") or ("pooled" in fitted.config.tree and method not in ("ease", "popularity")):
+    if method in (*REFUSED, "local") or (
+        "pooled" in fitted.config.tree and method not in ("ease", "popularity")
+    ):
         with pytest.raises(CoveyError, match="fit again"):
             added()
     else:
@@ -121,14 +139,20 @@ def test_every_method_can_or_says_why_not(method: str) -> None:
 def test_no_round_goes_without_its_guard() -> None:
     fitted = small("fedmf", set=['mechanism=[{use="covey.defenses.clip:ClipRows"}]'])
     with pytest.raises(
-        CoveyError, match="'clip rows' guards the uploads, and rounds for new items would go without it"
+        CoveyError,
+        match="'clip rows' guards the uploads, and rounds for new items would go without it",
     ):
         fitted.add_items(["new"], [("1", "new")])
 
 
 def test_no_round_goes_without_its_base() -> None:
-    fitted = small("fedmf", set=['mechanism=[{use="covey.methods.spectral_residual:SpectralResidual",rank=4,sums=1}]'])
-    with pytest.raises(CoveyError, match="'spectral residual' rests on sums without the new items; fit again"):
+    fitted = small(
+        "fedmf",
+        set=['mechanism=[{use="covey.methods.spectral_residual:SpectralResidual",rank=4,sums=1}]'],
+    )
+    with pytest.raises(
+        CoveyError, match="'spectral residual' rests on sums without the new items; fit again"
+    ):
         fitted.add_items(["new"], [("1", "new")])
 
 
@@ -145,8 +169,12 @@ def test_no_round_goes_without_its_base() -> None:
         ({"n1": "", "n2": "qwertz"}, [("1", "n1")], "nothing is known of item 'n2'"),
     ],
 )
-def test_what_cannot_be_added(items: Any, interactions: list[tuple[str, str]], message: str) -> None:
-    fitted = covey.fit("spectral", rounds=1, data={"users": 20, "items": 30, "mean_items": 6}, **OWN["spectral"])
+def test_what_cannot_be_added(
+    items: Any, interactions: list[tuple[str, str]], message: str
+) -> None:
+    fitted = covey.fit(
+        "spectral", rounds=1, data={"users": 20, "items": 30, "mean_items": 6}, **OWN["spectral"]
+    )
     with pytest.raises(CoveyError, match=message):
         fitted.add_items(items, interactions)
 
@@ -161,7 +189,9 @@ def test_closed_forms_need_somebody_who_has_it() -> None:
 
 def test_ids_stay_whole_numbers() -> None:
     board = checkerboard()
-    board = Dataset("numbers", 40, 40, board.user_E, board.item_E, None, np.arange(40), np.arange(100, 140))
+    board = Dataset(
+        "numbers", 40, 40, board.user_E, board.item_E, None, np.arange(40), np.arange(100, 140)
+    )
     fitted = covey.fit("ease", board)
     new = fitted.add_items([500], [(user, 500) for user in range(0, 20, 2)])
     assert new.items[-1] == 500 and 500 in new.recommend(38, 10)[38]

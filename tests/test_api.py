@@ -68,7 +68,9 @@ def test_every_method_recommends_saves_and_loads(method: str, tmp_path: Path) ->
     assert set(fitted.evaluate()) == {"valid", "test"}
     fitted.save(tmp_path / "saved")
     again = covey.Recommender.load(tmp_path / "saved")
-    assert again.ranked(fitted.users, 60, filter_seen=False) == fitted.ranked(fitted.users, 60, filter_seen=False)
+    assert again.ranked(fitted.users, 60, filter_seen=False) == fitted.ranked(
+        fitted.users, 60, filter_seen=False
+    )
     assert again.evaluate() == fitted.evaluate()
     assert again.result == fitted.result
     if method in PER_USER:
@@ -83,19 +85,31 @@ def test_every_method_recommends_saves_and_loads(method: str, tmp_path: Path) ->
 @pytest.mark.parametrize("method", ["fedmf", "pfedrec", "cofedrec", "spectral", "fedcl", "ncf"])
 def test_it_ranks_as_it_was_measured(method: str) -> None:
     """hit@10 of the test, counted by hand from the lists."""
-    fitted = small(method, set=["split.kind=loo", 'evaluate.metrics=["hit@10"]', "evaluate.select=hit@10"])
+    fitted = small(
+        method, set=["split.kind=loo", 'evaluate.metrics=["hit@10"]', "evaluate.select=hit@10"]
+    )
     split = fitted.prepared.split
     lists = fitted.ranked(fitted.users, 10, as_tested=True)
-    held = [(str(u), str(i)) for u, i in zip(split.test.owner.tolist(), split.test.values.tolist(), strict=True)]
+    held = [
+        (str(u), str(i))
+        for u, i in zip(split.test.owner.tolist(), split.test.values.tolist(), strict=True)
+    ]
     hits = [any(choice.item == item for choice in lists[user]) for user, item in held]
     assert sum(hits) / len(hits) == pytest.approx(fitted.evaluate()["test"]["hit@10"])
 
 
 @pytest.mark.parametrize(
     ("method", "rounds", "more"),
-    [("fedmf", 40, {}), ("fedncf", 60, {}), ("spectral", 4, {"model": {"rank": 4}}), ("ease", None, {})],
+    [
+        ("fedmf", 40, {}),
+        ("fedncf", 60, {}),
+        ("spectral", 4, {"model": {"rank": 4}}),
+        ("ease", None, {}),
+    ],
 )
-def test_a_new_user_gets_its_own_colour(method: str, rounds: int | None, more: dict[str, Any]) -> None:
+def test_a_new_user_gets_its_own_colour(
+    method: str, rounds: int | None, more: dict[str, Any]
+) -> None:
     fitted = covey.fit(method, checkerboard(), rounds=rounds, evaluate={"every": 100}, **more)
     for start, colour in enumerate("ab"):
         mine = [f"i{colour}{k}" for k in range(start, 28, 4)]
@@ -109,14 +123,21 @@ def test_fitting_a_new_user_leaves_the_others_alone() -> None:
         fitted = small(method)
         before = fitted.ranked(fitted.users, 60)
         public = {k: v.clone() for k, v in fitted.scorer.server.public.items()}
-        assert fitted.recommend_new(["3", "4"], rounds=3) == fitted.recommend_new(["3", "4"], rounds=3)
+        assert fitted.recommend_new(["3", "4"], rounds=3) == fitted.recommend_new(
+            ["3", "4"], rounds=3
+        )
         assert fitted.ranked(fitted.users, 60) == before
         assert all(torch.equal(v, public[k]) for k, v in fitted.scorer.server.public.items())
 
 
 @pytest.mark.parametrize(
     ("method", "moving"),
-    [("fedmf", {"user"}), ("fedncf", {"user"}), ("pfedrec", {"score", "bias", "items"}), ("spectral", None)],
+    [
+        ("fedmf", {"user"}),
+        ("fedncf", {"user"}),
+        ("pfedrec", {"score", "bias", "items"}),
+        ("spectral", None),
+    ],
 )
 def test_only_what_is_the_clients_own_is_fitted(method: str, moving: set[str] | None) -> None:
     """PFedRec's items move in the tuned copy that never leaves the device."""
@@ -148,7 +169,10 @@ def test_seen_items_come_back_on_demand() -> None:
 
 def test_a_frame_in_and_a_frame_out() -> None:
     pd = pytest.importorskip("pandas")
-    rows = [(u * 11, i + 500, f"t{i}") for u, i in sorted(zip(checkerboard().user_E, checkerboard().item_E))]
+    rows = [
+        (u * 11, i + 500, f"t{i}")
+        for u, i in sorted(zip(checkerboard().user_E, checkerboard().item_E))
+    ]
     frame = pd.DataFrame(rows, columns=["user", "item", "title"])
     fitted = covey.fit("ease", frame)
     table = fitted.recommend([0, 11], k=3, as_frame=True)
@@ -162,21 +186,33 @@ def test_a_frame_in_and_a_frame_out() -> None:
 
 def test_a_csv_in(tmp_path: Path) -> None:
     """Odd shape: semicolons, a quoted title with one, ids with leading zeros, no times."""
-    rows = [f'{u:03};{i:04};"Part {i}; the end"' for u, i in zip(checkerboard().user_E, checkerboard().item_E)]
-    (tmp_path / "own.csv").write_text("\n".join(["user;item;title", *rows]) + "\n", encoding="utf-8")
+    rows = [
+        f'{u:03};{i:04};"Part {i}; the end"'
+        for u, i in zip(checkerboard().user_E, checkerboard().item_E)
+    ]
+    (tmp_path / "own.csv").write_text(
+        "\n".join(["user;item;title", *rows]) + "\n", encoding="utf-8"
+    )
     fitted = covey.fit("ease", tmp_path / "own.csv")
     best = fitted.ranked(["004"], k=5)["004"]
     assert fitted.prepared.dataset.name == "own"
-    assert all(len(c.item) == 4 and c.title == f"Part {int(c.item)}; the end" and int(c.item) % 2 == 0 for c in best)
+    assert all(
+        len(c.item) == 4 and c.title == f"Part {int(c.item)}; the end" and int(c.item) % 2 == 0
+        for c in best
+    )
 
 
 def test_a_run_folder_is_kept_and_loads(tmp_path: Path) -> None:
-    fitted = covey.fit("fedmf", checkerboard(), rounds=2, out=tmp_path / "run", set=["data.min_user=2"])
+    fitted = covey.fit(
+        "fedmf", checkerboard(), rounds=2, out=tmp_path / "run", set=["data.min_user=2"]
+    )
     assert {"config.toml", "dataset.npz", "result.json", "checkpoint.safetensors"} <= {
         p.name for p in (tmp_path / "run").iterdir()
     }
     (tmp_path / "run").rename(tmp_path / "moved")
-    assert covey.Recommender.load(tmp_path / "moved").recommend(["ub1"]) == fitted.recommend(["ub1"])
+    assert covey.Recommender.load(tmp_path / "moved").recommend(["ub1"]) == fitted.recommend(
+        ["ub1"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -190,12 +226,21 @@ def test_a_run_folder_is_kept_and_loads(tmp_path: Path) -> None:
             lambda r: r.recommend_new(["1", "brand new"]),
             "no item 'brand new' in synthetic; .*add_items, or by fitting again",
         ),
-        (lambda r: covey.fit("fedmf", "synthetic", modell={"dim": 3}), "no option 'modell'; did you mean 'model'"),
-        (lambda r: covey.fit("fedmf", "synthetic", model={"dims": 3}), "no option 'dims'; did you mean 'dim'"),
+        (
+            lambda r: covey.fit("fedmf", "synthetic", modell={"dim": 3}),
+            "no option 'modell'; did you mean 'model'",
+        ),
+        (
+            lambda r: covey.fit("fedmf", "synthetic", model={"dims": 3}),
+            "no option 'dims'; did you mean 'dim'",
+        ),
         (lambda r: covey.fit("fedmf", data={"name": "ml-100k"}), "fit.*dataset"),
         (lambda r: covey.fit("fedmff"), "no method 'fedmff'; did you mean 'fedmf'"),
         (lambda r: covey.load("nofile.csv"), "^no file nofile.csv; is the path right"),
-        (lambda r: covey.load(pytest.importorskip("pandas").DataFrame({"a": [1]})), "it has: a; say user='COLUMN'$"),
+        (
+            lambda r: covey.load(pytest.importorskip("pandas").DataFrame({"a": [1]})),
+            "it has: a; say user='COLUMN'$",
+        ),
         (lambda r: covey.Recommender.load("not-there"), "not-there is no run folder"),
     ],
 )
@@ -244,7 +289,9 @@ def test_a_changed_dataset_is_noticed(tmp_path: Path) -> None:
         covey.Recommender.load(tmp_path / "run")
 
 
-def test_the_quick_start_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_the_quick_start_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     pytest.importorskip("pandas")
     page = (Path(__file__).parents[1] / "docs" / "quick-start.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -262,7 +309,11 @@ def test_import_stays_light() -> None:
     code = "import sys, covey; assert 'torch' not in sys.modules; covey.fit; assert 'torch' in sys.modules"
     source = str(Path(covey.__file__).parents[1])
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env={"PYTHONPATH": source}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": source},
     )
     assert done.returncode == 0, done.stderr
     assert {"fit", "load", "Recommender"} <= set(dir(covey))

@@ -22,7 +22,9 @@ def work_of(lengths: list[int], whole: bool, pointwise: bool, batch: int) -> Wor
     items = rng.ragged_uniform(many)
     ids = items.like((items.values * ITEMS).long())
     mark = torch.arange(len(ids.values)).float() + 1
-    return Work.of(Examples(ids, mark, mark), ITEMS, whole=whole, pointwise=pointwise, batch=batch * pointwise)
+    return Work.of(
+        Examples(ids, mark, mark), ITEMS, whole=whole, pointwise=pointwise, batch=batch * pointwise
+    )
 
 
 def blocks_of(work: Work, budget: int) -> list[Block]:
@@ -31,19 +33,27 @@ def blocks_of(work: Work, budget: int) -> list[Block]:
 
 @given(LENGTHS, OPTIONS)
 @settings(max_examples=120, deadline=None)
-def test_every_client_stands_in_one_block(lengths: list[int], options: tuple[bool, bool, int, int]) -> None:
+def test_every_client_stands_in_one_block(
+    lengths: list[int], options: tuple[bool, bool, int, int]
+) -> None:
     *kind, budget = options
     blocks = blocks_of(work_of(lengths, *kind), budget)
-    assert sorted(torch.cat([b.pick[: b.real] for b in blocks]).tolist()) == list(range(len(lengths)))
+    assert sorted(torch.cat([b.pick[: b.real] for b in blocks]).tolist()) == list(
+        range(len(lengths))
+    )
     for block in blocks:
         assert len(block.pick) >= 2
         assert set(block.pick[block.real :].tolist()) <= {int(block.pick[0])}
-        assert len(block.pick) * (kind[1] * kind[2] or block.n_examples) % 32 == 0  # whole registers
+        assert (
+            len(block.pick) * (kind[1] * kind[2] or block.n_examples) % 32 == 0
+        )  # whole registers
 
 
 @given(LENGTHS, OPTIONS)
 @settings(max_examples=120, deadline=None)
-def test_a_client_is_padded_the_same_whoever_is_there(lengths: list[int], options: tuple[bool, bool, int, int]) -> None:
+def test_a_client_is_padded_the_same_whoever_is_there(
+    lengths: list[int], options: tuple[bool, bool, int, int]
+) -> None:
     *kind, budget = options
     work = work_of(lengths, *kind)
     for block in blocks_of(work, budget):
@@ -52,13 +62,21 @@ def test_a_client_is_padded_the_same_whoever_is_there(lengths: list[int], option
             pick = torch.tensor([c])
             items = examples.items.take(pick)
             own = Examples(items, torch.ones(len(items.values)), torch.ones(len(items.values)))
-            (alone,) = blocks_of(Work.of(own, ITEMS, whole=kind[0], pointwise=kind[1], batch=work.batch), 10**6)
-            assert (alone.n_rows, alone.n_examples, alone.steps) == (block.n_rows, block.n_examples, block.steps)
+            (alone,) = blocks_of(
+                Work.of(own, ITEMS, whole=kind[0], pointwise=kind[1], batch=work.batch), 10**6
+            )
+            assert (alone.n_rows, alone.n_examples, alone.steps) == (
+                block.n_rows,
+                block.n_examples,
+                block.steps,
+            )
 
 
 @given(LENGTHS, OPTIONS)
 @settings(max_examples=80, deadline=None)
-def test_a_batch_holds_what_its_clients_have(lengths: list[int], options: tuple[bool, bool, int, int]) -> None:
+def test_a_batch_holds_what_its_clients_have(
+    lengths: list[int], options: tuple[bool, bool, int, int]
+) -> None:
     *kind, budget = options
     work = work_of(lengths, *kind)
     for block in blocks_of(work, budget):
@@ -97,7 +115,9 @@ def test_mini_batches_hold_every_example_once(lengths: list[int], size: int, see
 def test_a_lone_client_is_paired_with_itself() -> None:
     (block,) = blocks_of(work_of([64], False, False, 0), 1)
     assert block.pick.tolist() == [0, 0] and block.real == 1
-    (block,) = blocks_of(work_of([5], False, True, 8), 1)  # steps of 8 examples, so 4 clients fill the registers
+    (block,) = blocks_of(
+        work_of([5], False, True, 8), 1
+    )  # steps of 8 examples, so 4 clients fill the registers
     assert block.pick.tolist() == [0, 0, 0, 0] and block.real == 1
 
 
@@ -105,14 +125,23 @@ def test_clients_without_examples() -> None:
     work = work_of([0, 0], False, True, 0)
     (block,) = blocks_of(work, 100)
     batch = whole_batch(work, block)
-    assert not bool(batch.real_CR.any()) and not bool(batch.weight_CL.any()) and batch.items_CR.shape == (2, 32)
+    assert (
+        not bool(batch.real_CR.any())
+        and not bool(batch.weight_CL.any())
+        and batch.items_CR.shape == (2, 32)
+    )
 
 
 def test_rows_of_the_chunk_are_found_again() -> None:
     examples = Examples(Ragged.of([[3, 1], [2], [3, 0]]), torch.ones(5), torch.ones(5))
     work = Work.of(examples, 4, whole=False, pointwise=False, batch=0)
     ids, flat = work.rows_of(torch.tensor([2, 0]))
-    assert ids.values.tolist() == [0, 3, 1, 3] and work.row_items().values[flat].tolist() == [0, 3, 1, 3]
+    assert ids.values.tolist() == [0, 3, 1, 3] and work.row_items().values[flat].tolist() == [
+        0,
+        3,
+        1,
+        3,
+    ]
     whole = Work.of(examples, 4, whole=True, pointwise=False, batch=0)
     ids, flat = whole.rows_of(torch.tensor([1]))
     assert ids.values.tolist() == [0, 1, 2, 3] and flat.tolist() == [4, 5, 6, 7]
@@ -121,7 +150,10 @@ def test_rows_of_the_chunk_are_found_again() -> None:
 
 def test_matrix_products_have_the_same_bits_wherever_they_stand() -> None:
     """Odd sizes put clients at addresses that vectors do not like; `covey` asks the kernels not to mind."""
-    x_CLA, g_CLB = (Rng.of(1, 1, torch.arange(12)).fold(name).normal(32, wide) for name, wide in (("x", 3), ("g", 5)))
+    x_CLA, g_CLB = (
+        Rng.of(1, 1, torch.arange(12)).fold(name).normal(32, wide)
+        for name, wide in (("x", 3), ("g", 5))
+    )
     whole = x_CLA.mT @ g_CLB
     for first in range(10):
         some = slice(first, first + 2)
@@ -130,17 +162,23 @@ def test_matrix_products_have_the_same_bits_wherever_they_stand() -> None:
 
 @given(LENGTHS, OPTIONS)
 @settings(max_examples=80, deadline=None)
-def test_where_blocks_are_dear_there_are_fewer(lengths: list[int], options: tuple[bool, bool, int, int]) -> None:
+def test_where_blocks_are_dear_there_are_fewer(
+    lengths: list[int], options: tuple[bool, bool, int, int]
+) -> None:
     """Everybody still stands in one block, with all examples, and no block exceeds the budget that did not before."""
     *kind, budget = options
     work = work_of(lengths, *kind)
     usual = list(plan(work, CostModel(budget, coarse=True, waits=True)))
     fewer = list(plan(work, GpuCostModel(budget, waits=True)))
     assert len(fewer) <= len(usual)
-    assert sorted(torch.cat([b.pick[: b.real] for b in fewer]).tolist()) == list(range(len(lengths)))
+    assert sorted(torch.cat([b.pick[: b.real] for b in fewer]).tolist()) == list(
+        range(len(lengths))
+    )
     for block in fewer:
         mine = work.examples.items.lengths[block.pick]
-        assert int(mine.max()) <= block.n_examples and block.n_rows >= int(work.rows_of(block.pick)[0].lengths.max())
+        assert int(mine.max()) <= block.n_examples and block.n_rows >= int(
+            work.rows_of(block.pick)[0].lengths.max()
+        )
         assert block.steps * (work.batch or block.n_examples) >= int(mine.max())
     assert len(list(plan(work, GpuCostModel(10**7, waits=True)))) == 1
 
@@ -177,7 +215,9 @@ def test_clients_made_alike_stand_in_one_block_with_all_they_have(
     (block,) = plan(work, GpuCostModel(10**6, one_size=True))
     batch = whole_batch(work, block)
     mine = batch.weight_CL[: block.real].double().sum()
-    assert block.real == len(lengths) and block.n_rows >= max(work.rows_of(block.pick)[0].lengths.tolist())
+    assert block.real == len(lengths) and block.n_rows >= max(
+        work.rows_of(block.pick)[0].lengths.tolist()
+    )
     assert float(mine) == pytest.approx(float(work.examples.weight.double().sum()))
     too_small = [list(plan(work, GpuCostModel(1, one_size=same))) for same in (True, False)]
     assert len(too_small[0]) == len(too_small[1])

@@ -15,7 +15,14 @@ from covey.run.loop import run
 from covey.run.privacy_budget import of_planned, of_sent
 from covey.run.schedule import rounds_of
 
-SMALL = ["data.users=30", "data.items=60", "data.mean_items=8", "run.cohort=10", "run.rounds=3", "run.ceilings=[]"]
+SMALL = [
+    "data.users=30",
+    "data.items=60",
+    "data.mean_items=8",
+    "run.cohort=10",
+    "run.rounds=3",
+    "run.ceilings=[]",
+]
 SMALL += ['run.unit="pass"']
 NOISE = 'mechanism=[{use="covey.privacy.uploads:NoisyUploads", epsilon=0.5, clip=0.1, per="upload", rows="all"}]'
 
@@ -49,8 +56,13 @@ def test_fedcl_by_hand() -> None:
     assert in_training(ledger)["train", "update/items"] == 20
     owed = ledger.summary(1e-5)
     assert (owed["epsilon_report"], owed["epsilon_round"], owed["epsilon_user"]) == (4.0, 4.0, 80.0)
-    assert (owed["delta_user"], owed["accountant"]) == (0.0, None)  # at epsilon 4 nothing is tighter than the sum
-    assert owed["unprotected"] == [f"train update/{k}" for k in ("items", "w_in", "w_state", "b_in", "b_state")]
+    assert (owed["delta_user"], owed["accountant"]) == (
+        0.0,
+        None,
+    )  # at epsilon 4 nothing is tighter than the sum
+    assert owed["unprotected"] == [
+        f"train update/{k}" for k in ("items", "w_in", "w_state", "b_in", "b_state")
+    ]
 
 
 def test_fedcl_on_a_budget_by_hand() -> None:
@@ -66,18 +78,26 @@ def test_pdc_frs_by_hand() -> None:
     """Once, before training: 5 for each item; the longest list of the built-in data has 242 items: 5 x 242 = 1,210."""
     config = config_of("pdc-frs")
     longest = max(
-        len(x) for x in prepare(config).split.train.values.split(prepare(config).split.train.lengths.tolist())
+        len(x)
+        for x in prepare(config).split.train.values.split(
+            prepare(config).split.train.lengths.tolist()
+        )
     )
     assert longest == 242
     owed = planned(config).summary()
-    assert (owed["epsilon_item"], owed["epsilon_enrolment"], owed["epsilon_round"]) == (5.0, 1210.0, 0)
+    assert (owed["epsilon_item"], owed["epsilon_enrolment"], owed["epsilon_round"]) == (
+        5.0,
+        1210.0,
+        0,
+    )
     assert owed["epsilon_user"] == 1210.0
     assert "enrol contribution/list/length" in owed["unprotected"]
     assert "train update/items" in owed["unprotected"]
 
 
 @pytest.mark.parametrize(
-    ("method", "field", "times"), [("cl4fedrec", "update/items", 20), ("cofedrec", "model/items", 100)]
+    ("method", "field", "times"),
+    [("cl4fedrec", "update/items", 20), ("cofedrec", "model/items", 100)],
 )
 def test_the_others_promise_nothing(method: str, field: str, times: int) -> None:
     """CL4FedRec trains everybody in each of 20 passes, CoFedRec in each of 100 rounds; all goes in clear."""
@@ -106,7 +126,11 @@ def test_the_plan_is_what_happens(method: str, changes: list[str], tmp_path: Pat
     dim = ["model.dim=4" if method != "spectral" else "model.rank=4"]
     config = config_of(method, *SMALL, *dim, *changes)
     result = run(config, tmp_path / "out")
-    sent = {(r["step"], r["field"]): r["messages_per_user"] for r in result["ledger"] if r["step"] != "evaluate"}
+    sent = {
+        (r["step"], r["field"]): r["messages_per_user"]
+        for r in result["ledger"]
+        if r["step"] != "evaluate"
+    }
     plan = planned(config)
     reports = {key for key in sent if key[0] == "report"}
     assert {k: v for k, v in in_training(plan).items() if k not in reports} == {
@@ -146,12 +170,19 @@ def test_exact_counts_that_a_server_is_given_are_in_the_ledger(
         ("fedmf", [NOISE.replace("epsilon", 'noise="device", epsilon')]),
     ],
 )
-def test_a_run_with_noise_from_entropy_does_not_go_on(method: str, changes: list[str], tmp_path: Path) -> None:
+def test_a_run_with_noise_from_entropy_does_not_go_on(
+    method: str, changes: list[str], tmp_path: Path
+) -> None:
     """What was sent since the last checkpoint would be drawn anew, and two releases counted as one."""
-    config, out = config_of(method, *SMALL, "model.dim=4", "run.checkpoint=1", *changes), tmp_path / "out"
+    config, out = (
+        config_of(method, *SMALL, "model.dim=4", "run.checkpoint=1", *changes),
+        tmp_path / "out",
+    )
     run(config, out)
     before = {p.name: p.read_bytes() for p in out.iterdir()}
-    with pytest.raises(CoveyError, match=r"cannot go on: .* draws its noise from the device's entropy.*start again"):
+    with pytest.raises(
+        CoveyError, match=r"cannot go on: .* draws its noise from the device's entropy.*start again"
+    ):
         run(config, out, resume=True)
     assert {p.name: p.read_bytes() for p in out.iterdir()} == before
 
@@ -162,16 +193,28 @@ LIMITED = ['privacy.unprotected="allow"']
 @pytest.mark.parametrize(
     ("method", "changes", "message"),
     [
-        ("fedcl", ["privacy.max_epsilon=8", *LIMITED], r"a user would spend 12: report fedcl/user 4 x 3 messages = 12"),
+        (
+            "fedcl",
+            ["privacy.max_epsilon=8", *LIMITED],
+            r"a user would spend 12: report fedcl/user 4 x 3 messages = 12",
+        ),
         (
             "fedcl",
             ["privacy.max_epsilon=100"],
             r"train update/items and 4 more would leave without any guarantee; add mechanism\.\+=",
         ),
-        ("fedcl", ["privacy.max_epsilon=13", "privacy.spent=2", *LIMITED], r"would spend 12 after 2 spent before"),
+        (
+            "fedcl",
+            ["privacy.max_epsilon=13", "privacy.spent=2", *LIMITED],
+            r"would spend 12 after 2 spent before",
+        ),
         ("fedcl", ["privacy.max_epsilon=2", "privacy.spent=2"], r"the budget is spent already"),
         ("fedmf", ["privacy.max_epsilon=2"], r"train update/items"),
-        ("fedmf", ["privacy.max_epsilon=1.4", NOISE], r"1\.5: train noisy uploads 0\.5 x 3 messages = 1\.5"),
+        (
+            "fedmf",
+            ["privacy.max_epsilon=1.4", NOISE],
+            r"1\.5: train noisy uploads 0\.5 x 3 messages = 1\.5",
+        ),
         ("popularity", ["privacy.max_epsilon=2"], r"\[pooled\] collects everybody's data"),
         ("fedcl", ["privacy.max_epsilon=0"], r"max_epsilon = 0.0; it must be over 0"),
         ("fedcl", ["privacy.delta=1.0"], r"delta is from 0 to below 1"),
@@ -196,7 +239,9 @@ def test_a_run_that_would_spend_more_does_not_start(
     ],
 )
 def test_a_run_within_the_limit_starts(method: str, changes: list[str], tmp_path: Path) -> None:
-    result: dict[str, Any] = run(config_of(method, *SMALL, "model.dim=4", *changes), tmp_path / "out")
+    result: dict[str, Any] = run(
+        config_of(method, *SMALL, "model.dim=4", *changes), tmp_path / "out"
+    )
     assert result["privacy"]["epsilon_user"] in (12.0, 1.5)
 
 
@@ -207,14 +252,19 @@ def test_rows_add_up_and_gaussians_compose() -> None:
     assert pure["epsilon_user"] == pytest.approx(0.01 * 60 * 3)
     assert pure["unprotected"] == []
     owed = planned(config_of("fedmf", *SMALL, row % ', kind="gaussian", delta=1e-8')).summary(1e-5)
-    assert owed["epsilon_user"] == pytest.approx(1.8) and owed["delta_user"] == pytest.approx(1.8e-6)
+    assert owed["epsilon_user"] == pytest.approx(1.8) and owed["delta_user"] == pytest.approx(
+        1.8e-6
+    )
     assert owed["accountant"]["epsilon"] < 0.3
 
 
 def test_a_delta_that_adds_up_to_too_much(tmp_path: Path) -> None:
     noise = NOISE.replace("epsilon=0.5", 'epsilon=0.5, kind="gaussian", delta=1e-3')
     with pytest.raises(CoveyError, match=r"a user's delta would add up to 0\.003"):
-        run(config_of("fedmf", *SMALL, noise, "privacy.max_epsilon=9", "privacy.delta=0.0"), tmp_path / "out")
+        run(
+            config_of("fedmf", *SMALL, noise, "privacy.max_epsilon=9", "privacy.delta=0.0"),
+            tmp_path / "out",
+        )
 
 
 def test_what_nobody_declared_is_shown() -> None:

@@ -49,9 +49,15 @@ ARA = "--set attack.use=covey.attacks.a_ra:ARa"
             f"--method fedmf --dataset {__file__}",
             "is a file, not the name of a dataset; import it: covey data import /",
         ),
-        ("--method fedmf --preset ratio-ful", r"no preset 'ratio-ful'; did you mean 'ratio-full'\?"),
+        (
+            "--method fedmf --preset ratio-ful",
+            r"no preset 'ratio-ful'; did you mean 'ratio-full'\?",
+        ),
         ("--method fedmf --set solvr.lr=1", r"no option 'solvr'; did you mean 'solver'\?"),
-        ("--method fedmf --set solver.epoch=1", r"Local has no option 'epoch'; did you mean 'epochs'\?"),
+        (
+            "--method fedmf --set solver.epoch=1",
+            r"Local has no option 'epoch'; did you mean 'epochs'\?",
+        ),
         ("--method fedmf --set run.round=1", r"run has no option 'round'; did you mean 'rounds'\?"),
         (f"--method fedmf {ARA} --set attack.shar=1", r"did you mean 'share'\?"),
         (f"--method fedmf {ARA} --set attack.share=2", r"share is from 0 \(nobody\) to 1"),
@@ -68,16 +74,28 @@ ARA = "--set attack.use=covey.attacks.a_ra:ARa"
         ("--method fedmf --set mechanism.bound=3", r"write \[\[mechanism\]\]"),
         ("--method fedmf --set solver.lr", r"--set takes a.b=value, not 'solver.lr'"),
         ("--method fedmf --set =3", r"--set takes a.b=value"),
-        ("--method fedmf --set solver.use=covey.solvers.local:Locl", r"no part 'Locl'; did you mean 'Local'\?"),
-        ("--method fedmf --set solver.use=covey.solver:Local", r"cannot find .*write use = \"module:Class\""),
+        (
+            "--method fedmf --set solver.use=covey.solvers.local:Locl",
+            r"no part 'Locl'; did you mean 'Local'\?",
+        ),
+        (
+            "--method fedmf --set solver.use=covey.solver:Local",
+            r"cannot find .*write use = \"module:Class\"",
+        ),
         ("--method fedmf --set solver.use=.x:Local", r"cannot find .*write use = \"module:Class\""),
-        ("--method fedmf --set combine.use=covey.solvers.local:Local", r"\[combine\] .*is no combine"),
+        (
+            "--method fedmf --set combine.use=covey.solvers.local:Local",
+            r"\[combine\] .*is no combine",
+        ),
         ("--method fedmf --set model.dim=0", r"dim = 0; at least 1"),
         ("--method fedncf --set model.hidden=[]", r"hidden = 0; at least 1"),
         ("--method fedmf --set objective.negatives=0", r"negatives = 0; at least 1"),
         ("--method fedmf --set engine.chunk=-1", r"engine: chunk"),
         ("--method fedmf --set evaluate.clients=-1", r"evaluate.clients is -1"),
-        ("--method pfedrec --set solver.rates.item=1.0", r"no parameter 'item'; there are items, score, bias"),
+        (
+            "--method pfedrec --set solver.rates.item=1.0",
+            r"no parameter 'item'; there are items, score, bias",
+        ),
         (
             '--method fedcl --set mechanism=[{use="covey.methods.fedcl:HardNegatives",epsilon=0}]',
             "epsilon = 0.0; it must be",
@@ -87,15 +105,23 @@ ARA = "--set attack.use=covey.attacks.a_ra:ARa"
         ("--method mf --set pooled.batch=0", "batch = 0; at least 1"),
         (f"--method fedmf --seed {2**70}", "run.seed = .*; it has to fit into 62 bits"),
         ("--method fedmf --rounds 0", "rounds and checkpoint are at least 1"),
-        ("--method fedmf --rounds few", r"--rounds: invalid int value: 'few'; see covey run --help"),
+        (
+            "--method fedmf --rounds few",
+            r"--rounds: invalid int value: 'few'; see covey run --help",
+        ),
         ("--method fedmf --round 3 --fast", r"unrecognized arguments: --fast; see covey --help"),
         ("--method fedmf --dataset ml-100", r"no dataset 'ml-100'.*COVEY_DATA"),
-        ("--method fedmf --set engine.device=gpu", r"engine.device = 'gpu': valid are 'cpu', 'cuda'"),
+        (
+            "--method fedmf --set engine.device=gpu",
+            r"engine.device = 'gpu': valid are 'cpu', 'cuda'",
+        ),
         ("", "name a method"),
         ("none.toml", "cannot read none.toml: No such file.*give the path of a TOML file"),
     ],
 )
-def test_bad_words(arguments: str, message: str, covey: Covey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_words(
+    arguments: str, message: str, covey: Covey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("COVEY_DATA", raising=False)
     expect_line(covey("run", *arguments.split(), "--out", tmp_path / "out"), message)
     expect_nothing(tmp_path / "out")
@@ -107,7 +133,10 @@ def test_bad_words(arguments: str, message: str, covey: Covey, tmp_path: Path, m
         ("rounds = \n", r"is not valid TOML: .*line 1"),
         ("\xff", "is not valid TOML"),
         ("", r"no \[model\]; start from one: covey run --method fedncf"),
-        ('[[mechanism]]\nuse = "covey.defenses.clip:ClipRow"\n', r"no part 'ClipRow'; did you mean 'ClipRows'\?"),
+        (
+            '[[mechanism]]\nuse = "covey.defenses.clip:ClipRow"\n',
+            r"no part 'ClipRow'; did you mean 'ClipRows'\?",
+        ),
         (f"{CLIP}bond = 1.0\n", r"ClipRows has no option 'bond'; did you mean 'bound'\?"),
         (CLIP + CLIP, "two mechanisms share a name.*give each its own"),
         ("[model]\ndim = 3\n", r"\[model\] names no class; write use = \"module:Class\""),
@@ -129,7 +158,9 @@ def test_a_command_is_needed(covey: Covey) -> None:
 
 
 def test_the_module_is_the_command() -> None:
-    said = subprocess.run([sys.executable, "-m", "covey", "--version"], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-m", "covey", "--version"], capture_output=True, text=True, check=True
+    )
     assert said.stdout == f"covey {__version__}\n"
     wrong = subprocess.run([sys.executable, "-m", "covey", "rn"], capture_output=True, text=True)
     assert wrong.returncode == 2 and "invalid choice: 'rn'" in wrong.stderr
@@ -142,35 +173,77 @@ def test_the_module_is_the_command() -> None:
     ("method", "changes", "message"),
     [
         ("fedmf", ["objective.use=covey.objectives:Bpr", "solver.batch=8"], "set solver.batch = 0"),
-        ("fedcl", ["objective.use=covey.objectives:Bce"], "GRU has no private user vector.*NextItemSoftmax"),
-        ("fedcl", ["objective.use=covey.objectives:Bpr"], "GRU has no private user vector.*NextItemSoftmax"),
-        ("fedmf", ["model.use=covey.models.spectral:Spectral"], "Spectral has no private user vector"),
+        (
+            "fedcl",
+            ["objective.use=covey.objectives:Bce"],
+            "GRU has no private user vector.*NextItemSoftmax",
+        ),
+        (
+            "fedcl",
+            ["objective.use=covey.objectives:Bpr"],
+            "GRU has no private user vector.*NextItemSoftmax",
+        ),
+        (
+            "fedmf",
+            ["model.use=covey.models.spectral:Spectral"],
+            "Spectral has no private user vector",
+        ),
         ("fedmf", ["objective.use=covey.objectives:NoObjective"], r"leave out \[solver\]"),
-        ("fedmf", ["split.kind=ratio", "evaluate.candidates=sampled"], "use split.kind = 'loo', or"),
+        (
+            "fedmf",
+            ["split.kind=ratio", "evaluate.candidates=sampled"],
+            "use split.kind = 'loo', or",
+        ),
         ("fedmf", ["evaluate.candidates=sampled"], "rank all items: evaluate.candidates = 'full'"),
         ("fedmf", ["split.kind=temporal", "split.order=random"], "use order = 'time'"),
-        ("cofedrec", ["grouping.use=covey.aggregate.grouping:Everyone"], "listens to 'co-clusters', which is not here"),
-        ("cl4fedrec", ["objective.use=covey.objectives:Bpr"], "one item at a time: use covey.objectives:Bce"),
+        (
+            "cofedrec",
+            ["grouping.use=covey.aggregate.grouping:Everyone"],
+            "listens to 'co-clusters', which is not here",
+        ),
+        (
+            "cl4fedrec",
+            ["objective.use=covey.objectives:Bpr"],
+            "one item at a time: use covey.objectives:Bce",
+        ),
         ("cofedrec", ["model.keep_items=false"], "use a model with keep_items = true"),
-        ("fedcl", ['mechanism.+={use="covey.methods.cl4fedrec:Contrast"}'], "needs a model with a private user"),
-        ("pfedrec", ['mechanism=[{use="covey.methods.pdc_frs:DataContribution"}]'], "LinearScore has score, bias"),
+        (
+            "fedcl",
+            ['mechanism.+={use="covey.methods.cl4fedrec:Contrast"}'],
+            "needs a model with a private user",
+        ),
+        (
+            "pfedrec",
+            ['mechanism=[{use="covey.methods.pdc_frs:DataContribution"}]'],
+            "LinearScore has score, bias",
+        ),
         ("pfedrec", ["attack.use=covey.attacks.a_ra:ARa"], "use MF or NCF"),
-        ("fedmf", ["attack.use=covey.attacks.a_ra:ARa", "attack.targets=[4000]"], "name items from 0 to 59"),
+        (
+            "fedmf",
+            ["attack.use=covey.attacks.a_ra:ARa", "attack.targets=[4000]"],
+            "name items from 0 to 59",
+        ),
         ("ease", ["attack.use=covey.attacks.a_ra:ARa"], r"leave out \[attack\]"),
         ("spectral", ["mechanism=[]"], r"nothing would be trained.*\[solver\]"),
         ("fedmf", ["data.min_user=1000"], "a filter too strict"),
     ],
 )
-def test_impossible_pairs(method: str, changes: list[str], message: str, covey: Covey, tmp_path: Path) -> None:
+def test_impossible_pairs(
+    method: str, changes: list[str], message: str, covey: Covey, tmp_path: Path
+) -> None:
     """Also those that come to light in the first round, when there is a folder already."""
-    other = method in ("ease", "spectral") or "Spectral" in str(changes)  # a model without `dim`, or none
+    other = method in ("ease", "spectral") or "Spectral" in str(
+        changes
+    )  # a model without `dim`, or none
     sizes = [s for s in SMALL if not (other and s.startswith("model."))]
     said = covey("run", "--method", method, *sets(*sizes, *changes), "--out", tmp_path / "out")
     expect_line(said, message)
     expect_nothing(tmp_path / "out")
 
 
-@pytest.mark.parametrize("parts", [{"combine": Krum()}, {"combine": Mean(), "grouping": CoClusters(2)}])
+@pytest.mark.parametrize(
+    "parts", [{"combine": Krum()}, {"combine": Mean(), "grouping": CoClusters(2)}]
+)
 def test_a_secure_fleet_hides_single_uploads(parts: dict[str, object]) -> None:
     catalogue = Catalogue(5)
     method = Method(LinearScore(2, keep_items=True), Bce(), catalogue, Local("sgd"), **parts)  # type: ignore[arg-type]
@@ -185,15 +258,22 @@ def test_a_secure_fleet_hides_single_uploads(parts: dict[str, object]) -> None:
 @pytest.mark.parametrize("method", ["fedmf", "ease"])
 @pytest.mark.parametrize("device", ["cuda", "cuda:0"])
 def test_no_cuda(method: str, device: str, covey: Covey, tmp_path: Path) -> None:
-    said = covey("run", "--method", method, *sets(f"engine.device={device}"), "--out", tmp_path / "out")
-    expect_line(said, f"engine.device = '{device}' but no such CUDA device is here; use --set engine.device=cpu")
+    said = covey(
+        "run", "--method", method, *sets(f"engine.device={device}"), "--out", tmp_path / "out"
+    )
+    expect_line(
+        said,
+        f"engine.device = '{device}' but no such CUDA device is here; use --set engine.device=cpu",
+    )
     expect_nothing(tmp_path / "out")
 
 
 # Bad data
 
 
-def prepared(path: Path, user: object, item: object, time: object = None, clock: bool = False) -> Path:
+def prepared(
+    path: Path, user: object, item: object, time: object = None, clock: bool = False
+) -> Path:
     user_E, item_E = np.asarray(user, np.int32), np.asarray(item, np.int32)
     time_E = None if time is None else np.asarray(time, float)
     sizes = (int(id_E.max(initial=-1)) + 1 for id_E in (user_E, item_E))
@@ -207,21 +287,39 @@ def prepared(path: Path, user: object, item: object, time: object = None, clock:
         (([], []), "has no interactions; is its file empty"),
         (([0] * 5, range(5)), "has 1 user; federated training needs at least 2"),
         (([0, 1], [0, 0]), "has 1 item; ranking needs at least 2"),
-        (([0, 0, 0, 1, 1, 1], [0, 1, 2] * 2, [1, 2, np.nan] * 2), "missing or infinite times; mend those rows"),
-        (([0, 0, 0, 1, 1, 1], [0, 1, 2] * 2, [1, 2, np.inf] * 2), "missing or infinite times; mend those rows"),
+        (
+            ([0, 0, 0, 1, 1, 1], [0, 1, 2] * 2, [1, 2, np.nan] * 2),
+            "missing or infinite times; mend those rows",
+        ),
+        (
+            ([0, 0, 0, 1, 1, 1], [0, 1, 2] * 2, [1, 2, np.inf] * 2),
+            "missing or infinite times; mend those rows",
+        ),
         (([0, 0, 1, 1], [0, 1, 0, 1]), "users need at least 3 interactions; choose another split"),
     ],
 )
 def test_bad_data(columns: tuple[object, ...], message: str, covey: Covey, tmp_path: Path) -> None:
     data = prepared(tmp_path / "data.npz", *columns)  # type: ignore[arg-type]
     for method in ("fedmf", "popularity"):
-        expect_line(covey("run", "--method", method, "--dataset", data, "--out", tmp_path / "out"), message)
+        expect_line(
+            covey("run", "--method", method, "--dataset", data, "--out", tmp_path / "out"), message
+        )
         expect_nothing(tmp_path / "out")
 
 
 def test_a_temporal_split_needs_a_clock(covey: Covey, tmp_path: Path) -> None:
     data = prepared(tmp_path / "data.npz", [0] * 4 + [1] * 4, [0, 1, 2, 3] * 2, [1, 2, 3, 4] * 2)
-    said = covey("run", "--method", "fedmf", "--preset", "temporal-full", "--dataset", data, "--out", tmp_path / "out")
+    said = covey(
+        "run",
+        "--method",
+        "fedmf",
+        "--preset",
+        "temporal-full",
+        "--dataset",
+        data,
+        "--out",
+        tmp_path / "out",
+    )
     expect_line(said, "has no clock.*use split.kind = 'loo' or 'ratio'")
     expect_nothing(tmp_path / "out")
 
@@ -238,12 +336,16 @@ def test_a_temporal_split_needs_a_clock(covey: Covey, tmp_path: Path) -> None:
         (None, r"no dataset 'shop'; did you mean 'shops'\?"),
     ],
 )
-def test_bad_csv(text: str | None, message: str, covey: Covey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_csv(
+    text: str | None, message: str, covey: Covey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "data" / ("shops" if text is None else "shop")
     folder.mkdir(parents=True)
     (folder / "interactions.csv").write_text(text or "")
     monkeypatch.setenv("COVEY_DATA", str(tmp_path / "data"))
-    expect_line(covey("run", "--method", "fedmf", "--dataset", "shop", "--out", tmp_path / "out"), message)
+    expect_line(
+        covey("run", "--method", "fedmf", "--dataset", "shop", "--out", tmp_path / "out"), message
+    )
     expect_nothing(tmp_path / "out")
 
 
@@ -274,10 +376,16 @@ def test_awkward_people_are_served(
     data = prepared(tmp_path / "odd.npz", user, item, range(len(user)), clock=True)
     (tmp_path / "idle_attack.py").write_text(IDLE)
     monkeypatch.syspath_prepend(tmp_path)
-    changes = sets("attack.use=idle_attack:Idle", "attack.share=0.2", f"split.rows={rows}", "run.ceilings=[]")
+    changes = sets(
+        "attack.use=idle_attack:Idle", "attack.share=0.2", f"split.rows={rows}", "run.ceilings=[]"
+    )
     none = name in ("ease-sums", "popularity-private")  # nothing to make small
-    changes += [] if none else sets("model.rank=8" if name.startswith("spectral") else "model.dim=4")
-    changes += sets("mechanism.0.similarity=itself") if name == "pdc-frs" else []  # there are no titles
+    changes += (
+        [] if none else sets("model.rank=8" if name.startswith("spectral") else "model.dim=4")
+    )
+    changes += (
+        sets("mechanism.0.similarity=itself") if name == "pdc-frs" else []
+    )  # there are no titles
     more = ("--rounds", 2, "--trust", "idle_attack", "--json", "--out", tmp_path / "out")
     said = covey("run", "--method", name, "--dataset", data, *changes, *more)
     assert (said.code, said.err) == (0, "")
@@ -290,7 +398,9 @@ def test_awkward_people_are_served(
 
 
 def test_the_command_fails_in_one_line(tmp_path: Path) -> None:
-    done = command("run", "--method", "fedmf", *sets(*SMALL, "solver.epoch=1"), "--out", tmp_path / "out")
+    done = command(
+        "run", "--method", "fedmf", *sets(*SMALL, "solver.epoch=1"), "--out", tmp_path / "out"
+    )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "covey: Local has no option 'epoch'; did you mean 'epochs'?\n"
     expect_nothing(tmp_path / "out")

@@ -42,7 +42,9 @@ def test_a_table_of_80_columns(place: Path, capsys: pytest.CaptureFixture[str]) 
     assert "popularity (floor)" in out and "ease (ceiling)" in out and "--out compare.html" in out
 
 
-def test_four_metrics_and_long_names_fit(tmp_path: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_four_metrics_and_long_names_fit(
+    tmp_path: Path, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     metrics = {"metrics": ["recall@5", "ndcg@5", "recall@10", "ndcg@10"]}
     folders = [
         make(tmp_path / f"a-very-long-name-of-a-run-{dim}-{seed}", place / "tales.npz", "fedmf", seed, evaluate=metrics,
@@ -62,17 +64,26 @@ def test_json_has_every_seed(place: Path, capsys: pytest.CaptureFixture[str]) ->
     assert first["seeds"] == [0, 1, 2] and first["test"]["recall@5"]["values"] == values
     assert first["test"]["recall@5"]["mean"] == pytest.approx(sum(values) / 3)
     assert small["test"]["recall@5"]["spread"] is None and first["guarantee"] == "no guarantee"
-    assert first["up_bytes"] > 0 and set(setting["floor"]) == {"popularity"} and set(setting["ceiling"]) == {"ease"}
+    assert (
+        first["up_bytes"] > 0
+        and set(setting["floor"]) == {"popularity"}
+        and set(setting["ceiling"]) == {"ease"}
+    )
 
 
-def test_one_method_with_other_options_is_another_row(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_method_with_other_options_is_another_row(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (setting,) = told(capsys, place / "fedmf-0", place / "small")["settings"]
     assert [row["method"] for row in setting["rows"]] == ["fedmf (fedmf-0)", "fedmf (small)"]
 
 
 def test_other_protocols_stand_apart(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = told(capsys, place / "fedmf-0", place / "other", place / "local")["settings"]
-    assert [[row["method"] for row in setting["rows"]] for setting in found] == [["local", "fedmf"], ["fedmf"]]
+    assert [[row["method"] for row in setting["rows"]] for setting in found] == [
+        ["local", "fedmf"],
+        ["fedmf"],
+    ]
     assert call("compare", place / "fedmf-0", place / "other") == 0
     assert "do not compare across" in capsys.readouterr().out
 
@@ -88,13 +99,18 @@ def test_one_seed_twice_is_no_spread(place: Path, tmp_path: Path) -> None:
         call("compare", place / "fedmf-0", again)
 
 
-def test_a_ceiling_is_no_bound(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_ceiling_is_no_bound(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = make(tmp_path / "above", place / "tales.npz")
     done = json.loads((folder / "result.json").read_text())
     done["test"] |= {k: v + 0.1 for k, v in done["ceiling"]["ease"].items()}
     (folder / "result.json").write_text(json.dumps(done))
     assert call("compare", folder, place / "local") == 0
-    assert "ease on pooled data is a reference and no bound; above it: fedmf\n" in capsys.readouterr().out
+    assert (
+        "ease on pooled data is a reference and no bound; above it: fedmf\n"
+        in capsys.readouterr().out
+    )
     assert call("compare", place / "local") == 0
     assert "no bound" not in capsys.readouterr().out
 
@@ -116,13 +132,16 @@ def test_mistakes_are_one_line(covey: Covey, place: Path, tmp_path: Path) -> Non
     for command in ("report", "compare"):
         expect_line(covey(command, tmp_path / "no"), "no run folder .*no; start one with covey run")
         expect_line(
-            covey(command, place / "local", "--out", tmp_path / "no" / "x.html"), "cannot write .*another --out"
+            covey(command, place / "local", "--out", tmp_path / "no" / "x.html"),
+            "cannot write .*another --out",
         )
         expect_line(covey(command), "see covey")
     assert not list(tmp_path.iterdir())
 
 
-def test_the_examples_of_the_help(covey: Covey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_the_help(
+    covey: Covey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("first", "second"):
         data = dataset(tmp_path / f"{name}.npz")
@@ -132,4 +151,8 @@ def test_the_examples_of_the_help(covey: Covey, tmp_path: Path, monkeypatch: pyt
             covey(command, "--help")
     assert covey(*["report", "runs/first", "--out", "report.html"]).code == 0
     assert covey(*["compare", "runs/first", "runs/second", "--out", "compare.html"]).code == 0
-    assert (tmp_path / "report.html").stat().st_size > 20_000 < (tmp_path / "compare.html").stat().st_size
+    assert (
+        (tmp_path / "report.html").stat().st_size
+        > 20_000
+        < (tmp_path / "compare.html").stat().st_size
+    )

@@ -22,7 +22,14 @@ SETS = ("model.dim=4", "run.rounds=3", "data.users=40")
 def test_every_command_composes_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found: dict[str, Config] = {}
     monkeypatch.setattr(main, "_go", lambda config, *_, **__: found.update(run=config) or 0)
-    words = ["fedmf", "--dataset", "synthetic", "--preset", "loo-full", *(w for s in SETS for w in ("--set", s))]
+    words = [
+        "fedmf",
+        "--dataset",
+        "synthetic",
+        "--preset",
+        "loo-full",
+        *(w for s in SETS for w in ("--set", s)),
+    ]
     assert main.main(["run", "--seed", "0", "--method", *words]) == 0
     found["tune"] = Config.of(tune._tree(main._parser().parse_args(["tune", *words])))
     found["matrix"] = planned(Wish("fedmf", "synthetic", "loo-full", set=SETS)).base
@@ -39,7 +46,9 @@ def test_every_command_composes_the_same(tmp_path: Path, monkeypatch: pytest.Mon
     found["paper"] = configs(paper, row, paper.columns[0], Cut(set=SETS))[0]
     wanted = compose("fedmf", presets=["loo-full"], dataset="synthetic", seed=0, set=SETS)
     assert found["run"].tree == wanted == found["fit"].tree
-    assert found["tune"].tree | {"run": wanted["run"]} == wanted  # tuning sets the seed of each trial
+    assert (
+        found["tune"].tree | {"run": wanted["run"]} == wanted
+    )  # tuning sets the seed of each trial
     assert found["matrix"].tree["method"] == found["paper"].tree["method"] == "fedmf"
     for name in ("model", "objective", "solver", "split", "preset"):
         assert found["matrix"].tree[name] == found["paper"].tree[name] == wanted[name], name
@@ -47,7 +56,9 @@ def test_every_command_composes_the_same(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_each_argument_is_on_top_of_those_before(tmp_path: Path) -> None:
     file, preset = tmp_path / "own.toml", tmp_path / "preset.toml"
-    file.write_text('method = "own"\n[run]\nrounds = 2\nseed = 2\ncohort = 2\ncheckpoint = 2\nlate = 0.2\n')
+    file.write_text(
+        'method = "own"\n[run]\nrounds = 2\nseed = 2\ncohort = 2\ncheckpoint = 2\nlate = 0.2\n'
+    )
     preset.write_text("[run]\nrounds = 3\nseed = 3\ncohort = 3\ncheckpoint = 3\n")
     tree = compose(
         "fedmf",
@@ -61,7 +72,11 @@ def test_each_argument_is_on_top_of_those_before(tmp_path: Path) -> None:
     )
     own = {"rounds": 4, "seed": 5, "cohort": 6, "checkpoint": 3, "late": 0.2}
     assert tree["run"] == read("methods", "fedmf").get("run", {}) | own
-    assert (tree["method"], tree["preset"], tree["data"]["name"]) == ("own", f"loo-full + {preset}", "d.npz")
+    assert (tree["method"], tree["preset"], tree["data"]["name"]) == (
+        "own",
+        f"loo-full + {preset}",
+        "d.npz",
+    )
 
 
 def test_labels() -> None:

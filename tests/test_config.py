@@ -26,7 +26,14 @@ from covey.study.render.units import size
 from covey.study.report.run_table import table
 
 METHODS, PRESETS = list(shipped("methods")), list(shipped("presets"))
-TINY = ["data.users=40", "data.items=60", "data.mean_items=8", "run.rounds=2", "run.cohort=15", 'run.unit="round"']
+TINY = [
+    "data.users=40",
+    "data.items=60",
+    "data.mean_items=8",
+    "run.rounds=2",
+    "run.cohort=15",
+    'run.unit="round"',
+]
 OWN = {  # what is large in a method, made small
     "cofedrec": ["model.dim=8", "grouping.categories=4"],
     "mf": ["pooled.epochs=2"],
@@ -61,7 +68,9 @@ def test_every_shipped_configuration_comes_back(name: str, preset: str) -> None:
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 PLAIN = st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT
-VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3))
+VALUES = st.recursive(
+    PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3)
+)
 TREES = st.dictionaries(TEXT, VALUES, max_size=4)
 
 
@@ -73,7 +82,12 @@ def test_any_plain_data_comes_back(tree: Tree) -> None:
 
 
 def test_text_is_readable() -> None:
-    tree = {"a": 1, "b": {"c": [1.0, "é"], "d": {}}, "e": [{"f": True}, {"g": {"h": 2}}], "odd key": math.inf}
+    tree = {
+        "a": 1,
+        "b": {"c": [1.0, "é"], "d": {}},
+        "e": [{"f": True}, {"g": {"h": 2}}],
+        "odd key": math.inf,
+    }
     assert toml_writer.dumps(tree).splitlines() == [
         "a = 1",
         '"odd key" = inf',
@@ -120,14 +134,20 @@ def test_merge_keeps_what_is_not_named(base: Tree, over: Tree) -> None:
 def test_another_class_starts_afresh() -> None:
     base = {"model": {"use": "a:A", "dim": 3}, "run": {"seed": 1}}
     assert merge(base, {"model": {"dim": 4}})["model"] == {"use": "a:A", "dim": 4}
-    assert merge(base, {"model": {"use": "a:A", "scale": 1.0}})["model"] == {"use": "a:A", "dim": 3, "scale": 1.0}
+    assert merge(base, {"model": {"use": "a:A", "scale": 1.0}})["model"] == {
+        "use": "a:A",
+        "dim": 3,
+        "scale": 1.0,
+    }
     assert merge(base, {"model": {"use": "a:B"}})["model"] == {"use": "a:B"}
     assert base == {"model": {"use": "a:A", "dim": 3}, "run": {"seed": 1}}
 
 
 def test_options_of_a_part_may_come_before_its_name() -> None:
     named = {"attack": {"share": 0.1, "use": "a:A"}}
-    assert assign({}, ["attack.share=0.1", "attack.use=a:A"]) == assign({}, ["attack.use=a:A", "attack.share=0.1"])
+    assert assign({}, ["attack.share=0.1", "attack.use=a:A"]) == assign(
+        {}, ["attack.use=a:A", "attack.share=0.1"]
+    )
     assert assign({}, ["attack.share=0.1", "attack.use=a:A"]) == named
 
 
@@ -150,18 +170,30 @@ def test_assignments(text: str, value: object) -> None:
     assert assign({}, [text, "a.b=1"]) == {"a": {"b": 1}}
 
 
-LISTS: Tree = {"mechanism": [{"use": "a:A", "epsilon": 1.0}, {"use": "a:B"}], "evaluate": {"metrics": ["x", "y"]}}
+LISTS: Tree = {
+    "mechanism": [{"use": "a:A", "epsilon": 1.0}, {"use": "a:B"}],
+    "evaluate": {"metrics": ["x", "y"]},
+}
 
 
 @pytest.mark.parametrize(
     ("text", "changed"),
     [
         ("mechanism.0.epsilon=2", {"mechanism": [{"use": "a:A", "epsilon": 2}, {"use": "a:B"}]}),
-        ("mechanism.1.bound=3", {"mechanism": [{"use": "a:A", "epsilon": 1.0}, {"use": "a:B", "bound": 3}]}),
-        ("mechanism.0.use=a:C", {"mechanism": [{"use": "a:C"}, {"use": "a:B"}]}),  # another class starts afresh
+        (
+            "mechanism.1.bound=3",
+            {"mechanism": [{"use": "a:A", "epsilon": 1.0}, {"use": "a:B", "bound": 3}]},
+        ),
+        (
+            "mechanism.0.use=a:C",
+            {"mechanism": [{"use": "a:C"}, {"use": "a:B"}]},
+        ),  # another class starts afresh
         ("mechanism=[]", {"mechanism": []}),
         ("evaluate.metrics.1=z", {"evaluate": {"metrics": ["x", "z"]}}),
-        ('mechanism.+={use="a:C", bound=3}', {"mechanism": [*LISTS["mechanism"], {"use": "a:C", "bound": 3}]}),
+        (
+            'mechanism.+={use="a:C", bound=3}',
+            {"mechanism": [*LISTS["mechanism"], {"use": "a:C", "bound": 3}]},
+        ),
         ("mechanism.+.use=a:C", {"mechanism": [*LISTS["mechanism"], {"use": "a:C"}]}),
         ("evaluate.metrics.+=z", {"evaluate": {"metrics": ["x", "y", "z"]}}),
         ('defence.+={use="a:C"}', {"defence": [{"use": "a:C"}]}),  # the first of a list of sections
@@ -176,12 +208,18 @@ def test_assignments_into_lists(text: str, changed: Tree) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("mechanism.2.epsilon=2", "--set mechanism.2.epsilon=2: the list has entries 0 to 1, not '2'; say which one"),
+        (
+            "mechanism.2.epsilon=2",
+            "--set mechanism.2.epsilon=2: the list has entries 0 to 1, not '2'; say which one",
+        ),
         ("mechanism.-1.epsilon=2", "the list has entries 0 to 1, not '-1'"),
         ("mechanism.epsilon=2", "the list has entries 0 to 1, not 'epsilon'"),
         ("evaluate.0=2", "there is no list to count in"),
         ("evaluate.+=2", "--set evaluate.+=2: there is no list to add to"),
-        ("evaluate.parts.+=z", "there is no list to add to; an entry is {...}, else give the whole list"),
+        (
+            "evaluate.parts.+=z",
+            "there is no list to add to; an entry is {...}, else give the whole list",
+        ),
         ("attack.0.share=1", "there is no list to count in"),
     ],
 )
@@ -246,7 +284,9 @@ def test_what_fits() -> None:
     assert fill(RunConfig, {"ceilings": []}, "run").ceilings == ()
 
 
-def test_one_of_several_types_and_what_must_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_several_types_and_what_must_be_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code = "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Mine:\n    a: int | str\n    b: int = 0\n"
     (tmp_path / "my_parts.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
@@ -290,7 +330,9 @@ def test_a_missing_name_has_a_hint() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_every_shipped_method_runs(name: str, covey: Covey, tmp_path: Path) -> None:
     pooled = "pooled" in read("methods", name)
-    changes = sets(*(TINY[:3] if pooled else TINY), *OWN.get(name, [] if pooled else ["model.dim=8"]))
+    changes = sets(
+        *(TINY[:3] if pooled else TINY), *OWN.get(name, [] if pooled else ["model.dim=8"])
+    )
     said = covey("run", "--method", name, *changes, "--json", "--out", tmp_path / "out")
     assert (said.code, said.err) == (0, "")
     result = json.loads(said.out, parse_constant=pytest.fail)  # JSON has no NaN
@@ -312,15 +354,24 @@ def check_federated(result: dict[str, Any], out: Path) -> None:
     assert traffic["down_bytes"] > 0 and traffic["dropped"] == {}
     assert sum(row["bytes"] for row in ledger if row["step"] != "evaluate") < traffic["up_bytes"]
     assert not [row["field"] for row in ledger if "NOT DECLARED" in row["what"]]
-    assert all(row["epsilon_user_total"] == "none" or row["epsilon_user_total"] > 0 for row in ledger)
+    assert all(
+        row["epsilon_user_total"] == "none" or row["epsilon_user_total"] > 0 for row in ledger
+    )
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [row["round"] for row in rows] == [1, 2]
     assert result["test"] == rows[result["round"] - 1]["test"]
     tensors = {f"{name}.safetensors" for name in ("checkpoint", "model", "users")}
-    assert {p.name for p in out.iterdir()} == tensors | {"config.toml", "metrics.jsonl", "rounds.jsonl", "result.json"}
+    assert {p.name for p in out.iterdir()} == tensors | {
+        "config.toml",
+        "metrics.jsonl",
+        "rounds.jsonl",
+        "result.json",
+    }
 
 
-def test_a_field_that_nobody_declared_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_field_that_nobody_declared_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("covey.engine.client.program.Program.disclosures", lambda self: ())
     ledger = run(tiny("fedmf"), tmp_path / "out")["ledger"]
     assert ("train", "update/items") in {(row["step"], row["field"]) for row in ledger}

@@ -39,7 +39,9 @@ class TestFedNCF(Conformance):
 
 class TestFedNCFMiniBatch(Conformance):
     def method(self, catalogue: Catalogue) -> Method:
-        return Method(NCF(4, (4, 3)), Bce(), catalogue, Local("adam", 0.01, epochs=2, batch=16, state="kept"))
+        return Method(
+            NCF(4, (4, 3)), Bce(), catalogue, Local("adam", 0.01, epochs=2, batch=16, state="kept")
+        )
 
 
 class TestPFedRec(Conformance):
@@ -59,19 +61,29 @@ class TestFedSGD(Conformance):
     """One gradient per client, its sum to the server's Adam."""
 
     def method(self, catalogue: Catalogue) -> Method:
-        return Method(MF(4), Bce(reduction="sum"), catalogue, Local("sgd", 1.0, epochs=1), server_step=Adam(0.01))
+        return Method(
+            MF(4),
+            Bce(reduction="sum"),
+            catalogue,
+            Local("sgd", 1.0, epochs=1),
+            server_step=Adam(0.01),
+        )
 
 
 TESTS = Path(__file__).parent
 FOLDERS = ("methods", "attacks", "defenses", "privacy")
 SOURCE = TESTS.parent / "src" / "covey"
-MODULES = sorted(p.relative_to(SOURCE).with_suffix("") for f in FOLDERS for p in (SOURCE / f).glob("*.py"))
+MODULES = sorted(
+    p.relative_to(SOURCE).with_suffix("") for f in FOLDERS for p in (SOURCE / f).glob("*.py")
+)
 
 
 def has_parts(module: Path) -> bool:
     """Whether a file defines something that a configuration can name and that takes part in a round."""
     inside = import_module(f"covey.{'.'.join(module.parts)}")
-    classes = [c for _, c in inspect.getmembers(inside, inspect.isclass) if c.__module__ == inside.__name__]
+    classes = [
+        c for _, c in inspect.getmembers(inside, inspect.isclass) if c.__module__ == inside.__name__
+    ]
     parts = [c for c in classes if "__dataclass_fields__" in vars(c)]
     return any(issubclass(c, Mechanism | Grouping | Combine) or hasattr(c, "poison") for c in parts)
 
@@ -81,4 +93,6 @@ def test_every_method_attack_and_defence_is_in_the_suite(module: Path) -> None:
     if has_parts(module):
         name = f"covey.{module.as_posix().replace('/', '.')} import"
         tests = [file.read_text() for file in (TESTS / module.parent).glob("test_*.py")]
-        assert any("Conformance)" in text and name in text for text in tests), f"no conformance test names {module}"
+        assert any("Conformance)" in text and name in text for text in tests), (
+            f"no conformance test names {module}"
+        )

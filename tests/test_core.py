@@ -93,12 +93,16 @@ class Pairs(Grouping):
 
 
 def test_models_go_to_the_clients_that_are_left_after_a_filter() -> None:
-    game = play(OnlySome((5,)), model=LinearScore(3, keep_items=True), grouping=Pairs(), combine=Mean())
+    game = play(
+        OnlySome((5,)), model=LinearScore(3, keep_items=True), grouping=Pairs(), combine=Mean()
+    )
     ids_C = torch.tensor([2, 5, 7])
     alone = play(OnlySome((2, 5, 7)), model=LinearScore(3, keep_items=True), grouping=Nobody())
     game.server, _ = run_round(game.server, game.fleet, game.method, Round(1, ids_C))
     alone.server, _ = run_round(alone.server, alone.fleet, alone.method, Round(1, ids_C))
-    for client in ids_C.tolist():  # a lone client's model is its own, so nothing changes for it, nor for the others
+    for client in (
+        ids_C.tolist()
+    ):  # a lone client's model is its own, so nothing changes for it, nor for the others
         expect_same(game.kept(client), alone.kept(client))
 
 
@@ -125,16 +129,24 @@ class Asks(Mechanism):
         return Sent({}, {"number": view.round.ids_C.clone()})
 
     def report(self, view: ClientView) -> FieldDict:
-        return {"number": view.received.each["number"] * 10, "one": torch.ones(len(view.received.each["number"]))}
+        return {
+            "number": view.received.each["number"] * 10,
+            "one": torch.ones(len(view.received.each["number"])),
+        }
 
-    def receive_reports(self, view: ServerView, reports: Upload | Total) -> tuple[FieldDict, Fields]:
+    def receive_reports(
+        self, view: ServerView, reports: Upload | Total
+    ) -> tuple[FieldDict, Fields]:
         self.heard.setdefault("ids", []).append(view.round.ids_C.tolist())
         said = reports.extra[self.name]["number"]
         self.heard.setdefault("said", []).append(said.tolist())
         return {}, {"items": torch.full((20, 3), 0.25)}
 
     def disclosures(self) -> tuple[Disclosure, ...]:
-        return (Disclosure("report", "asks/number", "a number"), Disclosure("report", "asks/one", "one"))
+        return (
+            Disclosure("report", "asks/number", "a number"),
+            Disclosure("report", "asks/one", "one"),
+        )
 
 
 @pytest.mark.parametrize("wire", [False, True])
@@ -174,7 +186,9 @@ def test_the_round_narrows_to_those_who_answered() -> None:
 def test_nobody_there_at_all() -> None:
     game = play(Asks(who=()))
     before = clone(game.server.public)
-    server, round = run_round(game.server, game.fleet, game.method, Round(1, torch.zeros(0, dtype=torch.long)))
+    server, round = run_round(
+        game.server, game.fleet, game.method, Round(1, torch.zeros(0, dtype=torch.long))
+    )
     expect_same(before, server.public)
     assert not len(round.ids_C)
 
@@ -199,7 +213,9 @@ def test_mini_batches_need_single_examples() -> None:
 def test_an_unknown_step() -> None:
     game = play()
     with pytest.raises(ValueError, match="unknown step"):
-        game.fleet.ask(Request("dance", 1, torch.tensor([1]), Download(Sent(dict(game.server.public)))))
+        game.fleet.ask(
+            Request("dance", 1, torch.tensor([1]), Download(Sent(dict(game.server.public))))
+        )
 
 
 def test_everybody_starts_from_the_same_seed() -> None:
@@ -218,10 +234,17 @@ def test_diverged_clients_are_left_out() -> None:
 
 
 def test_uploads_are_stacked_and_taken_apart() -> None:
-    one = Upload(torch.tensor([3]), torch.ones(1), {"a": Rows(Ragged.of([[1, 2]]), torch.ones(2, 1), 4)})
-    two = Upload(torch.tensor([5]), torch.ones(1) * 2, {"a": Rows(Ragged.of([[0]]), torch.ones(1, 1) * 7, 4)})
+    one = Upload(
+        torch.tensor([3]), torch.ones(1), {"a": Rows(Ragged.of([[1, 2]]), torch.ones(2, 1), 4)}
+    )
+    two = Upload(
+        torch.tensor([5]), torch.ones(1) * 2, {"a": Rows(Ragged.of([[0]]), torch.ones(1, 1) * 7, 4)}
+    )
     both = stack([one, two])
-    assert both.ids_C.tolist() == [3, 5] and both.update["a"].dense()[..., 0].tolist() == [[0, 1, 1, 0], [7, 0, 0, 0]]
+    assert both.ids_C.tolist() == [3, 5] and both.update["a"].dense()[..., 0].tolist() == [
+        [0, 1, 1, 0],
+        [7, 0, 0, 0],
+    ]
     expect_same(both.take(torch.tensor([1])), two)
 
 
@@ -259,7 +282,12 @@ def held_out() -> HeldOut:
 
 def ranker(tuned: Rows | None = None) -> Ranker:
     items = torch.tensor([[4.0], [3.0], [2.0], [1.0], [0.0]])
-    return Ranker(MF(1), {"items": items[None], "user": torch.ones(3, 1)}, tuned, Rng.of(0, 1, torch.arange(3)))
+    return Ranker(
+        MF(1),
+        {"items": items[None], "user": torch.ones(3, 1)},
+        tuned,
+        Rng.of(0, 1, torch.arange(3)),
+    )
 
 
 def test_every_client_measures_the_same_figures_with_or_without_anything_held_out() -> None:
@@ -271,13 +299,16 @@ def test_every_client_measures_the_same_figures_with_or_without_anything_held_ou
         pick = torch.tensor([c])
         alone = replace(ranker(), params={**ranker().params, "user": torch.ones(1, 1)})
         expect_same(
-            measure(alone, train.take(pick), held_out().take(pick), config), {k: v[pick] for k, v in figures.items()}
+            measure(alone, train.take(pick), held_out().take(pick), config),
+            {k: v[pick] for k, v in figures.items()},
         )
 
 
 def test_a_part_that_nobody_has_is_not_measured() -> None:
     held = HeldOut(Ragged.of([[], [], []]), held_out().test)
-    figures = measure(ranker(), Ragged.of([[1], [0], [4]]), held, EvaluateConfig(metrics=("hit@2",)))
+    figures = measure(
+        ranker(), Ragged.of([[1], [0], [4]]), held, EvaluateConfig(metrics=("hit@2",))
+    )
     assert set(figures) == {"test/hit@2"}
 
 
@@ -291,7 +322,10 @@ def test_tuned_rows_count_on_top_of_the_table() -> None:
 
 def test_scores_of_a_base_are_added() -> None:
     """Also on part of the catalogue, for some items, and of single clients, whose own parameters count."""
-    own = {"score": torch.tensor([[1.0], [0.0], [-1.0]]), "bias": torch.tensor([[0.0], [0.0], [7.0]])}
+    own = {
+        "score": torch.tensor([[1.0], [0.0], [-1.0]]),
+        "bias": torch.tensor([[0.0], [0.0], [7.0]]),
+    }
     params = {"items": torch.tensor([[[1.0], [0.0], [2.0], [0.0], [5.0]]]), **own}
     both = replace(ranker(), base=Ranker(LinearScore(1), params, None, ranker().rng))
     u_CE, everything = both.user(Ragged.of([[], [], []])), torch.arange(5).expand(3, 5)
@@ -305,7 +339,10 @@ def test_scores_of_a_base_are_added() -> None:
 def test_a_program_is_the_client_half_of_its_method() -> None:
     program = client_half(play().method, Setting())
     declared = {(d.step, d.name) for d in program.disclosures()}
-    assert ("train", "update/items") in declared and ("evaluate", "evaluate/test/recall@5") in declared
+    assert ("train", "update/items") in declared and (
+        "evaluate",
+        "evaluate/test/recall@5",
+    ) in declared
 
 
 def test_the_suite_asks_for_a_method(tmp_path: Path) -> None:

@@ -13,13 +13,32 @@ from covey.run.config.tree import assign, merge
 from covey.run.loop import run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-SMALL = ["data.users=60", "data.items=80", "data.mean_items=9", "run.rounds=3", 'run.unit="round"', "run.cohort=40"]
+SMALL = [
+    "data.users=60",
+    "data.items=80",
+    "data.mean_items=9",
+    "run.rounds=3",
+    'run.unit="round"',
+    "run.cohort=40",
+]
 SMALL += ["run.ceilings=[]"]
 DISCONTINUOUS = {  # in the last bit: groups, categories, graphs and bases
-    *("cofedrec", "cofedrec-mf", "cofedrec-ncf", "gpfedrec", "pfedrec-contrast", "pfedrec-similarity", "spectral"),
+    *(
+        "cofedrec",
+        "cofedrec-mf",
+        "cofedrec-ncf",
+        "gpfedrec",
+        "pfedrec-contrast",
+        "pfedrec-similarity",
+        "spectral",
+    ),
     "spectral-private",
 }
-OWN = {"cofedrec": ["grouping.categories=4"], "fedcl": ["model.dim=8"], "spectral": ["model.rank=8"]}
+OWN = {
+    "cofedrec": ["grouping.categories=4"],
+    "fedcl": ["model.dim=8"],
+    "spectral": ["model.rank=8"],
+}
 OWN |= {"spectral-private": ["model.rank=8"]}
 # Where a unit is on for every candidate its bias moves all scores alike: a softmax has no slope there but what
 # rounding leaves, and Adam takes steps of one size.

@@ -25,7 +25,9 @@ from covey.run.config.schema import Config
 from covey.run.config.shipped import read
 from covey.run.config.tree import assign
 
-ROWS = "user,item,timestamp,title\n" + "".join(f"{u:03},{i},{u * i},Item {i}\n" for u in range(6) for i in range(5))
+ROWS = "user,item,timestamp,title\n" + "".join(
+    f"{u:03},{i},{u * i},Item {i}\n" for u in range(6) for i in range(5)
+)
 REAL = {  # users, items, rows of each copy; and as the papers filter it
     "ml-100k": ((943, 1682, 100_000), None),
     "ml-1m": ((6040, 3706, 1_000_209), None),
@@ -79,7 +81,11 @@ def helps() -> list[str]:
     texts = []
     for words in ([], ["list"], ["get"], ["import"], ["show"]):
         with contextlib.redirect_stdout(None) as _, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(argparse.ArgumentParser, "print_help", lambda self, *_: texts.append(self.format_help()))
+            patch.setattr(
+                argparse.ArgumentParser,
+                "print_help",
+                lambda self, *_: texts.append(self.format_help()),
+            )
             with pytest.raises(SystemExit):
                 parser().parse_args(["data", *words, "--help"])
     return texts
@@ -98,9 +104,13 @@ def test_list_names_what_is_known_and_what_is_here(say: Covey) -> None:
     say("data", "import", "ratings.csv", "--name", "mine")
     said = say("data", "list")
     assert all(len(line) <= 80 for line in said.out.splitlines())
-    assert re.search(r"^mine +cache$", said.out, re.M) and re.search(r"^ml-1m +no +MovieLens 1M$", said.out, re.M)
+    assert re.search(r"^mine +cache$", said.out, re.M) and re.search(
+        r"^ml-1m +no +MovieLens 1M$", said.out, re.M
+    )
     rows = {row["name"]: row["here"] for row in json.loads(say("data", "list", "--json").out)}
-    assert rows["synthetic"] == "built in" and rows["mine"] == "cache" and rows["qb-article"] == "no"
+    assert (
+        rows["synthetic"] == "built in" and rows["mine"] == "cache" and rows["qb-article"] == "no"
+    )
 
 
 def test_get_shows_the_licence_first_and_once(say: Covey) -> None:
@@ -138,14 +148,20 @@ def test_get_shows_the_licence_first_and_once(say: Covey) -> None:
         ("show ratings.npz", "no file"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_writes_nothing(say: Covey, words: str, message: str, home: Path) -> None:
+def test_what_is_wrong_is_one_line_and_writes_nothing(
+    say: Covey, words: str, message: str, home: Path
+) -> None:
     said = say("data", *words.split())
     expect_line(Said(said.code, said.out, said.err.splitlines(True)[-1]), message)
     assert not cache.names() and not (home / "cache").exists()
 
 
-def test_no_write_permission_is_one_line(say: Covey, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COVEY_CACHE", str(home / "ratings.csv"))  # a file stands where the folder should be
+def test_no_write_permission_is_one_line(
+    say: Covey, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "COVEY_CACHE", str(home / "ratings.csv")
+    )  # a file stands where the folder should be
     expect_line(say("data", "import", "ratings.csv"), "cannot write .*set COVEY_CACHE")
 
 
@@ -163,7 +179,9 @@ def test_a_replaced_import_is_read_again(say: Covey) -> None:
         assert prepare(config).dataset.n_users == users
 
 
-def test_a_split_of_ones_own_is_checked_and_trained_on(say: Covey, covey: Covey, home: Path) -> None:
+def test_a_split_of_ones_own_is_checked_and_trained_on(
+    say: Covey, covey: Covey, home: Path
+) -> None:
     Path("test.csv").write_text("user,item\n001,4\n001,9\n002,4\n")
     said = say("data", "import", "ratings.csv", "--test", "test.csv", "--json")
     told = json.loads(said.out)
@@ -171,7 +189,15 @@ def test_a_split_of_ones_own_is_checked_and_trained_on(say: Covey, covey: Covey,
     assert any(note.startswith("2 (user, item) pairs are in two parts") for note in told["notes"])
     assert told["facts"]["parts"] == [30, 0, 3] and told["facts"]["leaks"] == 2
     assert "split     30 rows train, 0 valid, 3 test" in say("data", "show", "ratings").out
-    options = ["--method", "fedmf", "--dataset", "ratings", "--rounds", 2, *sets("model.dim=4", "split.kind=given")]
+    options = [
+        "--method",
+        "fedmf",
+        "--dataset",
+        "ratings",
+        "--rounds",
+        2,
+        *sets("model.dim=4", "split.kind=given"),
+    ]
     assert covey("run", *options, "--out", home / "run").code == 0
     expect_line(
         covey("run", *options, *sets("evaluate.candidates=sampled"), "--out", home / "x"),
@@ -180,7 +206,8 @@ def test_a_split_of_ones_own_is_checked_and_trained_on(say: Covey, covey: Covey,
     users = checkpoint.load_model(home / "run" / "users.safetensors")
     assert (~users["test/ndcg@20"].isnan()).sum() == 1  # item 9 of user 001 is all that is no leak
     expect_line(
-        covey("run", "--method", "fedmf", *sets("split.kind=given"), "--out", home / "y"), "has no split of its own"
+        covey("run", "--method", "fedmf", *sets("split.kind=given"), "--out", home / "y"),
+        "has no split of its own",
     )
 
 
@@ -194,53 +221,91 @@ def test_an_import_says_which_columns_it_read(say: Covey) -> None:
     rows = "".join(f"{u},{i},2024-01-0{n}\n" for u in "abc" for n, i in enumerate("xyz", 1))
     Path("shop.csv").write_text("customer,sku,when\n" + rows)
     said = " ".join(say("data", "import", "shop.csv").out.split())
-    assert "note: columns read: customer (user), sku (item); ignored: when" in said and "say --time when" in said
+    assert (
+        "note: columns read: customer (user), sku (item); ignored: when" in said
+        and "say --time when" in said
+    )
     said = say("data", "import", "shop.csv", "--time", "when", "--replace").out
-    assert "note: columns read: customer (user), sku (item), when (time)\n" in said and "looks like" not in said
+    assert (
+        "note: columns read: customer (user), sku (item), when (time)\n" in said
+        and "looks like" not in said
+    )
 
 
 def test_show_finds_rows_of_items(say: Covey) -> None:
-    rows = "".join(f"{u},{i},{i},{t}\n" for u in "abc" for i, t in (("12", "Tea"), ("7", "Green tea"), ("5", "No. 12")))
+    rows = "".join(
+        f"{u},{i},{i},{t}\n"
+        for u in "abc"
+        for i, t in (("12", "Tea"), ("7", "Green tea"), ("5", "No. 12"))
+    )
     Path("shop.csv").write_text("user,item,time,title\n" + rows)
     assert say("data", "import", "shop.csv").code == 0
-    assert say("data", "show", "shop", "--find", "TEA").out == "row 0, id 12 (Tea)\nrow 1, id 7 (Green tea)\n"
+    assert (
+        say("data", "show", "shop", "--find", "TEA").out
+        == "row 0, id 12 (Tea)\nrow 1, id 7 (Green tea)\n"
+    )
     found = json.loads(say("data", "show", "shop", "--find", "12", "--json").out)
-    assert found == [{"row": 0, "id": "12", "title": "Tea"}, {"row": 2, "id": "5", "title": "No. 12"}]
-    expect_line(say("data", "show", "shop", "--find", "coffee"), "no item of shop has the id 'coffee'")
+    assert found == [
+        {"row": 0, "id": "12", "title": "Tea"},
+        {"row": 2, "id": "5", "title": "No. 12"},
+    ]
+    expect_line(
+        say("data", "show", "shop", "--find", "coffee"), "no item of shop has the id 'coffee'"
+    )
 
 
-def test_found_rows_are_those_of_runs(say: Covey, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_found_rows_are_those_of_runs(
+    say: Covey, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """FilmTrust is cut as the papers cut it, which renumbers its items."""
     (home / "data/filmtrust").mkdir(parents=True)
     few, many = "u,rare,1\n", "".join(f"{u},i{i},{i}\n" for u in "abc" for i in range(6))
-    (home / "data/filmtrust/interactions.csv").write_text("user,item,timestamp\n" + few + few + many)
+    (home / "data/filmtrust/interactions.csv").write_text(
+        "user,item,timestamp\n" + few + few + many
+    )
     monkeypatch.setenv("COVEY_DATA", str(home / "data"))
     (found,) = json.loads(say("data", "show", "filmtrust", "--find", "i3", "--json").out)
     assert found["row"] == list(load("filmtrust").items).index("i3")
 
 
-@pytest.mark.skipif(not DATA, reason="COVEY_DATA is unset: the real datasets are not part of the project")
+@pytest.mark.skipif(
+    not DATA, reason="COVEY_DATA is unset: the real datasets are not part of the project"
+)
 @pytest.mark.parametrize("name", REAL)
 def test_real_counts(say: Covey, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COVEY_DATA", DATA)
     told = json.loads(say("data", "show", name, "--json").out)
-    shown = [tuple(told[k][c] for c in ("users", "items", "rows")) if k in told else None for k in ("facts", "papers")]
+    shown = [
+        tuple(told[k][c] for c in ("users", "items", "rows")) if k in told else None
+        for k in ("facts", "papers")
+    ]
     assert tuple(shown) == REAL[name]
     assert "nothing to get" in say("data", "get", name).out
 
 
 ODD = {
     "semicolons": "customer;product;date;title\r\n{}".format(
-        "".join(f'{u:04};P{i};2024-01-{i + 1:02};"Tea; no. {i}"\r\n' for u in range(8) for i in range(u % 3, 6))
+        "".join(
+            f'{u:04};P{i};2024-01-{i + 1:02};"Tea; no. {i}"\r\n'
+            for u in range(8)
+            for i in range(u % 3, 6)
+        )
     ),
-    "tabs": "\ufeffuser_id\titem_id\n" + "".join(f"0{u}\t00{i}\n" for u in range(8) for i in range(u % 3, 6)),
+    "tabs": "\ufeffuser_id\titem_id\n"
+    + "".join(f"0{u}\t00{i}\n" for u in range(8) for i in range(u % 3, 6)),
     "gaps": "userId,movieId,title,timestamp\n"
-    + "".join(f'{u},{i},"No. {i}, ""the"" film",{"" if i == 2 else i}\n' for u in range(8) for i in range(u % 3, 6)),
+    + "".join(
+        f'{u},{i},"No. {i}, ""the"" film",{"" if i == 2 else i}\n'
+        for u in range(8)
+        for i in range(u % 3, 6)
+    ),
 }
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_odd_files_are_imported_and_trained_on(say: Covey, covey: Covey, name: str, home: Path) -> None:
+def test_odd_files_are_imported_and_trained_on(
+    say: Covey, covey: Covey, name: str, home: Path
+) -> None:
     Path(f"{name}.csv").write_text(ODD[name], encoding="utf-8", newline="")
     assert say("data", "import", f"{name}.csv").code == 0
     small = sets(*(text for text in SMALL if not text.startswith("data.")))
@@ -255,7 +320,9 @@ def test_the_command_is_declared_without_heavy_imports() -> None:
     )
     words = [sys.executable, "-c", code]
     path = str(Path(command.__file__).parents[2])
-    done = subprocess.run(words, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": path})
+    done = subprocess.run(
+        words, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": path}
+    )
     assert done.stdout.split() == ["False", "False"]
 
 

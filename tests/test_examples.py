@@ -43,7 +43,11 @@ def test_ragged_is_a_list_of_lists(lists: list[list[int]], pick: list[int]) -> N
 def test_rows() -> None:
     rows = Rows(Ragged.of([[0, 2], [], [1]]), torch.tensor([[1.0], [2.0], [3.0]]), 3)
     assert rows.dense()[..., 0].tolist() == [[1, 0, 2], [0, 0, 0], [0, 3, 0]]
-    assert rows.scaled(torch.tensor([2.0, 5.0, 10.0])).dense()[..., 0].tolist() == [[2, 0, 4], [0, 0, 0], [0, 30, 0]]
+    assert rows.scaled(torch.tensor([2.0, 5.0, 10.0])).dense()[..., 0].tolist() == [
+        [2, 0, 4],
+        [0, 0, 0],
+        [0, 30, 0],
+    ]
     turned = rows.take(torch.tensor([2, 0]))
     assert turned.dense()[..., 0].tolist() == [[0, 3, 0], [1, 0, 2]]
     assert len(cat([rows, turned])) == 5
@@ -85,8 +89,14 @@ def test_merge() -> None:
 
 
 def test_offsets_stay_with_their_items() -> None:
-    several = replace(examples([[9, 3, 9], [3]], [1, 0, 0, 1], [2, 1, 1, 0]), offset=torch.tensor([5.0, 2.0, 5.0, 7.0]))
-    merged, kept = merge(several, local_rows(several, 10)), several.keep(torch.tensor([False, True, False, True]))
+    several = replace(
+        examples([[9, 3, 9], [3]], [1, 0, 0, 1], [2, 1, 1, 0]),
+        offset=torch.tensor([5.0, 2.0, 5.0, 7.0]),
+    )
+    merged, kept = (
+        merge(several, local_rows(several, 10)),
+        several.keep(torch.tensor([False, True, False, True])),
+    )
     assert merged.offset is not None and merged.offset.tolist() == [2, 5, 7]
     assert kept.offset is not None and kept.offset.tolist() == [2, 7]
     with pytest.raises(CoveyError, match="list the mechanism that gives these last"):
@@ -102,7 +112,9 @@ def test_merged_examples_have_the_same_cross_entropy(lists: list[list[int]], see
     local = local_rows(several, 10)
     merged = merge(several, local)
     z_T = rng.fold("z").normal(10, dtype=torch.float64)[0]
-    total = lambda e: F.binary_cross_entropy_with_logits(z_T[e.items.values], e.label, e.weight, reduction="sum")
+    total = lambda e: F.binary_cross_entropy_with_logits(
+        z_T[e.items.values], e.label, e.weight, reduction="sum"
+    )
     assert float(total(several)) == pytest.approx(float(total(merged)), abs=1e-12)
     assert as_lists(local.items) == [sorted(set(one)) for one in lists]
     flat = local.row + local.items.offsets[:-1].repeat_interleave(several.items.lengths)
@@ -120,7 +132,9 @@ def test_padded_lengths_depend_on_the_client_alone(lengths: list[int], coarse: b
 
 def test_items_of_a_batch() -> None:
     items_CR = torch.tensor([[4, 7]])
-    batch = Batch(items_CR, items_CR > 0, torch.tensor([[1, 1, 0]]), torch.zeros(1, 3), torch.ones(1, 3))
+    batch = Batch(
+        items_CR, items_CR > 0, torch.tensor([[1, 1, 0]]), torch.zeros(1, 3), torch.ones(1, 3)
+    )
     assert batch.items_CL().tolist() == [[7, 7, 4]]
 
 
@@ -128,7 +142,11 @@ def test_positives_are_followed_by_their_negatives() -> None:
     items = Ragged.of([[2, 5], [1]])
     made = Bce(negatives=2).examples(items, items, 8, Rng.of(0, 1, torch.arange(2)))
     assert made.label.tolist() == [1, 0, 0] * 3
-    assert as_lists(made.items)[0][0] == 2 and as_lists(made.items)[0][3] == 5 and as_lists(made.items)[1][0] == 1
+    assert (
+        as_lists(made.items)[0][0] == 2
+        and as_lists(made.items)[0][3] == 5
+        and as_lists(made.items)[1][0] == 1
+    )
     assert not {2, 5}.intersection(as_lists(made.items)[0][1:3])
     assert made.weight.tolist() == [1] * 9
 

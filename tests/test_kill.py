@@ -18,7 +18,14 @@ from covey.run.loop import run
 from rounds import untimed
 
 FILES = ("model.safetensors", "checkpoint.safetensors", "metrics.jsonl", "users.safetensors")
-SMALL = ["data.users=40", "data.items=60", "data.mean_items=8", "run.rounds=4", 'run.unit="round"', "run.cohort=15"]
+SMALL = [
+    "data.users=40",
+    "data.items=60",
+    "data.mean_items=8",
+    "run.rounds=4",
+    'run.unit="round"',
+    "run.cohort=15",
+]
 SMALL += ["run.checkpoint=1", "run.ceilings=[]"]
 OWN = {
     "cofedrec": ["grouping.categories=4"],
@@ -31,7 +38,10 @@ OWN = {
 }
 FEDERATED = [name for name in shipped("methods") if "pooled" not in read("methods", name)]
 COMPOSED = {
-    "cofedrec": ("co-clustering with Krum", ['combine.use="covey.defenses.krum:Krum"', "grouping.categories=4"]),
+    "cofedrec": (
+        "co-clustering with Krum",
+        ['combine.use="covey.defenses.krum:Krum"', "grouping.categories=4"],
+    ),
     "fedncf": ("under attack", ['attack.use="covey.attacks.a_ra:ARa"', "attack.share=0.1"]),
 }
 CASES = [pytest.param(name, OWN.get(name, []), id=name) for name in FEDERATED]
@@ -81,7 +91,9 @@ def test_killed_and_resumed_is_never_killed(name: str, sets: list[str], tmp_path
         in_child(config, out, resume=(out / "config.toml").exists())
         for f in FILES:
             assert (out / f).read_bytes() == whole[f], f"{f} differs after kill {killed}"
-        assert untimed(out) == untimed(tmp_path / "whole"), f"rounds.jsonl differs after kill {killed}"
+        assert untimed(out) == untimed(tmp_path / "whole"), (
+            f"rounds.jsonl differs after kill {killed}"
+        )
         if killed == INSTANTS:
             return
     pytest.fail(f"only {killed} of {INSTANTS} kills hit a running process")
@@ -91,7 +103,12 @@ def test_killed_and_resumed_is_never_killed(name: str, sets: list[str], tmp_path
 @pytest.mark.parametrize("weight", [0.005, 0.0], ids=["whole tables", "own rows"])
 def test_a_kill_in_the_middle_of_100_rounds(weight: float, tmp_path: Path) -> None:
     """CoFedRec as long as the paper runs it, killed between two checkpoints."""
-    sets = ["run.rounds=100", "run.checkpoint=20", "grouping.categories=4", f"mechanism.0.weight={weight}"]
+    sets = [
+        "run.rounds=100",
+        "run.checkpoint=20",
+        "grouping.categories=4",
+        f"mechanism.0.weight={weight}",
+    ]
     config = config_of("cofedrec", [*sets, "data.users=20", "run.cohort=0", "evaluate.every=1"])
     in_child(config, tmp_path / "whole", resume=False)
     out = tmp_path / "killed"
@@ -103,7 +120,10 @@ def test_a_kill_in_the_middle_of_100_rounds(weight: float, tmp_path: Path) -> No
         finally:
             os._exit(1)
     metrics, until = out / "metrics.jsonl", time.monotonic() + 300
-    while not (metrics.exists() and metrics.read_bytes().count(b"\n") >= 50) and time.monotonic() < until:
+    while (
+        not (metrics.exists() and metrics.read_bytes().count(b"\n") >= 50)
+        and time.monotonic() < until
+    ):
         time.sleep(0.01)
     os.kill(child, signal.SIGKILL)
     assert os.WIFSIGNALED(os.waitpid(child, 0)[1]), "it was done before the blow"

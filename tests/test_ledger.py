@@ -35,7 +35,11 @@ def ledger(sends: tuple[int, ...], longest: int = 30) -> Ledger:
         ((1, 20, 40, 2), 30, (150.0, 80.0, INFINITE, INFINITE)),  # 5 x 30 items; 4 x 20 messages
         ((2, 1, 1, 1), 30, (300.0, 4.0, INFINITE, INFINITE)),  # a list sent twice is spent twice
         ((1, 1, 1, 1), 0, (0.0, 4.0, INFINITE, INFINITE)),  # nobody has an item
-        ((0, 0, 0, 0), 30, (0.0, 0.0, 0.0, 0.0)),  # what is not sent costs nothing, not even in clear
+        (
+            (0, 0, 0, 0),
+            30,
+            (0.0, 0.0, 0.0, 0.0),
+        ),  # what is not sent costs nothing, not even in clear
     ],
 )
 def test_totals_by_hand(sends: tuple[int, ...], longest: int, totals: tuple[float, ...]) -> None:
@@ -75,17 +79,19 @@ def test_the_table_has_what_was_sent() -> None:
 
 
 def test_what_nobody_declared_is_found() -> None:
-    assert ledger((1, 1, 1, 1)).undeclared([*KEYS, ("train", "z"), ("train", "a")]) == [("train", "a"), ("train", "z")]
+    assert ledger((1, 1, 1, 1)).undeclared([*KEYS, ("train", "z"), ("train", "a")]) == [
+        ("train", "a"),
+        ("train", "z"),
+    ]
 
 
 def test_what_a_field_tells_beside_its_content_goes_with_it() -> None:
     made = Ledger.of([LIST, Disclosure("enrol", "contribution/list/length", "how many")], 30)
     assert made.table() == []
     made.sends = {("enrol", "contribution/list"): 2}
-    assert [(r["field"], r["messages_per_user"], r["epsilon_user_total"]) for r in made.table()] == [
-        ("contribution/list", 2, 300.0),
-        ("contribution/list/length", 2, "none"),
-    ]
+    assert [
+        (r["field"], r["messages_per_user"], r["epsilon_user_total"]) for r in made.table()
+    ] == [("contribution/list", 2, 300.0), ("contribution/list/length", 2, "none")]
 
 
 def test_what_the_server_is_given_is_disclosed_though_nobody_sends_it() -> None:
@@ -101,12 +107,16 @@ def test_what_the_server_is_given_is_disclosed_though_nobody_sends_it() -> None:
 def test_a_person_is_owed_a_sum() -> None:
     """30 items at 5; 20 reports at 4, of which 3 are new; uploads in two parts under one epsilon of 0.5, 7 times."""
     report = replace(VECTOR, releases=3)
-    parts = [Disclosure("train", f"update/{k}", "noisy", 0.5, delta=1e-7, budget="noise") for k in ("a", "b")]
+    parts = [
+        Disclosure("train", f"update/{k}", "noisy", 0.5, delta=1e-7, budget="noise")
+        for k in ("a", "b")
+    ]
     rows = Disclosure("train", "update/c", "noisy rows", 0.1, "row")
     study = Disclosure("evaluate", "evaluate/x", "a figure")
     made = Ledger.of([LIST, report, *parts, rows, study], 30)
     made.sends = {
-        (d.step, d.name): n for d, n in zip([LIST, report, *parts, rows, study], (1, 20, 7, 7, 7, 9), strict=True)
+        (d.step, d.name): n
+        for d, n in zip([LIST, report, *parts, rows, study], (1, 20, 7, 7, 7, 9), strict=True)
     }
     made.rows = {"update/c": 10}
     owed = made.summary()
@@ -126,10 +136,19 @@ def test_a_budget_is_over_zero(epsilon: float) -> None:
         Disclosure("report", "x/user", "a vector", epsilon)
 
 
-SMALL = ["data.users=30", "data.items=60", "data.mean_items=8", "run.cohort=10", "run.rounds=3", "run.ceilings=[]"]
+SMALL = [
+    "data.users=30",
+    "data.items=60",
+    "data.mean_items=8",
+    "run.cohort=10",
+    "run.rounds=3",
+    "run.ceilings=[]",
+]
 
 
-def rows_of(name: str, out: Path, *changes: str) -> tuple[Config, dict[tuple[str, str], dict[str, Any]]]:
+def rows_of(
+    name: str, out: Path, *changes: str
+) -> tuple[Config, dict[tuple[str, str], dict[str, Any]]]:
     config = Config.of(assign(read("methods", name), [*SMALL, "model.dim=4", *changes]))
     return config, {(r["step"], r["field"]): r for r in run(config, out)["ledger"]}
 

@@ -27,7 +27,9 @@ def test_of_two_runs_on_one_folder_the_second_is_refused(covey: Covey, tmp_path:
     out = tmp_path / "out"
     words = ["run", "--method", "fedmf", *sets(*LONG), "--out", str(out)]
     environment = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1])}
-    first = subprocess.Popen([sys.executable, "-m", "covey", *words], env=environment, stdout=subprocess.DEVNULL)
+    first = subprocess.Popen(
+        [sys.executable, "-m", "covey", *words], env=environment, stdout=subprocess.DEVNULL
+    )
     try:
         until = time.monotonic() + 120
         while not (out / "checkpoint.safetensors").exists() and time.monotonic() < until:
@@ -71,7 +73,9 @@ def test_folders_that_stay_empty_are_removed(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "new" / "run").iterdir()] == ["config.toml"]
 
 
-def test_a_lock_file_that_was_removed_in_between_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_file_that_was_removed_in_between_is_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its last holder removes it after we opened it and before we lock it."""
     real, calls = fcntl.flock, 0
 

@@ -60,13 +60,18 @@ def test_the_server_knows_the_popularity_in_training_alone() -> None:
 
 @pytest.mark.parametrize("preset", SPLITS)
 def test_pools_differ_by_the_held_out_items(preset: str) -> None:
-    honest, leaky = (prepare(config_of("fedmf", preset, f"negatives.pool={pool}")) for pool in ("train", "all"))
+    honest, leaky = (
+        prepare(config_of("fedmf", preset, f"negatives.pool={pool}")) for pool in ("train", "all")
+    )
     split = honest.split
     train, valid, test = (sets(x) for x in (split.train, split.valid, split.test))
     assert sets(honest.avoid) == train
     assert sets(leaky.avoid) == [a | b | c for a, b, c in zip(train, valid, test, strict=True)]
     for avoid in (honest.avoid, leaky.avoid):
-        assert all(part.tolist() == sorted(set(part.tolist())) for part in avoid.values.split(avoid.lengths.tolist()))
+        assert all(
+            part.tolist() == sorted(set(part.tolist()))
+            for part in avoid.values.split(avoid.lengths.tolist())
+        )
 
 
 def drawn(prepared: Prepared) -> list[set[int]]:
@@ -87,7 +92,10 @@ def test_negatives_come_from_the_whole_pool() -> None:
         outside = [set(range(60)) - avoided for avoided in sets(prepared.avoid)]
         met = drawn(prepared)
         assert met == outside
-        held = [a | b for a, b in zip(sets(prepared.split.valid), sets(prepared.split.test), strict=True)]
+        held = [
+            a | b
+            for a, b in zip(sets(prepared.split.valid), sets(prepared.split.test), strict=True)
+        ]
         assert any(h & m for h, m in zip(held, met, strict=True)) == (pool == "train")
 
 
@@ -107,9 +115,13 @@ def test_what_is_held_out_changes_nothing(name: str) -> None:
     prepared = prepare(config)
     split = prepared.split
     other = replace(
-        split, test=split.test.like(split.test.values.flip(0)), valid=split.valid.like(split.valid.values * 0)
+        split,
+        test=split.test.like(split.test.values.flip(0)),
+        valid=split.valid.like(split.valid.values * 0),
     )
-    (one, mine), (two, theirs) = (trained(config, replace(prepared, split=s)) for s in (split, other))
+    (one, mine), (two, theirs) = (
+        trained(config, replace(prepared, split=s)) for s in (split, other)
+    )
     for a, b in ((one.public, two.public), (mine.store.state(), theirs.store.state())):
         assert a.keys() == b.keys()
         assert all(torch.equal(a[k], b[k]) for k in a)
@@ -117,7 +129,9 @@ def test_what_is_held_out_changes_nothing(name: str) -> None:
 
 def test_the_published_pool_does_change_something() -> None:
     """The same comparison finds the leak where there is one."""
-    honest, leaky = (config_of("fedmf", "loo-full", f"negatives.pool={pool}") for pool in ("train", "all"))
+    honest, leaky = (
+        config_of("fedmf", "loo-full", f"negatives.pool={pool}") for pool in ("train", "all")
+    )
     one, two = (trained(c, prepare(c))[0].public["items"] for c in (honest, leaky))
     assert not torch.equal(one, two)
 
@@ -129,11 +143,17 @@ def test_attackers_stand_behind_with_nothing() -> None:
     assert len(data.training.items) == 43
     lists = (data.training.items, data.training.avoid, data.held.valid, data.held.test)
     assert all(x.lengths[-3:].tolist() == [0, 0, 0] for x in lists)
-    assert {k: tuple(v.shape) for k, v in data.held.candidates.items()} == {"valid": (43, 99), "test": (43, 99)}
+    assert {k: tuple(v.shape) for k, v in data.held.candidates.items()} == {
+        "valid": (43, 99),
+        "test": (43, 99),
+    }
 
 
 def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
-    user_E, item_E = np.repeat(np.arange(3), 4).astype(np.int32), np.tile(np.arange(4), 3).astype(np.int32)
+    user_E, item_E = (
+        np.repeat(np.arange(3), 4).astype(np.int32),
+        np.tile(np.arange(4), 3).astype(np.int32),
+    )
     path = tmp_path / "mine.npz"
     config = config_of("fedmf", "loo-full", f"data.name={path}")
     Dataset("mine", 3, 4, user_E, item_E).save(path)

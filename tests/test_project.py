@@ -22,7 +22,9 @@ def test_classifiers_exist() -> None:
 def test_the_repository_has_one_address() -> None:
     """Or none, as long as it has not been published: an address that nobody owns is an invitation to own it."""
     urls = {key.lower(): url.rstrip("/") for key, url in PROJECT.get("urls", {}).items()}
-    site = re.search(r"^repo_url: (\S+)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    site = re.search(
+        r"^repo_url: (\S+)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
+    )
     named = {urls.get("repository"), CITATION.get("repository-code"), site[1] if site else None}
     assert len(named) == 1
 
@@ -36,7 +38,9 @@ def test_the_workflow_runs_the_same_checks() -> None:
     assert {"push", "pull_request"} <= set(triggers)
     (job,) = WORKFLOW["jobs"].values()
     assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
-    (python,) = [step["with"]["python-version"] for step in job["steps"] if "python" in step.get("uses", "")]
+    (python,) = [
+        step["with"]["python-version"] for step in job["steps"] if "python" in step.get("uses", "")
+    ]
     assert PROJECT["requires-python"] == f">={python}"
     assert (ROOT / ".ci/run").stat().st_mode & 0o111
     assert WORKFLOW["permissions"] == {"contents": "read"}

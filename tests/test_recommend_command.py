@@ -28,7 +28,10 @@ def test_json_for_users_and_a_new_one(run: Path, capsys: pytest.CaptureFixture[s
     assert call(run, "--user", "3", "7", "--user", "0", "-k", 4, "--items", "1", "2", "--json") == 0
     lists = json.loads(capsys.readouterr().out)
     assert [one["user"] for one in lists] == ["3", "7", "0", "new"]
-    assert all(len(one["items"]) == 4 and set(one["items"][0]) == {"item", "title", "score"} for one in lists)
+    assert all(
+        len(one["items"]) == 4 and set(one["items"][0]) == {"item", "title", "score"}
+        for one in lists
+    )
     scores = [choice["score"] for choice in lists[0]["items"]]
     assert scores == sorted(scores, reverse=True)
     assert not {"1", "2"} & {choice["item"] for choice in lists[-1]["items"]}
@@ -58,7 +61,10 @@ def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
     cases = [
         ([run], "name users"),
         ([run, "--user", "nobody"], "no user 'nobody'.*: --items ID ID$"),
-        ([run, "--items", "nothing"], "no item 'nothing'.*; give items that the run was trained with$"),
+        (
+            [run, "--items", "nothing"],
+            "no item 'nothing'.*; give items that the run was trained with$",
+        ),
         ([tmp_path, "--user", "3"], "no run folder"),
     ]
     for words, message in cases:
@@ -70,7 +76,9 @@ def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
         call(run, "--user", "3")
 
 
-def test_its_example_works(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_example_works(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers()
     recommend.add(commands)

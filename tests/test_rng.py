@@ -23,7 +23,11 @@ def one(seed: int = 3, purpose: str = "test") -> Rng:
 
 def test_known_answers_of_splitmix64() -> None:
     start = Rng(torch.tensor([1234567]), torch.tensor([0]))
-    assert unsigned(start.bits(3)) == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert unsigned(start.bits(3)) == [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+    ]
 
 
 def test_golden_ratio() -> None:
@@ -37,7 +41,9 @@ def test_golden_ratio() -> None:
     st.integers(0, 7),
 )
 @settings(max_examples=50, deadline=None)
-def test_a_client_draws_the_same_alone_as_in_a_cohort(ids: list[int], seed: int, round: int, which: int) -> None:
+def test_a_client_draws_the_same_alone_as_in_a_cohort(
+    ids: list[int], seed: int, round: int, which: int
+) -> None:
     which %= len(ids)
     together = Rng.of(seed, round, torch.tensor(ids)).fold("x")
     alone = Rng.of(seed, round, torch.tensor([ids[which]])).fold("x")
@@ -71,9 +77,14 @@ def test_home_repeats_in_every_round_and_nothing_else_does() -> None:
     assert not torch.equal(first.bits(3), second.bits(3))
 
 
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.lists(st.integers(0, 9), min_size=6, max_size=6))
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=6),
+    st.lists(st.integers(0, 9), min_size=6, max_size=6),
+)
 @settings(max_examples=50, deadline=None)
-def test_the_first_ragged_words_do_not_depend_on_how_many_are_asked_for(ask: list[int], more: list[int]) -> None:
+def test_the_first_ragged_words_do_not_depend_on_how_many_are_asked_for(
+    ask: list[int], more: list[int]
+) -> None:
     rng = Rng.of(0, 1, torch.arange(len(ask)))
     few = rng.ragged_bits(torch.tensor(ask))
     many = rng.ragged_bits(torch.tensor(ask) + torch.tensor(more[: len(ask)]))
@@ -119,7 +130,9 @@ def test_laplace() -> None:
     assert stats.kstest(x[0].numpy(), stats.laplace(scale=0.7).cdf).pvalue > LEAST
 
 
-def test_laplace_is_finite_at_the_ends_of_the_unit_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_laplace_is_finite_at_the_ends_of_the_unit_interval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ends = torch.tensor([[0.0, 1 - 2.0**-53, 0.5]], dtype=torch.float64)
     monkeypatch.setattr(Rng, "uniform", lambda self, *shape: ends)
     assert bool(one().laplace(1.0, 3).isfinite().all())
@@ -141,7 +154,9 @@ def test_permutation() -> None:
     order_CN = Rng.of(0, 1, torch.arange(6000)).permutation(3)
     assert torch.equal(order_CN.sort(1).values, torch.arange(3).expand(6000, 3))
     code = order_CN[:, 0] * 3 + order_CN[:, 1]
-    assert stats.chisquare(np.bincount(code.numpy(), minlength=9)[[1, 2, 3, 5, 6, 7]]).pvalue > LEAST
+    assert (
+        stats.chisquare(np.bincount(code.numpy(), minlength=9)[[1, 2, 3, 5, 6, 7]]).pvalue > LEAST
+    )
 
 
 def test_many_folds_are_the_single_ones() -> None:
@@ -156,8 +171,13 @@ def test_a_number_is_mixed_as_a_tensor_is(word: int) -> None:
 
 
 @pytest.mark.parametrize(("seed", "number", "purpose"), [(0, 0, "a"), (3, 17, "b"), (2**40, 5, 7)])
-def test_the_server_is_the_client_before_the_first(seed: int, number: int, purpose: str | int) -> None:
-    server, same = Rng.server(seed, number, purpose), Rng.of(seed, number, torch.tensor([-1])).fold(purpose)
+def test_the_server_is_the_client_before_the_first(
+    seed: int, number: int, purpose: str | int
+) -> None:
+    server, same = (
+        Rng.server(seed, number, purpose),
+        Rng.of(seed, number, torch.tensor([-1])).fold(purpose),
+    )
     assert torch.equal(server.key_C, same.key_C) and torch.equal(server.home_C, same.home_C)
 
 
@@ -176,6 +196,8 @@ def test_at_each_place_every_number_is_as_likely_and_so_is_every_pair(n: int) ->
     eighth = np.arange(n) * 8 // n
     share_8 = np.bincount(eighth, minlength=8) / n
     pairs = np.bincount(eighth[one_C] * 8 + eighth[two_C], minlength=64)
-    both = (np.outer(share_8, share_8) * n - np.diag(share_8)).ravel() / (n - 1)  # two different numbers
+    both = (np.outer(share_8, share_8) * n - np.diag(share_8)).ravel() / (
+        n - 1
+    )  # two different numbers
     assert not (one_C == two_C).any() and not pairs[both == 0].any()
     assert stats.chisquare(pairs[both > 0], both[both > 0] * MANY).pvalue > LEAST

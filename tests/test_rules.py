@@ -36,7 +36,11 @@ def long_functions(paths: Iterable[Path], limit: int) -> list[str]:
 
 
 def without_docstring(paths: Iterable[Path]) -> list[str]:
-    return [str(path) for path in paths if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
+    return [
+        str(path)
+        for path in paths
+        if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    ]
 
 
 def broken_configs(paths: Iterable[Path]) -> list[str]:
@@ -56,7 +60,9 @@ def machine_paths(paths: Iterable[Path]) -> list[str]:
         if b"\0" in content:
             continue  # binary
         lines = content.decode("utf-8", errors="replace").splitlines()
-        found += [f"{path}:{number}" for number, line in enumerate(lines, 1) if MACHINE_PATH.search(line)]
+        found += [
+            f"{path}:{number}" for number, line in enumerate(lines, 1) if MACHINE_PATH.search(line)
+        ]
     return found
 
 
@@ -104,14 +110,18 @@ def test_no_paths_of_a_machine() -> None:
     expect_none(machine_paths(files))
 
 
-@pytest.mark.parametrize("line", ['"/{}/main"', "see /{}/x", "/{}/x", "path=/{}/x", "`/{}/x`", "file:///{}/x"])
+@pytest.mark.parametrize(
+    "line", ['"/{}/main"', "see /{}/x", "/{}/x", "path=/{}/x", "`/{}/x`", "file:///{}/x"]
+)
 @pytest.mark.parametrize("folder", ["work", "root"])
 def test_machine_paths_are_found(tmp_path: Path, line: str, folder: str) -> None:
     (tmp_path / "notes.md").write_text("fine\n" + line.format(folder) + "\n")
     assert machine_paths([tmp_path / "notes.md"]) == [f"{tmp_path / 'notes.md'}:2"]
 
 
-@pytest.mark.parametrize("line", ["src/{}/x", "frame{}/x", "https://host/{}/x", "~/{}/x", "the {} / time"])
+@pytest.mark.parametrize(
+    "line", ["src/{}/x", "frame{}/x", "https://host/{}/x", "~/{}/x", "the {} / time"]
+)
 def test_other_paths_are_not_machine_paths(tmp_path: Path, line: str) -> None:
     (tmp_path / "notes.md").write_text(line.format("work"))
     assert not machine_paths([tmp_path / "notes.md"])

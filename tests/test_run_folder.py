@@ -25,7 +25,10 @@ from rounds import untimed
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "done"
-    assert main(["run", "--method", "fedmf", *sets(*SMALL, "run.checkpoint=1"), "--out", str(out)]) == 0
+    assert (
+        main(["run", "--method", "fedmf", *sets(*SMALL, "run.checkpoint=1"), "--out", str(out)])
+        == 0
+    )
     return out
 
 
@@ -40,14 +43,18 @@ def stopped(finished: Path, tmp_path: Path) -> Path:
 def files(folder: Path) -> dict[str, object]:
     """All but times, which no two runs share."""
     timed = ("result.json", "rounds.jsonl")
-    same: dict[str, object] = {p.name: p.read_bytes() for p in folder.iterdir() if p.name not in timed}
+    same: dict[str, object] = {
+        p.name: p.read_bytes() for p in folder.iterdir() if p.name not in timed
+    }
     return same | {"rounds.jsonl": untimed(folder)}
 
 
 def test_a_folder_holds_one_run(finished: Path, covey: Covey) -> None:
     before = files(finished)
     said = covey("run", "--method", "fedmf", *sets(*SMALL), "--out", finished)
-    expect_line(said, f"holds a run already; choose another --out, or go on with covey resume {finished}")
+    expect_line(
+        said, f"holds a run already; choose another --out, or go on with covey resume {finished}"
+    )
     assert files(finished) == before
 
 
@@ -56,7 +63,9 @@ def test_out_is_no_folder(method: str, covey: Covey, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     changes = SMALL if method == "fedmf" else SMALL[:3]
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
-        expect_line(covey("run", "--method", method, *sets(*changes), "--out", out), "choose another --out")
+        expect_line(
+            covey("run", "--method", method, *sets(*changes), "--out", out), "choose another --out"
+        )
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -70,7 +79,14 @@ def test_out_may_not_be_written(covey: Covey, tmp_path: Path) -> None:
 def test_a_failure_leaves_other_files_alone(covey: Covey, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "notes.txt").write_text("mine")
-    said = covey("run", "--method", "cofedrec", *sets(*SMALL, "model.keep_items=false"), "--out", tmp_path / "out")
+    said = covey(
+        "run",
+        "--method",
+        "cofedrec",
+        *sets(*SMALL, "model.keep_items=false"),
+        "--out",
+        tmp_path / "out",
+    )
     expect_line(said, "keep_items = true")
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["notes.txt"]
 
@@ -88,7 +104,9 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
 
 
 @pytest.mark.parametrize("after", range(20))
-def test_a_full_disk(after: int, finished: Path, covey: Covey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk(
+    after: int, finished: Path, covey: Covey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whenever it fills up, nothing is half-written, and with space the run goes on to the same end."""
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
@@ -111,20 +129,28 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
+    if (
+        shutil.which("mount") is None
+        or subprocess.run(mount, capture_output=True, check=False).returncode
+    ):
         pytest.skip("this user may not mount a small disk")
     yield disk
     subprocess.run(["umount", str(disk)], check=True)
 
 
 def test_a_really_full_disk(small_disk: Path, covey: Covey) -> None:
-    said = covey("run", "--method", "fedmf", *sets(*SMALL, "model.dim=400"), "--out", small_disk / "out")
+    said = covey(
+        "run", "--method", "fedmf", *sets(*SMALL, "model.dim=400"), "--out", small_disk / "out"
+    )
     expect_line(said, "cannot write .*No space left on device.*free space")
     assert not list(small_disk.iterdir())
 
 
 def test_resume_of_no_run(covey: Covey, tmp_path: Path) -> None:
-    expect_line(covey("resume", tmp_path / "none"), "is no run folder: it has no config.toml; start one with covey run")
+    expect_line(
+        covey("resume", tmp_path / "none"),
+        "is no run folder: it has no config.toml; start one with covey run",
+    )
     (tmp_path / "file").write_text("")
     expect_line(covey("resume", tmp_path / "file"), "is no run folder")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
@@ -148,7 +174,9 @@ def test_resume_before_the_first_checkpoint(stopped: Path, finished: Path, covey
     assert files(stopped) == files(finished)
 
 
-def test_resume_keeps_a_folder_that_fails(stopped: Path, covey: Covey, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_keeps_a_folder_that_fails(
+    stopped: Path, covey: Covey, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (stopped / "checkpoint.safetensors").unlink()
     full_disk(monkeypatch, 0)
     expect_line(covey("resume", stopped), "No space left")
@@ -167,7 +195,10 @@ def flipped(content: bytes, place: int) -> bytes:
         (lambda c: b"", "is damaged"),
         (lambda c: flipped(c, len(c) - 100), "is damaged .*checksum.*start again with covey run"),
         (lambda c: flipped(c, 30), "is damaged|another version"),
-        (lambda c: c.replace(b"covey checkpoint", b"covey chickpoint"), "another version wrote it; start again"),
+        (
+            lambda c: c.replace(b"covey checkpoint", b"covey chickpoint"),
+            "another version wrote it; start again",
+        ),
     ],
 )
 def test_resume_of_a_damaged_checkpoint(
@@ -193,11 +224,27 @@ def test_no_byte_of_a_checkpoint_can_change_unseen(stopped: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("config.toml", lambda text: text.replace("lr = 0.01", "lr = 0.02"), "belongs to another configuration; start"),
+        (
+            "config.toml",
+            lambda text: text.replace("lr = 0.01", "lr = 0.02"),
+            "belongs to another configuration; start",
+        ),
         ("config.toml", lambda text: text + "x = \n", "config.toml is not valid TOML"),
-        ("metrics.jsonl", lambda text: text[:10], "has lost rows that the checkpoint counts on; start again"),
-        ("rounds.jsonl", lambda text: text[:-10], "has lost rows that the checkpoint counts on; start again"),
-        ("rounds.jsonl", lambda text: text.replace("elapsed", "else"), "has lost rows that the checkpoint counts on"),
+        (
+            "metrics.jsonl",
+            lambda text: text[:10],
+            "has lost rows that the checkpoint counts on; start again",
+        ),
+        (
+            "rounds.jsonl",
+            lambda text: text[:-10],
+            "has lost rows that the checkpoint counts on; start again",
+        ),
+        (
+            "rounds.jsonl",
+            lambda text: text.replace("elapsed", "else"),
+            "has lost rows that the checkpoint counts on",
+        ),
     ],
 )
 def test_resume_with_other_files(

@@ -18,18 +18,23 @@ from reproduce_tables import TABLE, made
 CLIP = {"use": "covey.defenses.clip:ClipRows", "bound": 0.5}
 LIST = 'mechanism=[{use="covey.defenses.clip:ClipRows", bound=0.5}]'
 MORE = 'mechanism.+={use="covey.defenses.clip:ClipRows", bound=0.5}'
-LOST = (
-    r"leaves out covey.methods.fedcl:HardNegatives, which fedcl has; add to it with 'mechanism\.\+=.*'mechanism=\[\]'"
-)
+LOST = r"leaves out covey.methods.fedcl:HardNegatives, which fedcl has; add to it with 'mechanism\.\+=.*'mechanism=\[\]'"
 
 
 # Mechanisms
 
 
 def test_one_more_mechanism(covey: Covey, tmp_path: Path) -> None:
-    said = covey("run", "--method", "fedcl", *sets(*SMALL, MORE), "--json", "--out", tmp_path / "out")
-    assert json.loads(said.out)["config"]["mechanism"] == [*read("methods", "fedcl")["mechanism"], CLIP]
-    made = library.fit("fedmf", rounds=1, data={"users": 30, "items": 60, "mean_items": 8}, set=iter([MORE]))
+    said = covey(
+        "run", "--method", "fedcl", *sets(*SMALL, MORE), "--json", "--out", tmp_path / "out"
+    )
+    assert json.loads(said.out)["config"]["mechanism"] == [
+        *read("methods", "fedcl")["mechanism"],
+        CLIP,
+    ]
+    made = library.fit(
+        "fedmf", rounds=1, data={"users": 30, "items": 60, "mean_items": 8}, set=iter([MORE])
+    )
     assert made.config.tree["mechanism"] == [CLIP]
 
 
@@ -58,7 +63,10 @@ def test_lists_that_drop_nothing_or_mean_it() -> None:
         (["mechanism=[]"], []),
         (["mechanism=[]", LIST], [CLIP]),
         (["mechanism=[]", MORE], [CLIP]),
-        ([f'mechanism=[{{use="{own["use"]}", epsilon=2.0}}]'], [{"use": own["use"], "epsilon": 2.0}]),
+        (
+            [f'mechanism=[{{use="{own["use"]}", epsilon=2.0}}]'],
+            [{"use": own["use"], "epsilon": 2.0}],
+        ),
         (["mechanism.0.epsilon=2.0"], [own | {"epsilon": 2.0}]),
     ):
         assert changed(tree, texts)["mechanism"] == wanted
@@ -71,11 +79,20 @@ def test_lists_that_drop_nothing_or_mean_it() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("sasrec --rounds 2", "sasrec trains on pooled data, where run.rounds means nothing; .*or set pooled.epochs"),
-        ("sasrec --set run.rounds=2", "run.rounds means nothing; leave it out, or set pooled.epochs"),
+        (
+            "sasrec --rounds 2",
+            "sasrec trains on pooled data, where run.rounds means nothing; .*or set pooled.epochs",
+        ),
+        (
+            "sasrec --set run.rounds=2",
+            "run.rounds means nothing; leave it out, or set pooled.epochs",
+        ),
         ("ease --set run={rounds=2}", "run.rounds means nothing; leave it out$"),
         ("mf --set run.cohort=8", "run.cohort means nothing"),
-        ("fedmf --dataset d.npz --set data.users=9", "data.users is of the built-in dataset 'synthetic'.*leave it out"),
+        (
+            "fedmf --dataset d.npz --set data.users=9",
+            "data.users is of the built-in dataset 'synthetic'.*leave it out",
+        ),
         ("fedmf --set data.name=d.npz --set data.seed=9", "data.seed is of the built-in dataset"),
     ],
 )
@@ -87,9 +104,20 @@ def test_options_that_do_not_apply(words: str, message: str, covey: Covey, tmp_p
 def test_of_a_search_and_a_matrix(covey: Covey, tmp_path: Path) -> None:
     rounds, users = sets("run.rounds=2"), sets("data.users=9")
     expect_line(covey("tune", "mf", *rounds, "--out", tmp_path / "out"), "run.rounds means nothing")
-    expect_line(covey("tune", "mf", "--dataset", "d.npz", *users, "--out", tmp_path / "out"), "data.users is of the")
+    expect_line(
+        covey("tune", "mf", "--dataset", "d.npz", *users, "--out", tmp_path / "out"),
+        "data.users is of the",
+    )
     library.load("synthetic").save(tmp_path / "d.npz")
-    words = ("--method", "fedmf", "--dataset", tmp_path / "d.npz", *users, "--out", tmp_path / "out")
+    words = (
+        "--method",
+        "fedmf",
+        "--dataset",
+        tmp_path / "d.npz",
+        *users,
+        "--out",
+        tmp_path / "out",
+    )
     expect_line(covey("matrix", *words), "data.users is of the")
     expect_nothing(tmp_path / "out")
 
@@ -100,10 +128,16 @@ def test_of_a_search_and_a_matrix(covey: Covey, tmp_path: Path) -> None:
         ("sasrec", {"rounds": 2}, "run.rounds means nothing; leave it out, or set pooled.epochs"),
         ("ease", {"run": {"rounds": 2}}, "run.rounds means nothing"),
         ("fedmf", {"data": {"users": 60}}, "data.users is of the built-in dataset 'synthetic'"),
-        ("fedmf", {"set": iter(["data.users=60"])}, "data.users is of the built-in dataset 'synthetic'"),
+        (
+            "fedmf",
+            {"set": iter(["data.users=60"])},
+            "data.users is of the built-in dataset 'synthetic'",
+        ),
     ],
 )
-def test_fit_says_the_same(method: str, options: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_fit_says_the_same(
+    method: str, options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     with pytest.raises(CoveyError, match=message):
         library.fit(method, library.load("synthetic"), out=tmp_path / "out", **options)
     expect_nothing(tmp_path / "out")
@@ -111,8 +145,15 @@ def test_fit_says_the_same(method: str, options: dict[str, Any], message: str, t
 
 def test_a_file_may_say_what_does_not_apply(covey: Covey, tmp_path: Path) -> None:
     """As config.toml of older runs does, and one table for federated and pooled rows."""
-    (tmp_path / "own.toml").write_text('[pooled]\nuse = "covey.pooled.popularity:Popularity"\n[run]\nrounds = 2\n')
-    assert covey("run", tmp_path / "own.toml", "--set", "data.users=30", "--out", tmp_path / "out").code == 0
+    (tmp_path / "own.toml").write_text(
+        '[pooled]\nuse = "covey.pooled.popularity:Popularity"\n[run]\nrounds = 2\n'
+    )
+    assert (
+        covey(
+            "run", tmp_path / "own.toml", "--set", "data.users=30", "--out", tmp_path / "out"
+        ).code
+        == 0
+    )
 
 
 def test_help_says_what_rounds_are(covey: Covey, capsys: pytest.CaptureFixture[str]) -> None:

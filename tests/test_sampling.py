@@ -27,9 +27,16 @@ def test_outside_lists_exactly_the_allowed_items_in_order(sets: list[frozenset[i
     assert outside(avoiding(sets), ITEMS, ranks).tolist() == [i for a in allowed for i in a]
 
 
-@given(LISTS, st.lists(st.integers(0, 4), min_size=5, max_size=5), st.integers(1, 6), st.integers(0, 99))
+@given(
+    LISTS,
+    st.lists(st.integers(0, 4), min_size=5, max_size=5),
+    st.integers(1, 6),
+    st.integers(0, 99),
+)
 @settings(max_examples=150, deadline=None)
-def test_negatives_are_allowed_and_distinct(sets: list[frozenset[int]], many: list[int], count: int, seed: int) -> None:
+def test_negatives_are_allowed_and_distinct(
+    sets: list[frozenset[int]], many: list[int], count: int, seed: int
+) -> None:
     avoid, per_client = avoiding(sets), torch.tensor(many[: len(sets)])
     rng = Rng.of(seed, 1, torch.arange(len(sets)))
     items_TK, exists_TK = negatives(avoid, ITEMS, per_client, count, rng)
@@ -45,7 +52,9 @@ def test_negatives_are_allowed_and_distinct(sets: list[frozenset[int]], many: li
 
 @given(LISTS, st.integers(0, 99), st.integers(0, 4))
 @settings(max_examples=60, deadline=None)
-def test_a_client_draws_the_same_alone_as_in_a_cohort(sets: list[frozenset[int]], seed: int, which: int) -> None:
+def test_a_client_draws_the_same_alone_as_in_a_cohort(
+    sets: list[frozenset[int]], seed: int, which: int
+) -> None:
     which %= len(sets)
     per_client = torch.arange(len(sets)) % 3 + 1
     rng, pick = Rng.of(seed, 1, torch.arange(len(sets))), torch.tensor([which])
@@ -85,14 +94,20 @@ def test_where_just_enough_are_left_all_are_taken() -> None:
 
 def test_an_empty_pool_gives_ids_of_the_catalogue_that_do_not_exist() -> None:
     items, exists = negatives(
-        avoiding([frozenset(range(ITEMS))]), ITEMS, torch.tensor([2]), 3, Rng.of(0, 1, torch.tensor([0]))
+        avoiding([frozenset(range(ITEMS))]),
+        ITEMS,
+        torch.tensor([2]),
+        3,
+        Rng.of(0, 1, torch.tensor([0])),
     )
     assert not bool(exists.any())
     assert bool(((items >= 0) & (items < ITEMS)).all())
 
 
 def test_no_positives_no_negatives() -> None:
-    items, exists = negatives(avoiding([frozenset()]), ITEMS, torch.tensor([0]), 3, Rng.of(0, 1, torch.tensor([0])))
+    items, exists = negatives(
+        avoiding([frozenset()]), ITEMS, torch.tensor([0]), 3, Rng.of(0, 1, torch.tensor([0]))
+    )
     assert items.shape == exists.shape == (0, 3)
 
 
@@ -107,7 +122,9 @@ def test_ranks_stay_inside_at_the_ends_of_the_unit_interval(unit: float) -> None
 
 @given(st.integers(1, 60), st.integers(0, 70), st.integers(0, 1000))
 def test_draws_by_turns_and_at_once_are_the_same(count: int, size: int, seed: int) -> None:
-    unit_TK = torch.rand(20, count, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    unit_TK = torch.rand(
+        20, count, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
     size_T = torch.full((20,), size)
     expected = []
     for row in unit_TK.tolist():  # Floyd's algorithm, word for word

@@ -34,16 +34,22 @@ def params(model: Sequence) -> Fields:
     return {k: (own(k, v) * (5 if k == "items" else 1)).double() for k, v in start.items()}
 
 
-def losses(objective: Objective, model: Sequence, lists: Ragged = LISTS, avoid: Ragged = AVOID) -> Tensor:
+def losses(
+    objective: Objective, model: Sequence, lists: Ragged = LISTS, avoid: Ragged = AVOID
+) -> Tensor:
     """[C], each client in the block that the engine would make."""
     whole, rng = objective.whole_table, Rng.of(0, 1, torch.arange(len(lists)))
-    work = Work.of(objective.examples(lists, avoid, ITEMS, rng), ITEMS, whole=whole, pointwise=False, batch=0)
+    work = Work.of(
+        objective.examples(lists, avoid, ITEMS, rng), ITEMS, whole=whole, pointwise=False, batch=0
+    )
     out, sent = torch.full((len(lists),), torch.nan, dtype=torch.float64), params(model)
     for block in plan(work, CostModel(8192)):
         batch = whole_batch(work, block)
         mine = {k: v[block.pick] if k in model.kept else v for k, v in sent.items()}
         mine["items"] = sent["items"][0][batch.items_CR]
-        loss_C = objective.loss(model, mine, batch, objective.prepare(batch), rng.take(block.pick), None)
+        loss_C = objective.loss(
+            model, mine, batch, objective.prepare(batch), rng.take(block.pick), None
+        )
         out[block.pick[: block.real]] = loss_C[: block.real].detach()
     return out
 
@@ -53,12 +59,17 @@ def nll(u_D: Tensor, v_ID: Tensor, target: int) -> float:
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
-@pytest.mark.parametrize("model", [SAS, GRU(D), GRU(D, cosine=True)], ids=["SASRec", "GRU", "cosines"])
+@pytest.mark.parametrize(
+    "model", [SAS, GRU(D), GRU(D, cosine=True)], ids=["SASRec", "GRU", "cosines"]
+)
 def test_cross_entropy_of_each_next_item(model: Sequence, reduction: str) -> None:
     sent, found = params(model), losses(CrossEntropy(reduction=reduction), model)  # type: ignore[arg-type]
     for c in range(len(LISTS)):
         items = LISTS.take(torch.tensor([c])).values.tolist()
-        before = [model.user(sent, History.of(Ragged.of([items[:p]])), RNG, False)[0] for p in range(len(items))]
+        before = [
+            model.user(sent, History.of(Ragged.of([items[:p]])), RNG, False)[0]
+            for p in range(len(items))
+        ]
         scores = [model.score(sent, u[None], sent["items"])[0] for u in before]
         terms = [float(s.logsumexp(0) - s[item]) for s, item in zip(scores, items, strict=True)]
         expected = sum(terms) / (max(len(terms), 1) if reduction == "mean" else 1)
@@ -98,7 +109,9 @@ def test_sampled_softmax_of_all_items_is_cross_entropy() -> None:
     u_D = SAS.user(sent, History.of(Ragged.of([[9]])), RNG, False)[0]
     others = [i for i in range(ITEMS) if i not in (9, 2)]
     second = float((sent["items"][0][[2, *others]] @ u_D).logsumexp(0) - u_D @ sent["items"][0][2])
-    assert float(found[1]) == pytest.approx(math.log(len(others) + 1) + second)  # before the first: nothing is known
+    assert float(found[1]) == pytest.approx(
+        math.log(len(others) + 1) + second
+    )  # before the first: nothing is known
 
 
 def test_eq_1_with_hidden_items() -> None:
@@ -109,7 +122,11 @@ def test_eq_1_with_hidden_items() -> None:
     hidden = cloze(made.mask_CP, 0.4, 0.1, RNG)
     u_CPD = BERT.user(sent, History(made.index_CP, made.mask_CP, hidden), RNG, True)
     items, v_ID = [9, 2], sent["items"][0]
-    terms = [(v_ID[items] @ u_CPD[1, p]).logsumexp(0) - u_CPD[1, p] @ v_ID[items[p]] for p in (0, 1) if hidden[1, p]]
+    terms = [
+        (v_ID[items] @ u_CPD[1, p]).logsumexp(0) - u_CPD[1, p] @ v_ID[items[p]]
+        for p in (0, 1)
+        if hidden[1, p]
+    ]
     assert float(found[1]) == pytest.approx(float(sum(terms)))
 
 
@@ -140,7 +157,9 @@ def test_an_untrained_model_knows_nothing(objective: Objective, model: Sequence)
     lists, avoid = Ragged.of([[2, 7, 4, 9]]), Ragged.of([[2, 4, 7, 9]])
     rng = Rng.of(0, 1, torch.arange(1))
     whole = objective.whole_table
-    work = Work.of(objective.examples(lists, avoid, ITEMS, rng), ITEMS, whole=whole, pointwise=False, batch=0)
+    work = Work.of(
+        objective.examples(lists, avoid, ITEMS, rng), ITEMS, whole=whole, pointwise=False, batch=0
+    )
     (block,) = plan(work, CostModel(8192))
     batch, tables = whole_batch(work, block), dict(start)
     tables["items"] = start["items"][0][batch.items_CR]

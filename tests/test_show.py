@@ -33,7 +33,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make(folder / "attacked", data, "fedncf", attack=ATTACK)
     make(folder / "control", data, "fedncf", evaluate={"targets": [3, 4]})
     make(folder / "ease", data, "ease")
-    for name, fleet in {"clear": {}, "summed": {"secure": True}, "rehearsed": {"secure": True, "masks": False}}.items():
+    for name, fleet in {
+        "clear": {},
+        "summed": {"secure": True},
+        "rehearsed": {"secure": True, "masks": False},
+    }.items():
         make(folder / f"private-{name}", data, "spectral-private", fleet=fleet)
     return folder
 
@@ -56,21 +60,35 @@ def as_if(found: dict[str, Any], **changes: Any) -> str:
 def test_an_attacked_run_says_who_attacked_and_what_came_of_it(place: Path) -> None:
     """2 attackers beside 24 users; the last row of metrics.jsonl is what is served."""
     found = result(place / "attacked")
-    rows = [json.loads(line) for line in (place / "attacked" / "metrics.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (place / "attacked" / "metrics.jsonl").read_text().splitlines()
+    ]
     assert found["target_last"] == {"round": 3, **rows[-1]["target"]}
     assert found["targets"] == [{"item": 3, "id": "3", "title": "Tale & Song 3"}]
     said = as_if(found, round=2, target={"er@5": 0.25, "er@10": 0.5, "er@20": 1.0, "rank": 7.25})
     assert f"attack: explicit boosting, by 2 of {USERS + 2} clients\n" in said
     assert "exposure of row 3, id 3 (Tale & Song 3)" in said
     (selected,) = [line for line in said.splitlines() if "round 2, selected" in line]
-    assert [cell.strip() for cell in selected.split("│")[2:6]] == ["0.2500", "0.5000", "1.0000", "7.2"]
-    (last,) = [line for line in said.splitlines() if "round 3, the last: what recommend serves" in line]
-    assert f"{rows[-1]['target']['er@10']:.4f}" in last and f"{rows[-1]['target']['rank']:.1f}" in last
+    assert [cell.strip() for cell in selected.split("│")[2:6]] == [
+        "0.2500",
+        "0.5000",
+        "1.0000",
+        "7.2",
+    ]
+    (last,) = [
+        line for line in said.splitlines() if "round 3, the last: what recommend serves" in line
+    ]
+    assert (
+        f"{rows[-1]['target']['er@10']:.4f}" in last and f"{rows[-1]['target']['rank']:.1f}" in last
+    )
 
 
 def test_a_control_run_has_its_targets_too(place: Path) -> None:
     said = " ".join(printed(result(place / "control")).split())
-    assert "exposure of row 3, id 3 (Tale & Song 3) and row 4, id 4 (Tale & Song 4)" in said and "attack:" not in said
+    assert (
+        "exposure of row 3, id 3 (Tale & Song 3) and row 4, id 4 (Tale & Song 4)" in said
+        and "attack:" not in said
+    )
     assert "exposure" not in printed(result(place / "private-clear"))
 
 
@@ -81,9 +99,19 @@ def test_the_selected_round_may_be_the_last(place: Path) -> None:
 
 def test_an_attack_says_what_it_knows_and_whom_filters_left_out(place: Path) -> None:
     found = result(place / "attacked")
-    attack = {"name": "x", "knowledge": "all", "clients": 2, "left_out": 4, "precision": 0.5, "recall": None}
+    attack = {
+        "name": "x",
+        "knowledge": "all",
+        "clients": 2,
+        "left_out": 4,
+        "precision": 0.5,
+        "recall": None,
+    }
     said = as_if(found, attack=attack).replace("\n", " ")
-    assert "attack: x, by 2 of 26 clients, knowing all; filters left out 4 uploads (precision 50%, recall –)" in said
+    assert (
+        "attack: x, by 2 of 26 clients, knowing all; filters left out 4 uploads (precision 50%, recall –)"
+        in said
+    )
 
 
 def test_results_of_older_versions_have_numbers_only(place: Path) -> None:
@@ -91,7 +119,10 @@ def test_results_of_older_versions_have_numbers_only(place: Path) -> None:
     for name in ("targets", "target_last", "sees_validation"):
         del old[name]
     said = printed(old)
-    assert "exposure of row 3\n" in "\n".join(line.strip() for line in said.splitlines()) and "selected" in said
+    assert (
+        "exposure of row 3\n" in "\n".join(line.strip() for line in said.splitlines())
+        and "selected" in said
+    )
 
 
 def test_what_the_study_is_told_is_counted_apart(place: Path) -> None:
@@ -103,14 +134,27 @@ def test_sums_are_said_to_be_sums(place: Path) -> None:
     """More than half of 24 clients. What has a guarantee in sums alone says how to have it."""
     clear, summed = (result(place / f"private-{name}") for name in ("clear", "summed"))
     assert "reads only totals" not in printed(clear)
-    assert "in a secure sum report spectral/sum has a guarantee: set fleet.secure = true" in printed(clear)
-    assert clear["privacy"]["needs_secure"] == ["report spectral/sum"] and clear["privacy"]["noise"] is None
+    assert (
+        "in a secure sum report spectral/sum has a guarantee: set fleet.secure = true"
+        in printed(clear)
+    )
+    assert (
+        clear["privacy"]["needs_secure"] == ["report spectral/sum"]
+        and clear["privacy"]["noise"] is None
+    )
     assert summed["secure"] == {"clients_at_least": 13, "clear": [], "masks": True}
-    assert "secure sums: the server reads only totals, each of 13 clients at least" in printed(summed)
+    assert "secure sums: the server reads only totals, each of 13 clients at least" in printed(
+        summed
+    )
     assert summed["privacy"]["needs_secure"] == [] and "set fleet.secure" not in printed(summed)
     said = " ".join(as_if(summed, secure=summed["secure"] | {"clear": ["enrol", "report"]}).split())
-    assert "13 clients at least; but what clients say on joining and reports one by one (fleet.clear) " in said
-    assert "without masks (fleet.masks = false): it protects nobody" in printed(result(place / "private-rehearsed"))
+    assert (
+        "13 clients at least; but what clients say on joining and reports one by one (fleet.clear) "
+        in said
+    )
+    assert "without masks (fleet.masks = false): it protects nobody" in printed(
+        result(place / "private-rehearsed")
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,35 +182,56 @@ def test_where_noise_comes_from_is_declared(noise: Any, simulated: bool) -> None
     """Of the field that has the noise, not of what goes beside it in clear."""
     noisy = NoisyUploads(epsilon=1.0, noise=noise)
     program = Program(
-        MF(4), Bce(), Catalogue(10), Local(), (noisy, PseudoItems(count=2)), evaluate=EvaluateConfig(metrics=("hit@5",))
+        MF(4),
+        Bce(),
+        Catalogue(10),
+        Local(),
+        (noisy, PseudoItems(count=2)),
+        evaluate=EvaluateConfig(metrics=("hit@5",)),
     )
     found: dict[str, Disclosure] = {d.name: d for d in program.disclosures()}
     assert found["update/items"].simulated == simulated
-    assert not found["update/items/touched"].simulated and not found["evaluate/test/hit@5"].simulated
+    assert (
+        not found["update/items/touched"].simulated and not found["evaluate/test/hit@5"].simulated
+    )
 
 
 def test_a_reference_is_no_bound(place: Path) -> None:
     found = result(place / "private-clear")
     above = {name: value + 0.1 for name, value in found["ceiling"]["ease"].items()}
-    assert found["sees_validation"] and "no bound" not in as_if(found, test=found["ceiling"]["ease"])
+    assert found["sees_validation"] and "no bound" not in as_if(
+        found, test=found["ceiling"]["ease"]
+    )
     said = as_if(found, test=above).replace("\n", " ")
     assert "ease on pooled data is a reference and no bound; above it: spectral-private " in said
-    assert "spectral-private: scored from lists with the validation items in the test, ease without" in said
+    assert (
+        "spectral-private: scored from lists with the validation items in the test, ease without"
+        in said
+    )
     said = as_if(found, test=above, sees_validation=False)
     assert "no bound" in said and "validation items" not in said
 
 
 def test_who_scores_from_validation_items(place: Path, tmp_path: Path) -> None:
     """A list on the device has them in the test; a trained vector has not, nor a device that is not shown them."""
-    assert not result(place / "attacked")["sees_validation"] and not result(place / "ease")["sees_validation"]
-    hidden = make(tmp_path / "hidden", place / "tales.npz", "spectral-private", evaluate={"history": "train"})
+    assert (
+        not result(place / "attacked")["sees_validation"]
+        and not result(place / "ease")["sees_validation"]
+    )
+    hidden = make(
+        tmp_path / "hidden", place / "tales.npz", "spectral-private", evaluate={"history": "train"}
+    )
     assert not result(hidden)["sees_validation"]
 
 
 def test_above_is_more_than_rounding() -> None:
     assert over({"a": 0.2, "b": 0.1}, {"a": 0.1, "b": 0.2})
-    assert not over({"a": 0.1 + 1e-12, "c": 1.0}, {"a": 0.1}) and not over({"a": float("nan")}, {"a": 0.1})
-    assert no_bound({}) == [] and no_bound({"ease": [("x", False), ("y", False)]})[0].endswith("above it: x, y")
+    assert not over({"a": 0.1 + 1e-12, "c": 1.0}, {"a": 0.1}) and not over(
+        {"a": float("nan")}, {"a": 0.1}
+    )
+    assert no_bound({}) == [] and no_bound({"ease": [("x", False), ("y", False)]})[0].endswith(
+        "above it: x, y"
+    )
 
 
 def test_a_closed_form_has_no_rounds(place: Path) -> None:

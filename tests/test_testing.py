@@ -53,10 +53,15 @@ class Sound(Mechanism):
 
     def loss(self, view: ClientView) -> Tensor:
         mean_D = view.received.shared["mean"]
-        return self.pull * ((view.user() - mean_D).square().sum(1) + (view.user() - view.prepared["first"]).sum(1))
+        return self.pull * (
+            (view.user() - mean_D).square().sum(1) + (view.user() - view.prepared["first"]).sum(1)
+        )
 
     def protect_upload(self, view: ClientView, upload: Upload) -> Upload:
-        return replace(upload, update={k: v.scaled(torch.full((len(upload),), 0.9)) for k, v in upload.update.items()})
+        return replace(
+            upload,
+            update={k: v.scaled(torch.full((len(upload),), 0.9)) for k, v in upload.update.items()},
+        )
 
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         assert enrolment is not None
@@ -64,9 +69,14 @@ class Sound(Mechanism):
 
     def admit_clients(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         assert enrolment is not None
-        return {**view.state, "items": view.state["items"] + enrolment.extra[self.name]["count"].sum()}
+        return {
+            **view.state,
+            "items": view.state["items"] + enrolment.extra[self.name]["count"].sum(),
+        }
 
-    def receive_reports(self, view: ServerView, reports: Upload | Total) -> tuple[FieldDict, Fields]:
+    def receive_reports(
+        self, view: ServerView, reports: Upload | Total
+    ) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Upload)
         return {**view.state, "mean": reports.extra[self.name]["user"].mean(0)}, {}
 
@@ -273,7 +283,9 @@ PLANTED = [
 ]
 
 
-@pytest.mark.parametrize(("check", "part", "words"), PLANTED, ids=[f"{p[0]}-{type(p[1]).__name__}" for p in PLANTED])
+@pytest.mark.parametrize(
+    ("check", "part", "words"), PLANTED, ids=[f"{p[0]}-{type(p[1]).__name__}" for p in PLANTED]
+)
 def test_a_planted_fault_is_found(check: str, part: Mechanism, words: str) -> None:
     MODULE.clear()
     with pytest.raises(AssertionError, match=words):
@@ -313,7 +325,9 @@ def test_a_neutral_setting_that_leaves_a_trace_is_found() -> None:
 
 def test_wrongly_counted_bytes_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = meter.field_bytes
-    monkeypatch.setattr(meter, "field_bytes", lambda path, value: right(path, value) + (path == "update/items"))
+    monkeypatch.setattr(
+        meter, "field_bytes", lambda path, value: right(path, value) + (path == "update/items")
+    )
     with pytest.raises(AssertionError, match="other bytes than the wire"):
         suite_of(Sound()).test_every_field_is_declared_and_counted()
 
@@ -356,4 +370,6 @@ def test_differences(a: Any, b: Any, tolerance: float | None, found: int) -> Non
 
 
 def test_infinite() -> None:
-    assert list(infinite({"a": {"b": torch.tensor([1.0, math.inf])}, "c": torch.tensor(1)})) == ["/a/b"]
+    assert list(infinite({"a": {"b": torch.tensor([1.0, math.inf])}, "c": torch.tensor(1)})) == [
+        "/a/b"
+    ]

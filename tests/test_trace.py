@@ -19,7 +19,9 @@ from rounds import rows, untimed
 
 def config_of(method: str, *changes: str) -> Config:
     small = [s for s in SMALL if not s.startswith("model.") or "model" in read("methods", method)]
-    return Config.of(assign(read("methods", method) | {"method": method}, [*small, "run.rounds=5", *changes]))
+    return Config.of(
+        assign(read("methods", method) | {"method": method}, [*small, "run.rounds=5", *changes])
+    )
 
 
 @pytest.mark.parametrize(
@@ -35,7 +37,9 @@ def test_the_rounds_add_up_to_the_run(method: str, changes: list[str], tmp_path:
     config = config_of(method, *changes)
     result = run(config, tmp_path / "out")
     found = rows(tmp_path / "out")
-    assert [row["round"] for row in found] == list(range(result["rounds"] + 1))  # 0 is the enrolment
+    assert [row["round"] for row in found] == list(
+        range(result["rounds"] + 1)
+    )  # 0 is the enrolment
     for way in ("up_bytes", "down_bytes"):
         assert sum(row[way] for row in found) == result["traffic"][way] > 0
     for spent, whole in (("seconds", "elapsed"), ("cpu_seconds", "cpu_elapsed")):
@@ -44,7 +48,11 @@ def test_the_rounds_add_up_to_the_run(method: str, changes: list[str], tmp_path:
         assert found[-1][whole] <= result[spent] + 1e-3
         assert sorted(row[whole] for row in found) == [row[whole] for row in found]
     if config.run.cohort:
-        assert {row["clients"] for row in found[1:]} <= {config.run.cohort, 30 % config.run.cohort, 24 % 10}
+        assert {row["clients"] for row in found[1:]} <= {
+            config.run.cohort,
+            30 % config.run.cohort,
+            24 % 10,
+        }
 
 
 def test_who_diverges_has_dropped_out(tmp_path: Path) -> None:
@@ -65,10 +73,14 @@ class Clock:
         return self.now
 
 
-def test_a_resumed_run_counts_the_time_before(covey: Covey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_counts_the_time_before(
+    covey: Covey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All processes together, but for what came after the last checkpoint of each."""
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    monkeypatch.setattr(rounds_log, "time", SimpleNamespace(perf_counter=Clock(), process_time=Clock()))
+    monkeypatch.setattr(
+        rounds_log, "time", SimpleNamespace(perf_counter=Clock(), process_time=Clock())
+    )
     options = ["run", "--method", "fedmf", *sets(*SMALL, "run.rounds=6", "run.checkpoint=2")]
     assert covey(*options, "--out", whole).code == 0
 
@@ -80,14 +92,22 @@ def test_a_resumed_run_counts_the_time_before(covey: Covey, tmp_path: Path, monk
         patch.setattr(Bar, "update", interrupt)
         assert covey(*options, "--out", cut).code == 130
     before = rows(cut)
-    assert [row["round"] for row in before] == [0, 1, 2, 3, 4]  # the fifth was never in a checkpoint
+    assert [row["round"] for row in before] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]  # the fifth was never in a checkpoint
     assert covey("resume", cut).code == 0
     after = rows(cut)
     assert after[:5] == before
     assert untimed(cut) == untimed(whole)
     assert after[5]["elapsed"] > before[4]["elapsed"]
     # A look at enrolment, two at every round, one at the end: the second process only has two rounds and the end.
-    seconds = [json.loads((folder / "result.json").read_text())["seconds"] for folder in (whole, cut)]
+    seconds = [
+        json.loads((folder / "result.json").read_text())["seconds"] for folder in (whole, cut)
+    ]
     assert seconds == [2 + 2 * 6 + 1, 2 + 2 * 4 + 2 * 2 + 1]
 
 
@@ -106,7 +126,9 @@ def test_a_pooled_run_tells_of_each_user(method: str, clients: int, tmp_path: Pa
         if key != "clients":
             assert value.shape == theirs[key].shape
             assert value.isnan().equal(theirs[key].isnan())
-            assert float(value.nanmean()) == pytest.approx(pooled["test"][key.removeprefix("test/")], abs=1e-6)
+            assert float(value.nanmean()) == pytest.approx(
+                pooled["test"][key.removeprefix("test/")], abs=1e-6
+            )
 
 
 def test_what_parts_tell_is_written_with_the_round(tmp_path: Path) -> None:

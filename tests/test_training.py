@@ -41,14 +41,18 @@ class Case:
 
     def __post_init__(self) -> None:
         self.rng = Rng.of(1, 2, IDS)
-        self.program = Program(self.model, self.objective, Catalogue(ITEMS), self.solver, self.mechanisms)
+        self.program = Program(
+            self.model, self.objective, Catalogue(ITEMS), self.solver, self.mechanisms
+        )
         start = cast(self.model.public(ITEMS, Rng.server(5, 0, "public")), DOUBLE)
         self.public = {k: v for k, v in start.items() if k in self.model.shared}
         self.kept: FieldDict = cast(self.program.birth(self.rng), DOUBLE)
         for name in set(start) - set(self.public):
             self.kept[name] = start[name].expand(len(IDS), *start[name].shape).clone()
 
-    def train(self, kept: FieldDict | None = None, rng: Rng | None = None) -> tuple[FieldDict, Upload]:
+    def train(
+        self, kept: FieldDict | None = None, rng: Rng | None = None
+    ) -> tuple[FieldDict, Upload]:
         download = Download(Sent(dict(self.public)))
         return self.program.answer("train", kept or self.kept, DATA, download, IDS, rng or self.rng)
 
@@ -59,7 +63,9 @@ class Case:
         made = self.objective.examples(mine.items, mine.avoid, ITEMS, rng.fold("examples"))
         real = made.weight > 0
         for epoch in range(self.solver.epochs):
-            words = (rng.fold(f"shuffle {epoch}").bits(len(made.label))[0] >> 2) & 0x1FFFFFFFFFFFFFFF
+            words = (
+                rng.fold(f"shuffle {epoch}").bits(len(made.label))[0] >> 2
+            ) & 0x1FFFFFFFFFFFFFFF
             order = words[real].argsort() if self.solver.batch else torch.arange(int(real.sum()))
             for part in order.split(self.solver.batch or max(len(order), 1)):
                 steps.append((made.items.values[real][part], made.label[real][part].to(DOUBLE)))
@@ -82,7 +88,9 @@ def logits(model: Model, p: Fields, items: Tensor) -> Tensor:
 
 
 def optimiser_of(solver: Local, names: tuple[str, ...], params: Fields) -> torch.optim.Optimizer:
-    groups: list[dict[str, Any]] = [{"params": [params[n]], "lr": solver.rate(n, ITEMS)} for n in names]
+    groups: list[dict[str, Any]] = [
+        {"params": [params[n]], "lr": solver.rate(n, ITEMS)} for n in names
+    ]
     return torch.optim.SGD(groups) if solver.optimizer == "sgd" else torch.optim.Adam(groups)
 
 
@@ -92,7 +100,9 @@ def plain_loop(case: Case, c: int, start: FieldDict, rng: Rng, kept: Fields) -> 
     own = {k: start[k][c] for k in case.model.kept}
     params = {k: v.clone().requires_grad_() for k, v in {**case.public, **own}.items()}
     phases = solver.phases or (tuple(params),)
-    optimisers = [optimiser_of(solver, tuple(n for n in phase if n in params), params) for phase in phases]
+    optimisers = [
+        optimiser_of(solver, tuple(n for n in phase if n in params), params) for phase in phases
+    ]
     for optimiser in optimisers:
         for group in optimiser.param_groups:
             name = next(n for n, p in params.items() if p is group["params"][0])
@@ -103,9 +113,13 @@ def plain_loop(case: Case, c: int, start: FieldDict, rng: Rng, kept: Fields) -> 
             for p in params.values():
                 p.grad = torch.zeros_like(p)
             if len(items):
-                F.binary_cross_entropy_with_logits(logits(case.model, params, items), label).backward()
+                F.binary_cross_entropy_with_logits(
+                    logits(case.model, params, items), label
+                ).backward()
             optimiser.step()
-    kept |= {n: o.state[params[n]] for o in optimisers for n in case.model.kept if params[n] in o.state}
+    kept |= {
+        n: o.state[params[n]] for o in optimisers for n in case.model.kept if params[n] in o.state
+    }
     return {k: v.detach() for k, v in params.items()}
 
 
@@ -118,7 +132,9 @@ def check(case: Case, c: int, want: Fields, kept: FieldDict, upload: Upload) -> 
     for name in case.model.kept:
         assert torch.allclose(kept[name][c], want[name], rtol=1e-9, atol=1e-12), (name, c)
     for name in case.model.shared:
-        assert torch.allclose(one(upload, name, c), want[name] - case.public[name], rtol=1e-9, atol=1e-12), (name, c)
+        assert torch.allclose(
+            one(upload, name, c), want[name] - case.public[name], rtol=1e-9, atol=1e-12
+        ), (name, c)
 
 
 PHASES = (("score", "bias"), ("items",))
@@ -130,7 +146,9 @@ CASES = {
     "mlp": Case(NCF(3, (5, 4), scale=0.5), Local("adam", 0.05, epochs=3)),
     "mlp mini-batches": Case(NCF(3, (5, 4), scale=0.5), Local("sgd", 0.2, epochs=2, batch=4)),
     "phases": Case(LinearScore(4), Local("sgd", 0.2, 3, 0, PHASES, {"items": 0.02}, ("items",))),
-    "phases in mini-batches": Case(LinearScore(4), Local("sgd", 0.2, 2, 4, PHASES, {"items": 0.02}, ("items",))),
+    "phases in mini-batches": Case(
+        LinearScore(4), Local("sgd", 0.2, 2, 4, PHASES, {"items": 0.02}, ("items",))
+    ),
     "adam in phases": Case(LinearScore(4), Local("adam", 0.02, 2, 4, PHASES)),
     "kept table": Case(LinearScore(4, keep_items=True), Local("sgd", 0.2, 2, 4)),
     "kept table, all at once": Case(LinearScore(4, keep_items=True), Local("adam", 0.02, 2)),
@@ -138,7 +156,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("plan", ["cpu", "cuda"])  # where blocks are few, and clients wait in some steps
+@pytest.mark.parametrize(
+    "plan", ["cpu", "cuda"]
+)  # where blocks are few, and clients wait in some steps
 @pytest.mark.parametrize("name", CASES)
 def test_a_cohort_trains_as_each_client_would_by_itself(name: str, plan: str) -> None:
     case = replace(CASES[name])
@@ -173,14 +193,21 @@ def test_the_update_is_the_sum_of_steps_and_not_after_minus_before(saturating: b
     table, user = torch.full((ITEMS, 2), 1000.0), torch.tensor([1e-7, -1e-7]).expand(n, 2)
     download = Download(Sent({"items": table}))
     _, upload = program.answer("train", {"user": user}, DATA, download, IDS, Rng.of(0, 1, IDS))
-    moved = upload.update["items"].values  # label - sigmoid(0), times the user's vector, for each positive or negative
-    assert torch.allclose(moved.abs() % 0.5e-7, torch.zeros(()), atol=1e-12) and float(moved.abs().min()) > 0
+    moved = upload.update[
+        "items"
+    ].values  # label - sigmoid(0), times the user's vector, for each positive or negative
+    assert (
+        torch.allclose(moved.abs() % 0.5e-7, torch.zeros(()), atol=1e-12)
+        and float(moved.abs().min()) > 0
+    )
     assert torch.equal(moved[:, 0], -moved[:, 1])
     after = table + torch.full_like(table, 0.5e-7)
     assert not bool((after - table).any())  # what a difference would have given
 
 
-@pytest.mark.parametrize("solver", [Local("sgd", 0.7, 1), Local("sgd", 0.7, 1, phases=(("items",),))])
+@pytest.mark.parametrize(
+    "solver", [Local("sgd", 0.7, 1), Local("sgd", 0.7, 1, phases=(("items",),))]
+)
 @pytest.mark.parametrize("model", [MF(4), NCF(3, (5, 4), scale=0.5)])
 def test_one_gradient_summed_at_once_is_the_sum_of_single_ones(model: Model, solver: Local) -> None:
     case = Case(model, solver)
@@ -219,7 +246,9 @@ def test_whole_tables_train_as_touched_rows_do(batch: int, optimizer: Any) -> No
     for whole in (False, True):
         held, other = replace(plain, mechanisms=(Nothing(whole),)).train()
         assert torch.allclose(held["user"], kept["user"], rtol=1e-12, atol=1e-14)
-        assert torch.allclose(other.update["items"].dense(), upload.update["items"].dense(), rtol=1e-12, atol=1e-14)
+        assert torch.allclose(
+            other.update["items"].dense(), upload.update["items"].dense(), rtol=1e-12, atol=1e-14
+        )
 
 
 @pytest.mark.parametrize("rows", [1, 40, 10**6])
@@ -232,5 +261,9 @@ def test_the_size_of_blocks_does_not_matter(rows: int) -> None:
         engine = Engine(block_rows=budget)
         program = Program(model, Bce(), Catalogue(ITEMS), Local("adam", 0.01, 2), engine=engine)
         kept = program.birth(Rng.of(1, 0, IDS))
-        outcomes.append(program.answer("train", kept, DATA, Download(Sent(dict(public))), IDS, Rng.of(1, 1, IDS)))
+        outcomes.append(
+            program.answer(
+                "train", kept, DATA, Download(Sent(dict(public))), IDS, Rng.of(1, 1, IDS)
+            )
+        )
     expect_same(*outcomes)

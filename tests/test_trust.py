@@ -57,11 +57,19 @@ def launched(how: str, folder: Path, *arguments: object) -> subprocess.Completed
     script = folder.parent / "bin" / "covey"
     script.parent.mkdir(exist_ok=True)
     script.write_text(LAUNCHER)
-    words = {"covey": [str(script)], "-m": ["-m", "covey"], "-mcovey.cli.main": ["-mcovey.cli.main"]}[how]
-    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONSAFEPATH", trust.VARIABLE)}
+    words = {
+        "covey": [str(script)],
+        "-m": ["-m", "covey"],
+        "-mcovey.cli.main": ["-mcovey.cli.main"],
+    }[how]
+    environment = {
+        k: v for k, v in os.environ.items() if k not in ("PYTHONSAFEPATH", trust.VARIABLE)
+    }
     environment["PYTHONPATH"] = str(Path(package.__file__).parents[1])
     line = [sys.executable, *words, *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True, check=False, cwd=folder, env=environment)
+    return subprocess.run(
+        line, capture_output=True, text=True, check=False, cwd=folder, env=environment
+    )
 
 
 RUN = ("run", "--method", "fedmf", *sets(*SMALL, USE), "--out", "out")
@@ -137,11 +145,24 @@ def test_worker_processes_trust_the_same(how: str, folder: Path) -> None:
     """And they import nothing else from the current folder, not even while they start."""
     for name in ("pickle", "numpy", "signal", "socket", "multiprocessing"):
         (folder / f"{name}.py").write_text(HOSTILE.replace("imported", "hostile"))
-    words = ["--method", "fedmf", "--attacks", "random", "--defences", "clip", "--rounds", 1, "--jobs", 2]
+    words = [
+        "--method",
+        "fedmf",
+        "--attacks",
+        "random",
+        "--defences",
+        "clip",
+        "--rounds",
+        1,
+        "--jobs",
+        2,
+    ]
     refused = launched(how, folder, "matrix", *words, *sets(*SMALL[:3], USE), "--out", "out")
     assert refused.returncode == 2 and "--trust mymodel" in refused.stderr
     assert not (folder / "out").exists() and not (folder / "imported").exists()
-    done = launched(how, folder, "matrix", *words, *sets(*SMALL[:3], USE), "--out", "out", "--trust", "mymodel")
+    done = launched(
+        how, folder, "matrix", *words, *sets(*SMALL[:3], USE), "--out", "out", "--trust", "mymodel"
+    )
     assert (done.returncode, "FAILED" in done.stderr) == (0, False), done.stderr
     assert len(list((folder / "out" / "runs").glob("*/made.json"))) == 4
     assert not (folder / "hostile").exists()
@@ -158,10 +179,16 @@ class Stranger:
 def test_a_foreign_class_is_not_reached_through_covey(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mf, "Stranger", Stranger, raising=False)
     section = {"use": "covey.models.mf:Stranger"}
-    with pytest.raises(CoveyError, match=f"which is defined in {__name__} and is not part of covey; .*--trust"):
+    with pytest.raises(
+        CoveyError, match=f"which is defined in {__name__} and is not part of covey; .*--trust"
+    ):
         part_of(section)
     assert part_of(section, trust=[__name__]) == Stranger()
-    for use in ("covey.run.loop:json", "covey.run.loop:json.JSONDecoder", "covey.models.mf:torch.nn.Module"):
+    for use in (
+        "covey.run.loop:json",
+        "covey.run.loop:json.JSONDecoder",
+        "covey.models.mf:torch.nn.Module",
+    ):
         with pytest.raises(CoveyError, match="has no part"):
             part_of({"use": use})
 
@@ -184,7 +211,10 @@ def test_a_package_trusts_its_submodules(folder: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("word", ["./mymodel.py", "mymodel:Idle", "a,b", ""])
 def test_what_is_trusted_is_a_module(word: str, covey: Covey) -> None:
-    expect_line(covey("run", "--method", "fedmf", "--trust", word), "cannot trust .*give the name of a module, such as")
+    expect_line(
+        covey("run", "--method", "fedmf", "--trust", word),
+        "cannot trust .*give the name of a module, such as",
+    )
 
 
 # Run folders from elsewhere
@@ -207,7 +237,9 @@ def tampered(finished: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 @pytest.mark.parametrize("command", ["resume", "recommend", "report", "compare", "maps", "load"])
-def test_a_run_folder_brings_no_code(command: str, tampered: Path, folder: Path, covey: Covey) -> None:
+def test_a_run_folder_brings_no_code(
+    command: str, tampered: Path, folder: Path, covey: Covey
+) -> None:
     more = {"recommend": ["--user", 0], "maps": ["--out", folder / "maps.html"]}.get(command, [])
     if command == "resume":
         (tampered / "result.json").unlink()

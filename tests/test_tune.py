@@ -82,14 +82,18 @@ def test_the_objective_is_the_selected_round_of_validation(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("method", ["fedmf", "ease"])
-def test_the_test_part_changes_nothing(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_test_part_changes_nothing(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = plan_of(method)
     first = told(plan, tmp_path / "first")
     real = assemble.split_rows
 
     def other(dataset: Any, config: Any) -> Any:
         split = real(dataset, config)
-        return replace(split, test=Ragged((split.test.values + 7) % split.n_items, split.test.offsets))
+        return replace(
+            split, test=Ragged((split.test.values + 7) % split.n_items, split.test.offsets)
+        )
 
     assemble._rows.cache_clear()
     monkeypatch.setattr(assemble, "split_rows", other)
@@ -98,7 +102,9 @@ def test_the_test_part_changes_nothing(method: str, tmp_path: Path, monkeypatch:
     assert told(plan, tmp_path / "other") == first
     assemble._rows.cache_clear()
     monkeypatch.undo()
-    assert trials_of.run(config, tmp_path / "same")["test"] != changed["test"]  # there was something to see
+    assert (
+        trials_of.run(config, tmp_path / "same")["test"] != changed["test"]
+    )  # there was something to see
 
 
 def test_no_test_figure_is_read_or_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +137,9 @@ def test_a_failed_trial_is_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     made = search(plan, tmp_path / "s")
     assert [t.error for t in made] == ["", *["round 1 has diverged"] * 2]
     assert best_of(made).number == 0 and made[1].value is None
-    assert summary(plan, made)["budget"]["failed"] == 2 and summary(plan, made)["budget"]["runs"] == 6
+    assert (
+        summary(plan, made)["budget"]["failed"] == 2 and summary(plan, made)["budget"]["runs"] == 6
+    )
     again = plan_of("fedmf", "run.seed=1", "solver.lr=0.02", trials=2)
     with pytest.raises(CoveyError, match="all 2 trials failed; the first: round 1 has diverged"):
         search(again, tmp_path / "all")
@@ -167,7 +175,9 @@ def test_equal_settings_are_run_once(tmp_path: Path, runs: list[Config]) -> None
 
 def test_another_search_is_refused(tmp_path: Path) -> None:
     search(plan_of(trials=1), tmp_path / "s")
-    with pytest.raises(CoveyError, match="holds another search: its config differs; choose another --out"):
+    with pytest.raises(
+        CoveyError, match="holds another search: its config differs; choose another --out"
+    ):
         search(plan_of("fedmf", "run.rounds=3", trials=1), tmp_path / "s")
     with pytest.raises(CoveyError, match="its space differs"):
         search(plan_of(trials=1, space=("solver.lr=log 0.01 0.1",)), tmp_path / "s")
@@ -191,7 +201,9 @@ def test_batches_of_several_jobs_are_the_same_again(tmp_path: Path) -> None:
 def test_a_search_killed_goes_on(tmp_path: Path) -> None:
     out, rows = tmp_path / "s", tmp_path / "s" / "trials.jsonl"
     words = ["tune", "fedmf", "--trials", "5", "--json", *sets(*SMALL, "run.rounds=20"), "--out"]
-    process = subprocess.Popen([sys.executable, "-m", "covey", *words, str(out)], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "covey", *words, str(out)], stdout=subprocess.DEVNULL
+    )
     while not rows.exists() or rows.read_bytes().count(b"\n") < 2:
         assert process.poll() is None
         time.sleep(0.01)
@@ -242,7 +254,9 @@ def test_the_preset_has_what_was_tuned_and_nothing_else(tmp_path: Path) -> None:
     made = preset_of(plan, trials, "abc")
     assert made["solver"] == {"lr": 0.2, "rates": {"items": 3.0}}
     assert set(made) == {"solver", "tuned"}
-    wanted = dict(trials=2, metric="recall@20", value=0.4, dataset="synthetic", method="pfedrec", commit="abc")
+    wanted = dict(
+        trials=2, metric="recall@20", value=0.4, dataset="synthetic", method="pfedrec", commit="abc"
+    )
     assert wanted.items() <= made["tuned"].items()
     config = Config.of(merge(merge(read("methods", "pfedrec"), read("presets", "loo-full")), made))
     assert config.part("solver").lr == 0.2 and config.tree["tuned"]["trials"] == 2
@@ -251,10 +265,17 @@ def test_the_preset_has_what_was_tuned_and_nothing_else(tmp_path: Path) -> None:
 
 def test_a_preset_of_mechanisms_has_all_of_them() -> None:
     plan = plan_of("rcl4fedrec", trials=1)
-    made = preset_of(plan, [Trial(0, plan.published | {"mechanism.1.lr": 0.005}, (Run(0.1),))], "abc")
-    assert [part["use"].partition(":")[2] for part in made["mechanism"]] == ["Contrast", "PopularityRegulariser"]
+    made = preset_of(
+        plan, [Trial(0, plan.published | {"mechanism.1.lr": 0.005}, (Run(0.1),))], "abc"
+    )
+    assert [part["use"].partition(":")[2] for part in made["mechanism"]] == [
+        "Contrast",
+        "PopularityRegulariser",
+    ]
     config = Config.of(merge(read("methods", "rcl4fedrec"), made))
-    assert config.parts("mechanism")[1].lr == 0.005 and config.parts("mechanism")[0].user_weight == 0.5
+    assert (
+        config.parts("mechanism")[1].lr == 0.005 and config.parts("mechanism")[0].user_weight == 0.5
+    )
 
 
 def test_a_label_without_its_trials_is_refused() -> None:
@@ -264,19 +285,44 @@ def test_a_label_without_its_trials_is_refused() -> None:
 
 def test_the_command(covey: Covey, tmp_path: Path) -> None:
     file = tmp_path / "tuned.toml"
-    words = ("tune", "fedmf", "--trials", "3", *sets(*SMALL), "--out", tmp_path / "s", "--write-preset", file)
+    words = (
+        "tune",
+        "fedmf",
+        "--trials",
+        "3",
+        *sets(*SMALL),
+        "--out",
+        tmp_path / "s",
+        "--write-preset",
+        file,
+    )
     said = covey(*words)
     assert said.code == 0 and max(map(len, said.out.split("budget:")[0].splitlines())) <= 80
     assert (
-        "published" in said.out and "best" in said.out and "budget: 3 trials (0 failed), 3 runs, 6 rounds" in said.out
+        "published" in said.out
+        and "best" in said.out
+        and "budget: 3 trials (0 failed), 3 runs, 6 rounds" in said.out
     )
     assert said.err.count("\n") == 3
     made = json.loads(covey(*words, "--json").out)
     values = [t["value"] for t in made["trials"]]
     assert made["best"]["value"] == max(values) >= made["published"] == values[0]
     preset = tomllib.loads(file.read_text())
-    assert preset["solver"]["lr"] == made["best"]["values"]["solver.lr"] and preset["tuned"]["trials"] == 3
-    done = covey("run", "--method", "fedmf", "--preset", file, *sets(*SMALL), "--out", tmp_path / "run", "--json")
+    assert (
+        preset["solver"]["lr"] == made["best"]["values"]["solver.lr"]
+        and preset["tuned"]["trials"] == 3
+    )
+    done = covey(
+        "run",
+        "--method",
+        "fedmf",
+        "--preset",
+        file,
+        *sets(*SMALL),
+        "--out",
+        tmp_path / "run",
+        "--json",
+    )
     assert json.loads(done.out)["valid"]["recall@20"] == made["best"]["value"]
 
 
@@ -287,14 +333,26 @@ def test_the_command(covey: Covey, tmp_path: Path) -> None:
         (("fedmff",), "no method 'fedmff'; did you mean 'fedmf'"),
         (("fedmf", "--trials", "0"), "trials = 0; at least 1"),
         (("fedmf", "--jobs", "0"), "jobs = 0; at least 1"),
-        (("fedmf", "--space", "solver.lrr=log 1 2"), "Local has no option 'lrr'; did you mean 'lr'"),
+        (
+            ("fedmf", "--space", "solver.lrr=log 1 2"),
+            "Local has no option 'lrr'; did you mean 'lr'",
+        ),
         (("fedmf", "--space", "solver.lr"), "--space takes A.B=declaration"),
-        (("fedmf", "--space", "solver.lr=log 1"), r"the space of solver\.lr is 'log 1'; write 'log LOW HIGH'"),
-        (("fedmf", "--space", "solver.lr=linear -1 1"), r"the space of solver\.lr cannot have -1\.0"),
+        (
+            ("fedmf", "--space", "solver.lr=log 1"),
+            r"the space of solver\.lr is 'log 1'; write 'log LOW HIGH'",
+        ),
+        (
+            ("fedmf", "--space", "solver.lr=linear -1 1"),
+            r"the space of solver\.lr cannot have -1\.0",
+        ),
         (("fedmf", "--space", "solver.epochs=log 1 9"), "does not fit: it takes int"),
         (("fedmf", "--space", "split.valid=linear 0 1"), r"split\.valid is no option of a method"),
         (("fedmf", "--space", "step.lr=log 0.1 1"), r"the method has no \[step\]"),
-        (("fedmf", *sets("split.kind=ratio", "split.valid=0.0")), r"nothing is held out for validation.*split\.valid"),
+        (
+            ("fedmf", *sets("split.kind=ratio", "split.valid=0.0")),
+            r"nothing is held out for validation.*split\.valid",
+        ),
         (("fedmf", "--write-preset", "best.txt"), "give one that ends in .toml"),
         (("fedmf", "--write-preset", "no/such/best.toml"), "there is no folder no/such"),
     ],
@@ -314,7 +372,10 @@ def test_a_file_that_is_not_ours_is_not_written_over(covey: Covey, tmp_path: Pat
 
 def test_without_optuna(covey: Covey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    expect_line(covey("tune", "fedmf", *sets(*SMALL), "--out", tmp_path / "s"), r"pip install 'covey\[hpo\]'")
+    expect_line(
+        covey("tune", "fedmf", *sets(*SMALL), "--out", tmp_path / "s"),
+        r"pip install 'covey\[hpo\]'",
+    )
     expect_nothing(tmp_path / "s")
 
 

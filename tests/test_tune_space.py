@@ -34,7 +34,17 @@ def test_declarations(text: str, axis: Any) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "log", "log 1", "log 1 2 3", "log 2 1", "log 0 1", "log a b", "int log 0.5 2", "int choice 1 2"),
+        *(
+            "",
+            "log",
+            "log 1",
+            "log 1 2 3",
+            "log 2 1",
+            "log 0 1",
+            "log a b",
+            "int log 0.5 2",
+            "int choice 1 2",
+        ),
         *("choice", "uniform 0 1", "linear 0 inf", "linear 0 nan", "linear 1 1", 3, ["log", 1, 2]),
     ],
 )
@@ -61,7 +71,9 @@ def test_shipped_spaces_fit_their_method_and_hold_the_published_setting(method: 
 
 def test_shipped_spaces_leave_the_amount_of_work_alone() -> None:
     work = ("epochs", "batch", "negatives", "rounds", "cohort")
-    assert not [o for m in shipped("spaces") for o in space_of(m)[0] if o.rpartition(".")[2] in work]
+    assert not [
+        o for m in shipped("spaces") for o in space_of(m)[0] if o.rpartition(".")[2] in work
+    ]
 
 
 def test_suggestions_are_a_pure_function_and_inside_the_space() -> None:
@@ -71,15 +83,26 @@ def test_suggestions_are_a_pure_function_and_inside_the_space() -> None:
         (values,) = suggest(plan.space, plan.published, done, [n], 0).values()
         assert suggest(plan.space, plan.published, done, [n], 0) == {n: values}
         assert all(axis.holds(values[o]) for o, axis in plan.space.items())
-        assert isinstance(values["solver.epochs"], int) and values["solver.optimizer"] in ("sgd", "adam")
+        assert isinstance(values["solver.epochs"], int) and values["solver.optimizer"] in (
+            "sgd",
+            "adam",
+        )
         Config.of(plan.configs(n, values)[0].tree)
-        done.append(Trial(n, values, (Run(error="diverged"),) if n == 3 else (Run(values["solver.lr"]),)))
-    assert suggest(plan.space, plan.published, [], [1], 0) != suggest(plan.space, plan.published, [], [1], 1)
+        done.append(
+            Trial(n, values, (Run(error="diverged"),) if n == 3 else (Run(values["solver.lr"]),))
+        )
+    assert suggest(plan.space, plan.published, [], [1], 0) != suggest(
+        plan.space, plan.published, [], [1], 1
+    )
 
 
 def test_the_first_trials_are_spread() -> None:
     """Each third of a range has one of eight trials, whatever the seed, and so has each choice."""
-    space = {"a": declared("log 0.001 1", "a"), "b": declared("choice x y", "b"), "c": declared("int linear 0 2", "c")}
+    space = {
+        "a": declared("log 0.001 1", "a"),
+        "b": declared("choice x y", "b"),
+        "c": declared("int linear 0 2", "c"),
+    }
     for seed in range(20):
         made = list(suggest(space, {}, [], range(1, 9), seed).values())
         assert {int(math.log10(v["a"]) // 1) for v in made} == {-3, -2, -1}
@@ -101,7 +124,9 @@ def test_suggestions_learn_from_what_was_found() -> None:
         for n in range(16):
             values = suggest(plan.space, plan.published, done, [n], seed)[n]
             value = (
-                1 - (math.log10(values["solver.lr"]) + 1) ** 2 - 0.3 * (math.log10(values["model.scale"]) + 0.5) ** 2
+                1
+                - (math.log10(values["solver.lr"]) + 1) ** 2
+                - 0.3 * (math.log10(values["model.scale"]) + 0.5) ** 2
             )
             done.append(Trial(n, values, (Run(value),)))
         early += [t.value for t in done[1:STARTUP]]

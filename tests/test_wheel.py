@@ -24,7 +24,9 @@ def run(*words: str | Path, **more: object) -> str:
 
 def block(page: str, language: str) -> str:
     """The first block of code of a page."""
-    found = re.search(rf"^```{language}\n(.*?)^```$", (ROOT / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    found = re.search(
+        rf"^```{language}\n(.*?)^```$", (ROOT / page).read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
     assert found, page
     return found[1]
 
@@ -32,7 +34,18 @@ def block(page: str, language: str) -> str:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "pip", "wheel", ROOT, "--no-deps", "--no-build-isolation", "-q", "-w", place)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        ROOT,
+        "--no-deps",
+        "--no-build-isolation",
+        "-q",
+        "-w",
+        place,
+    )
     (built,) = place.glob("covey-*.whl")
     return built
 
@@ -45,8 +58,19 @@ def clean(wheel: Path, tmp_path: Path) -> Iterator[Path]:
     """
     place = tmp_path / "environment"
     run(sys.executable, "-m", "venv", place)
-    (extras,) = re.findall(r"^python3 -m pip install -c constraints\.txt '\.(\[[a-z,]+\])'$", README, re.MULTILINE)
-    run(place / "bin/python", "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", f"{wheel}{extras}")
+    (extras,) = re.findall(
+        r"^python3 -m pip install -c constraints\.txt '\.(\[[a-z,]+\])'$", README, re.MULTILINE
+    )
+    run(
+        place / "bin/python",
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "-c",
+        ROOT / "constraints.txt",
+        f"{wheel}{extras}",
+    )
     yield place
     shutil.rmtree(place)
 
@@ -68,13 +92,25 @@ def test_the_quick_start_works_in_a_clean_environment(clean: Path, tmp_path: Pat
     """The README's lines of Python and the quick start's commands, far from the checkout."""
     there = tmp_path / "elsewhere"
     there.mkdir()
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COVEY", "VIRTUAL"))}
-    environment = {**kept, "OMP_NUM_THREADS": "1", "PATH": f"{clean / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "COVEY", "VIRTUAL"))
+    }
+    environment = {
+        **kept,
+        "OMP_NUM_THREADS": "1",
+        "PATH": f"{clean / 'bin'}{os.pathsep}{os.environ['PATH']}",
+    }
     run(clean / "bin/python", "-m", "pip", "check")
     code = block("README.md", "python") + "\nprint(covey.__file__)"
     said = run(clean / "bin/python", "-c", code, cwd=there, env=environment)
     assert "floor:" in said and said.splitlines()[-1].startswith(str(clean))
-    commands = [shlex.split(line) for line in block("docs/quick-start.md", "sh").splitlines() if "bin/covey " in line]
+    commands = [
+        shlex.split(line)
+        for line in block("docs/quick-start.md", "sh").splitlines()
+        if "bin/covey " in line
+    ]
     assert len(commands) >= 3
     for words in commands:
         assert run(clean / "bin/covey", *words[1:], cwd=there, env=environment)
@@ -84,14 +120,22 @@ def test_the_quick_start_works_in_a_clean_environment(clean: Path, tmp_path: Pat
 def test_an_unpacked_wheel_asks_for_the_plans_of_papers(wheel: Path, tmp_path: Path) -> None:
     """They are in the source, and no part of the package."""
     with zipfile.ZipFile(wheel) as archive:
-        assert not [name for name in archive.namelist() if "papers/" in name and name.endswith(".toml")]
+        assert not [
+            name for name in archive.namelist() if "papers/" in name and name.endswith(".toml")
+        ]
         archive.extractall(tmp_path / "site")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "OMP_NUM_THREADS": "1"}
 
     def said(*words: str | Path) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "covey", *map(str, words)]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
 
     refused = said("reproduce", "covey", "demo")
-    assert refused.returncode == 2 and refused.stderr.count("\n") == 1 and "--papers DIR" in refused.stderr
+    assert (
+        refused.returncode == 2
+        and refused.stderr.count("\n") == 1
+        and "--papers DIR" in refused.stderr
+    )
     assert "covey demo" in said("list", "papers", "--papers", ROOT / "papers").stdout

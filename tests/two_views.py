@@ -6,7 +6,9 @@ from torch import Tensor
 from covey.methods import views
 
 
-def directions(many: list[int], n_rows: int, dim: int, aside: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def directions(
+    many: list[int], n_rows: int, dim: int, aside: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Two views of clients with so many rows, of which every third is set `aside`; weights and bars."""
     dice = torch.Generator().manual_seed(n_rows)
     one = torch.randn(len(many), n_rows, dim, generator=dice)

@@ -3,7 +3,9 @@
 import os
 import sys
 
-os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")  # matrix products with the same bits wherever they stand in memory
+os.environ.setdefault(
+    "MKL_CBWR", "AUTO,STRICT"
+)  # matrix products with the same bits wherever they stand in memory
 
 
 def _leave_current_folder() -> None:

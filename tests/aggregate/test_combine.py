@@ -15,7 +15,9 @@ NAMES = ("items", "bias")
 
 def upload(weight: list[float] | None = None) -> Upload:
     """Client 4 moves rows 0 and 2, client 7 row 2, client 9 nothing."""
-    rows = Rows(Ragged.of([[0, 2], [2], []]), torch.tensor([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]]), 4)
+    rows = Rows(
+        Ragged.of([[0, 2], [2], []]), torch.tensor([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]]), 4
+    )
     return Upload(
         torch.tensor([4, 7, 9]),
         torch.tensor(weight or [1.0, 1.0, 1.0]),
@@ -48,7 +50,9 @@ def test_weighted_total() -> None:
 
 def test_sum() -> None:
     update, model = Sum().combine(upload(), (*NAMES, "score"))
-    assert update["items"].tolist() == [[1, 10], [0, 0], [6, 60], [0, 0]] and update["bias"].tolist() == [18]
+    assert update["items"].tolist() == [[1, 10], [0, 0], [6, 60], [0, 0]] and update[
+        "bias"
+    ].tolist() == [18]
     assert model["score"].tolist() == [3, 4]
 
 
@@ -57,12 +61,16 @@ def test_mean() -> None:
     assert update["items"][2].tolist() == [2, 20] and update["bias"].tolist() == [6]
     assert not model  # not asked for
     weighted, _ = Mean().combine(upload([2.0, 1.0, 1.0]), NAMES)
-    assert weighted["items"][2].tolist() == [2, 20] and weighted["bias"].tolist() == [(6 + 6 + 9) / 4]
+    assert weighted["items"][2].tolist() == [2, 20] and weighted["bias"].tolist() == [
+        (6 + 6 + 9) / 4
+    ]
 
 
 def test_item_mean() -> None:
     update, _ = ItemMean().combine(upload(), NAMES)
-    assert update["items"].tolist() == [[1, 10], [0, 0], [3, 30], [0, 0]] and update["bias"].tolist() == [6]
+    assert update["items"].tolist() == [[1, 10], [0, 0], [3, 30], [0, 0]] and update[
+        "bias"
+    ].tolist() == [6]
     weighted, _ = ItemMean().combine(upload([3.0, 1.0, 1.0]), NAMES)
     assert weighted["items"].tolist() == [[1, 10], [0, 0], [(6 + 4) / 4, (60 + 40) / 4], [0, 0]]
 
@@ -80,7 +88,9 @@ def test_part_by_part_gives_the_same_bits() -> None:
     lists = [[i for i in range(30) if (i * c) % 7 < 3] for c in range(40)]
     flat = sum(map(len, lists))
     whole = Upload(
-        ids, torch.rand(40), {"items": Rows(Ragged.of(lists), torch.randn(flat, 3), 30), "b": torch.randn(40, 5)}
+        ids,
+        torch.rand(40),
+        {"items": Rows(Ragged.of(lists), torch.randn(flat, 3), 30), "b": torch.randn(40, 5)},
     )
     for size in (1, 7, 16, 40):
         fold = Fold()
@@ -101,7 +111,10 @@ def test_parts_summed_elsewhere_are_joined() -> None:
     fold.add_total(part([5], 4.0))
     total = fold.total()
     assert total.ids_C.tolist() == [1, 2, 5] and float(total.weight) == 3
-    assert total.update["items"].tolist() == [[7], [7]] and total.touched["items"].tolist() == [2, 2]
+    assert total.update["items"].tolist() == [[7], [7]] and total.touched["items"].tolist() == [
+        2,
+        2,
+    ]
 
 
 def test_an_empty_fold() -> None:

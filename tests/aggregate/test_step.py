@@ -16,7 +16,10 @@ def test_add() -> None:
     params = {"items": torch.tensor([1.0, 2.0]), "bias": torch.tensor([5.0])}
     memory, new = Add().step({}, params, {"items": torch.tensor([0.5, -1.0])})
     assert memory == {} and new["items"].tolist() == [1.5, 1.0] and new["bias"].tolist() == [5.0]
-    assert Add(0.5).step({}, params, {"items": torch.tensor([0.5, -1.0])})[1]["items"].tolist() == [1.25, 1.5]
+    assert Add(0.5).step({}, params, {"items": torch.tensor([0.5, -1.0])})[1]["items"].tolist() == [
+        1.25,
+        1.5,
+    ]
     assert params["items"].tolist() == [1.0, 2.0]
 
 
@@ -49,7 +52,9 @@ def test_adam_counts_each_parameter_by_itself() -> None:
 
 def view() -> ServerView:
     public = {"items": torch.zeros(3, 1), "bias": torch.zeros(1)}
-    return ServerView(public, {"x": torch.ones(1)}, Round(1, torch.arange(2)), 0, "x", MF(1), Bce(), Catalogue(3))
+    return ServerView(
+        public, {"x": torch.ones(1)}, Round(1, torch.arange(2)), 0, "x", MF(1), Bce(), Catalogue(3)
+    )
 
 
 def test_everyone_shares_everything_and_nobody_nothing() -> None:

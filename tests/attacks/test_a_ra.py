@@ -45,10 +45,20 @@ class TestAttackedMF(Conformance):
         return ARa((TARGET,), rate=0.5)
 
 
-def poisoned(attack: ARa, model: Model, shared: dict[str, Tensor], rng: Rng, step: str = "train") -> Upload:
+def poisoned(
+    attack: ARa, model: Model, shared: dict[str, Tensor], rng: Rng, step: str = "train"
+) -> Upload:
     ids_C, none = torch.tensor([7, 8]), Ragged.of([[], []])
     view = AttackView(
-        step, 1, Download(Sent(dict(shared))), TrainingData(none, none), ids_C, rng, model, Catalogue(4), {}
+        step,
+        1,
+        Download(Sent(dict(shared))),
+        TrainingData(none, none),
+        ids_C,
+        rng,
+        model,
+        Catalogue(4),
+        {},
     )
     return attack.poison(view, Upload(ids_C, torch.ones(2)))[1]
 
@@ -63,12 +73,16 @@ def test_upload_by_hand() -> None:
     w_CSD = 0.5 * rng.fold("users").normal(4, 2, dtype=torch.float64)
     for place, (client, item) in enumerate([(0, 1), (0, 3), (1, 1), (1, 3)]):
         sizes = [1 / (1 + torch.exp(w @ table_ID[item])) for w in w_CSD[client]]
-        by_hand = 0.1 / (4 * 2) * sum(size * w for size, w in zip(sizes, w_CSD[client], strict=True))
+        by_hand = (
+            0.1 / (4 * 2) * sum(size * w for size, w in zip(sizes, w_CSD[client], strict=True))
+        )
         torch.testing.assert_close(rows.values[place], by_hand)
 
 
 def test_other_steps_are_answered_honestly() -> None:
-    assert not poisoned(ARa(), MF(2), {"items": torch.zeros(4, 2)}, Rng.of(0, 1, torch.arange(2)), "report").update
+    assert not poisoned(
+        ARa(), MF(2), {"items": torch.zeros(4, 2)}, Rng.of(0, 1, torch.arange(2)), "report"
+    ).update
 
 
 def test_needs_private_user_vectors() -> None:

@@ -34,24 +34,44 @@ def test_reports_are_lied_about_too() -> None:
     rows = Rows(Ragged.of([[0, 1, 3], [2, 3]]), torch.arange(5.0)[:, None], 12)
     said = {"m": {"rows": rows, "number": torch.tensor([1.0, 2.0])}}
     _, bad = attack.poison(
-        view_of(attack, ITEMS, popularity=POPULARITY), Upload(torch.tensor([7, 8]), torch.ones(2), extra=said)
+        view_of(attack, ITEMS, popularity=POPULARITY),
+        Upload(torch.tensor([7, 8]), torch.ones(2), extra=said),
     )
     found = bad.extra["m"]["rows"]
     assert found.items.values.tolist() == [1, 3, 3] and found.items.lengths.tolist() == [2, 1]
-    assert found.values[:, 0].tolist() == [10, 20, 40] and bad.extra["m"]["number"].tolist() == [1, 2]
+    assert found.values[:, 0].tolist() == [10, 20, 40] and bad.extra["m"]["number"].tolist() == [
+        1,
+        2,
+    ]
 
 
 def test_it_pushes_a_target_and_short_groups_take_it_back() -> None:
     """5 % of liars, each for a hundred; the check leaves their groups out."""
 
     def exposed(share: float = 0.05, **more: object) -> float:
-        attack = {"use": "covey.attacks.overstated:Overstated", "targets": [TARGET], "share": share, "scale": 100.0}
+        attack = {
+            "use": "covey.attacks.overstated:Overstated",
+            "targets": [TARGET],
+            "share": share,
+            "scale": 100.0,
+        }
         evaluate = {"every": 4, "targets": [TARGET]}
         weak = {"use": "covey.methods.ease_sums:GramTiles", "weight": 20.0}
-        found = covey.fit("ease-sums", data=SMALL, rounds=4, attack=attack, evaluate=evaluate, mechanism=[weak], **more)
+        found = covey.fit(
+            "ease-sums",
+            data=SMALL,
+            rounds=4,
+            attack=attack,
+            evaluate=evaluate,
+            mechanism=[weak],
+            **more,
+        )
         return float(found.result["target"]["er@5"])
 
-    clean, check = exposed(share=0.0), {"secure": True, "masks": False, "group": 4, "longest": 3.0, "range": 1e6}
+    clean, check = (
+        exposed(share=0.0),
+        {"secure": True, "masks": False, "group": 4, "longest": 3.0, "range": 1e6},
+    )
     pushed, checked = exposed(), exposed(fleet=check)
     assert pushed > clean + 0.3 and abs(checked - clean) < 0.1, (clean, pushed, checked)
 

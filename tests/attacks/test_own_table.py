@@ -35,8 +35,19 @@ class TestAttackedCoFedRec(Conformance):
     attackers = 3
 
     def method(self, catalogue: Catalogue) -> Method:
-        solver, contrast = Local("sgd", 0.1, 2, 16, (("user",), ("items",))), ItemContrast(weight=0.05)
-        return Method(MF(4, scale=0.5, keep_items=True), Bce(), catalogue, solver, (contrast,), CoClusters(3), Mean())
+        solver, contrast = (
+            Local("sgd", 0.1, 2, 16, (("user",), ("items",))),
+            ItemContrast(weight=0.05),
+        )
+        return Method(
+            MF(4, scale=0.5, keep_items=True),
+            Bce(),
+            catalogue,
+            solver,
+            (contrast,),
+            CoClusters(3),
+            Mean(),
+        )
 
     def attack(self) -> Attack:
         return ARa((TARGET, 5), rate=0.5)
@@ -49,7 +60,9 @@ class TestAttackedCoFedRecOnNCF(Conformance):
 
     def method(self, catalogue: Catalogue) -> Method:
         model = NCF(4, (4, 3), 0.5, keep_items=True)
-        return Method(model, Bce(), catalogue, Local("adam", 0.01, 2, 16), (), CoClusters(3), Mean())
+        return Method(
+            model, Bce(), catalogue, Local("adam", 0.01, 2, 16), (), CoClusters(3), Mean()
+        )
 
     def attack(self) -> Attack:
         return ExplicitBoost((TARGET,), scale=3.0)
@@ -69,13 +82,17 @@ def sent(attack: Attack | None, model: Model, table_CID: torch.Tensor) -> torch.
 
 def test_a_step_from_each_own_table_by_hand() -> None:
     """A-ra's row of the target, added to the attacker's own row; all other rows stay as they were."""
-    table_CID = torch.randn(2, N_ITEMS, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    table_CID = torch.randn(
+        2, N_ITEMS, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
     found_CID = sent(ARa((3,), users=4, scale=0.5, rate=0.1), MF(2, keep_items=True), table_CID)
     w_CSD = 0.5 * Rng.of(0, 1, IDS).fold("a-ra").fold("users").normal(4, 2, dtype=torch.float64)
     expected_CID = table_CID.clone()
     for c in range(2):
         sizes = [1 / (1 + torch.exp(w @ table_CID[c, 3])) for w in w_CSD[c]]
-        expected_CID[c, 3] += 0.1 / 4 * sum(size * w for size, w in zip(sizes, w_CSD[c], strict=True))
+        expected_CID[c, 3] += (
+            0.1 / 4 * sum(size * w for size, w in zip(sizes, w_CSD[c], strict=True))
+        )
     torch.testing.assert_close(found_CID, expected_CID)
 
 
@@ -84,7 +101,9 @@ def test_flipping_turns_the_change_round_and_not_the_table() -> None:
         def profile(self, view):  # type: ignore[no-untyped-def]
             return view.data
 
-    table_CID = torch.randn(2, N_ITEMS, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    table_CID = torch.randn(
+        2, N_ITEMS, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
     model = MF(2, keep_items=True)
     honest_CID, found_CID = sent(None, model, table_CID), sent(Flip(2.0), model, table_CID)
     assert not torch.equal(honest_CID, table_CID)

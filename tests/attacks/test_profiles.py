@@ -40,7 +40,12 @@ LISTS: list[Attack] = [
     FedAttack(2, 2.0),
     SignFlip(-2.0, 5),
 ]
-UNTARGETED: list[Attack] = [FedAttack(3), ClusterAttack(3, patience=2), SignFlip(2.0), GaussianNoise()]
+UNTARGETED: list[Attack] = [
+    FedAttack(3),
+    ClusterAttack(3, patience=2),
+    SignFlip(2.0),
+    GaussianNoise(),
+]
 
 
 class AttackedMF(Conformance):
@@ -132,8 +137,12 @@ def test_popularity_must_be_known() -> None:
         PopularProfile((3,)).profile(view_of(PopularProfile((3,)), ITEMS))
 
 
-@pytest.mark.parametrize("attack", [ExplicitBoost((TARGET,)), RandomProfile((TARGET,), 10)], ids=lambda a: a.name)
-def test_exposure_rises_with_scale_and_clipping_takes_it_back(attack: ExplicitBoost | RandomProfile) -> None:
+@pytest.mark.parametrize(
+    "attack", [ExplicitBoost((TARGET,)), RandomProfile((TARGET,), 10)], ids=lambda a: a.name
+)
+def test_exposure_rises_with_scale_and_clipping_takes_it_back(
+    attack: ExplicitBoost | RandomProfile,
+) -> None:
     strong = type(attack)(**{**vars(attack), "scale": 30.0})
     assert exposure(after(strong)) > 0.5
     assert exposure(after(strong, None, ClipRows(0.01))) < 0.1
@@ -148,8 +157,12 @@ def test_a_popular_list_makes_the_target_like_popular_items() -> None:
     near = {}
     for attack in (PopularProfile((TARGET,), 10, 3.0), RandomProfile((TARGET,), 10, 3.0)):
         method = Method(MF(4), Bce(), world.catalogue, Local("sgd", 1.0, 3))
-        items_ID = Play(method, world, Setting(cohort=50), attack).begin().go(30).server.public["items"]
-        near[attack.name] = float(torch.cosine_similarity(items_ID[TARGET], items_ID[head].mean(0), dim=0))
+        items_ID = (
+            Play(method, world, Setting(cohort=50), attack).begin().go(30).server.public["items"]
+        )
+        near[attack.name] = float(
+            torch.cosine_similarity(items_ID[TARGET], items_ID[head].mean(0), dim=0)
+        )
     assert near["popular profile"] > near["random profile"] + 0.1
 
 
@@ -159,7 +172,9 @@ def test_fedattack_turns_the_hardest_labels_round() -> None:
     for c, u in enumerate(USERS):
         score_I = ITEMS @ u
         worst, best = int(score_I.argmin()), int(score_I.argmax())
-        assert bad.update["items"].take(torch.tensor([c])).items.values.tolist() == sorted([worst, best])
+        assert bad.update["items"].take(torch.tensor([c])).items.values.tolist() == sorted(
+            [worst, best]
+        )
         torch.testing.assert_close(row(bad, worst, c), 0.5 * (-score_I[worst]).sigmoid() * u)
         torch.testing.assert_close(row(bad, best, c), -0.5 * score_I[best].sigmoid() * u)
 
@@ -180,7 +195,9 @@ def two_clusters() -> Tensor:
 def test_cluster_attack_by_hand() -> None:
     """Every row points to its cluster's centre and is mu + 3 sigma times a draw long, of norms that are mostly 0."""
     table_ID, attack = two_clusters(), ClusterAttack(2)
-    honest = Rows(Ragged.of([[0, 5], [2]]), torch.tensor([[3.0, 4.0], [0.0, 1.0], [0.6, 0.8]]).double(), 12)
+    honest = Rows(
+        Ragged.of([[0, 5], [2]]), torch.tensor([[3.0, 4.0], [0.0, 1.0], [0.6, 0.8]]).double(), 12
+    )
     view = view_of(attack, table_ID)
     said, upload = attack.poison(view, Upload(IDS, torch.ones(2), {"items": honest}))
     sent_CID = upload.update["items"].dense()
@@ -225,7 +242,9 @@ def test_cluster_attack_makes_items_alike() -> None:
     spread = {}
     for attack in (ClusterAttack(2, scale=20.0), GaussianNoise(0.3)):
         method = Method(MF(4), Bce(), world.catalogue, Local("sgd", 0.5, 2))
-        items_ID = Play(method, world, Setting(cohort=40), attack).begin().go(15).server.public["items"]
+        items_ID = (
+            Play(method, world, Setting(cohort=40), attack).begin().go(15).server.public["items"]
+        )
         centre_GD, of_I = kmeans(items_ID, 2, Rng.server(0, 1, "x"))
         apart = (items_ID - centre_GD[of_I]).norm(dim=1).mean() / items_ID.norm(dim=1).mean()
         spread[attack.name] = float(apart)
@@ -239,7 +258,9 @@ def test_gaussian_noise_by_hand() -> None:
     update = {"items": honest, "w": torch.ones(2, 3)}
     sent = attack.poison(view, Upload(IDS, torch.ones(2), dict(update)))[1].update
     noise_C2D = view.rng.fold("items").normal(2, 2, dtype=torch.float64)
-    torch.testing.assert_close(sent["items"].values, 0.5 * torch.stack([*noise_C2D[0], noise_C2D[1, 0]]))
+    torch.testing.assert_close(
+        sent["items"].values, 0.5 * torch.stack([*noise_C2D[0], noise_C2D[1, 0]])
+    )
     torch.testing.assert_close(sent["w"], 0.5 * view.rng.fold("w").normal(3))
     assert sent["items"].items is honest.items
 
@@ -260,7 +281,13 @@ def told_apart(attack: Attack | None) -> float:
 
 @pytest.mark.parametrize(
     ("attack", "at_most"),
-    [(None, 1.0), (FedAttack(1), 0.96), (ClusterAttack(2), 0.75), (SignFlip(3.0), 0.93), (GaussianNoise(0.5), 0.93)],
+    [
+        (None, 1.0),
+        (FedAttack(1), 0.96),
+        (ClusterAttack(2), 0.75),
+        (SignFlip(3.0), 0.93),
+        (GaussianNoise(0.5), 0.93),
+    ],
     ids=lambda x: getattr(x, "name", ""),
 )
 def test_untargeted_attacks_do_harm(attack: Attack | None, at_most: float) -> None:

@@ -88,15 +88,25 @@ def of(upload: Upload, item: int, client: int = 0) -> Tensor:
 
 def sent(upload: Upload, client: int = 0) -> list[int]:
     rows = upload.update["items"]
-    return list(rows.items.values[rows.items.offsets[client] : rows.items.offsets[client + 1]].tolist())
+    return list(
+        rows.items.values[rows.items.offsets[client] : rows.items.offsets[client + 1]].tolist()
+    )
 
 
 sigmoid = lambda x: 1 / (1 + math.exp(-float(x)))
 
 
-@pytest.mark.parametrize("attack", [ARa((60,)), *TARGETED, PSMU(())], ids=lambda a: f"{a.name} {a.targets}")
+@pytest.mark.parametrize(
+    "attack", [ARa((60,)), *TARGETED, PSMU(())], ids=lambda a: f"{a.name} {a.targets}"
+)
 def test_a_target_that_does_not_exist(attack: Attack) -> None:
-    view = view_of(attack, torch.zeros(4, 2), user_CD=torch.zeros(2, 2), known=Ragged.of([[0]]), popularity=[1.0] * 4)
+    view = view_of(
+        attack,
+        torch.zeros(4, 2),
+        user_CD=torch.zeros(2, 2),
+        known=Ragged.of([[0]]),
+        popularity=[1.0] * 4,
+    )
     with pytest.raises(CoveyError, match="name items from 0 to 3"):
         poisoned(attack, view)
 
@@ -109,7 +119,10 @@ def test_needs_private_user_vectors(attack: Attack) -> None:
 
 def test_a_hum_by_hand() -> None:
     """Two steps of an imagined user w <- w - r sigmoid(w v) v, and then A-ra's row."""
-    v_ID, attack = table([0, 0], [1, -2]), AHum((1,), users=1, scale=1.0, rate=0.1, mine_steps=2, mine_rate=0.3)
+    v_ID, attack = (
+        table([0, 0], [1, -2]),
+        AHum((1,), users=1, scale=1.0, rate=0.1, mine_steps=2, mine_rate=0.3),
+    )
     view = view_of(attack, v_ID)
     w_C1D = view.rng.fold("users").normal(1, 2, dtype=torch.float64)
     upload = poisoned(attack, view)
@@ -131,7 +144,9 @@ def test_a_hum_pushes_for_those_who_dislike_the_target() -> None:
     assert gain["a-hum"] > 1 and abs(gain["a-ra"]) < 0.1
 
 
-PLANTED = table([3, 0], [0, 2], [0, 0.1], [-1, -1], [0.1, 1.9], [-3, 0.2])  # item 4 is like item 1, the target
+PLANTED = table(
+    [3, 0], [0, 2], [0, 0.1], [-1, -1], [0.1, 1.9], [-3, 0.2]
+)  # item 4 is like item 1, the target
 
 
 @pytest.mark.parametrize("model", [None, NCF(2, (3,))], ids=["MF", "NCF"])
@@ -142,7 +157,10 @@ def test_psmu_raises_the_target_over_its_alternatives(model: NCF | None) -> None
         view = view_of(attack, PLANTED, model=model)
         w_CD = attack.user(view, torch.tensor([1]))
         rivals_CI = attack.rivals(view, w_CD, torch.tensor([1]))
-        assert rivals_CI.sum(1).tolist() == ([0, 0] if kind == "none" else [2, 2]) and not rivals_CI[:, 1].any()
+        assert (
+            rivals_CI.sum(1).tolist() == ([0, 0] if kind == "none" else [2, 2])
+            and not rivals_CI[:, 1].any()
+        )
         assert bool(rivals_CI[:, 4].all()) or kind in ("listed", "none")
         upload = poisoned(attack, view)
         for c in (0, 1):
@@ -198,9 +216,9 @@ def test_fedrecattack_by_hand() -> None:
     for item, g in ((0, -g_3 - g_1), (1, g_1), (3, g_3)):
         torch.testing.assert_close(of(upload, item), -0.1 * clip(g))
     assert not of(upload, 2).any()
-    assert poisoned(FedRecAttack((0,), rows=2, top=2, steps=0), view_of(attack, v_ID, known=known)).update[
-        "items"
-    ].items.lengths.tolist() == [2, 2]
+    assert poisoned(
+        FedRecAttack((0,), rows=2, top=2, steps=0), view_of(attack, v_ID, known=known)
+    ).update["items"].items.lengths.tolist() == [2, 2]
 
 
 def test_fedrecattack_leaves_those_alone_who_have_the_target() -> None:
@@ -245,7 +263,9 @@ def test_pipattack_by_hand_and_by_its_classifier() -> None:
     user_CD = table([1, 2], [0, 0])
     plain = PipAttack((39,), align=0.0, rate=0.1)
     upload = poisoned(plain, view_of(plain, table_ID, user_CD=user_CD, popularity=popularity))
-    torch.testing.assert_close(of(upload, 39), 0.1 * sigmoid(-user_CD[0] @ table_ID[39]) * user_CD[0])
+    torch.testing.assert_close(
+        of(upload, 39), 0.1 * sigmoid(-user_CD[0] @ table_ID[39]) * user_CD[0]
+    )
     assert not of(upload, 39, 1).any()
 
     attack = PipAttack((39,), align=2.0, rate=0.1, steps=200, fit_rate=0.05)
@@ -266,7 +286,9 @@ def test_pipattack_trains_its_classifier_over_rounds() -> None:
     table_ID, popularity = popular_table()
     attack, memory = PipAttack((39,), steps=50, fit_rate=0.05), {}
     for number in (1, 2):
-        view = view_of(attack, table_ID, user_CD=table([1, 2], [0, 0]), popularity=popularity, memory=memory)
+        view = view_of(
+            attack, table_ID, user_CD=table([1, 2], [0, 0]), popularity=popularity, memory=memory
+        )
         memory = attack.poison(view, Upload(IDS, torch.ones(2)))[0]
         assert int(memory["t"]) == 50 * number
     once = PipAttack((39,), steps=100, fit_rate=0.05)
@@ -292,10 +314,17 @@ def test_exposure_rises_without_a_defence_and_clipping_takes_it_back(attack: Att
 
 def test_the_adaptive_attacker_stays_under_the_bound_and_agrees_with_its_like() -> None:
     honest = Rows(Ragged.of([[0, 2], [3]]), table([3, 4], [0, 1], [0.6, 0.8]), 4)
-    for attack, size in ((Adaptive((1,), bound=0.2), [0.2, 0.2]), (Adaptive((1,), multiple=2.0), [2.0, 2.0])):
-        upload = attack.poison(view_of(attack, PLANTED[:4]), Upload(IDS, torch.ones(2), {"items": honest}))[1]
+    for attack, size in (
+        (Adaptive((1,), bound=0.2), [0.2, 0.2]),
+        (Adaptive((1,), multiple=2.0), [2.0, 2.0]),
+    ):
+        upload = attack.poison(
+            view_of(attack, PLANTED[:4]), Upload(IDS, torch.ones(2), {"items": honest})
+        )[1]
         assert sent(upload) == [0, 1, 2] and sent(upload, 1) == [1, 3]
-        assert [float(of(upload, 1, c).norm()) for c in (0, 1)] == pytest.approx(size)  # the lower median of 5 and 1
+        assert [float(of(upload, 1, c).norm()) for c in (0, 1)] == pytest.approx(
+            size
+        )  # the lower median of 5 and 1
         torch.testing.assert_close(of(upload, 1, 0), of(upload, 1, 1))
         torch.testing.assert_close(of(upload, 0, 0), table([3, 4])[0])  # the rest is honest
 
@@ -305,7 +334,9 @@ def with_honest(attack: Attack, honest: int) -> tuple[Upload, Tensor]:
     own = Rows(Ragged.of([[0, 2], [0, 2]]), 0.1 * torch.ones(4, 2, dtype=torch.float64), 6)
     bad = attack.poison(view_of(attack, PLANTED), Upload(IDS, torch.ones(2), {"items": own}))[1]
     torch.manual_seed(0)
-    rows_CD = torch.cat([0.1 * torch.randn(honest, 2, dtype=torch.float64), of(bad, 1)[None], of(bad, 1, 1)[None]])
+    rows_CD = torch.cat(
+        [0.1 * torch.randn(honest, 2, dtype=torch.float64), of(bad, 1)[None], of(bad, 1, 1)[None]]
+    )
     upload = Upload(torch.arange(honest + 2), torch.ones(honest + 2), {"row": rows_CD})
     return upload, of(bad, 1)
 

@@ -21,7 +21,9 @@ TINY = ("data.users=30", "data.items=300", "data.mean_items=12")
 def feed(loop: Loop, engine: Engine, round_number: int) -> None:
     """The engine's own examples, in place of the loop's draws."""
     training, n_items = engine.fleet.data.training, engine.method.catalogue.n_items
-    rng = Rng.of(engine.fleet.seed, round_number, torch.arange(len(training.items))).fold("examples")
+    rng = Rng.of(engine.fleet.seed, round_number, torch.arange(len(training.items))).fold(
+        "examples"
+    )
     made = engine.method.objective.examples(training.items, training.avoid, n_items, rng)
     cut = lambda x: Ragged(x, made.items.offsets).values.split(made.items.lengths.tolist())
     items, label = cut(made.items.values), cut(made.label.double())
@@ -30,11 +32,16 @@ def feed(loop: Loop, engine: Engine, round_number: int) -> None:
 
 @pytest.mark.parametrize("side", [PLAIN, TOUCHED])
 @pytest.mark.parametrize(
-    ("method", "preset", "net"), [("fedncf", "loo-full", NcfNet), ("pfedrec", "pfedrec-as-published", ScoreNet)]
+    ("method", "preset", "net"),
+    [("fedncf", "loo-full", NcfNet), ("pfedrec", "pfedrec-as-published", ScoreNet)],
 )
-def test_the_loop_and_the_engine_agree(method: str, preset: str, net: type[NcfNet] | type[ScoreNet], side: str) -> None:
+def test_the_loop_and_the_engine_agree(
+    method: str, preset: str, net: type[NcfNet] | type[ScoreNet], side: str
+) -> None:
     # Lists are shorter than PFedRec's batches, so that the order of examples does not matter.
-    engine = Engine.of(config_of(method, preset, *TINY, "solver.batch=0" if net is NcfNet else "solver.batch=4096"))
+    engine = Engine.of(
+        config_of(method, preset, *TINY, "solver.batch=0" if net is NcfNet else "solver.batch=4096")
+    )
     loop = loops(engine.double(), net, fused=False)[side]
     ids_C = engine.stratified(0)
     for number in (1, 2):
@@ -45,7 +52,9 @@ def test_the_loop_and_the_engine_agree(method: str, preset: str, net: type[NcfNe
     for name, value in loop.shared.items():
         torch.testing.assert_close(value, shared[name], rtol=0, atol=1e-9)
     for mine, name in zip(loop.private.values(), ("user",) if net is NcfNet else ("score", "bias")):
-        torch.testing.assert_close(mine.flatten(1), engine.fleet.store.dense[name], rtol=0, atol=1e-9)
+        torch.testing.assert_close(
+            mine.flatten(1), engine.fleet.store.dense[name], rtol=0, atol=1e-9
+        )
 
 
 def test_rankings_agree() -> None:
@@ -53,7 +62,10 @@ def test_rankings_agree() -> None:
     loop = loops(engine.double(), ScoreNet, fused=False)[PLAIN]
     held, ids_C = engine.fleet.data.held, engine.stratified(0)
     assert held is not None
-    lists = [with_held(part, held.candidates[k]) for k, part in (("valid", held.valid), ("test", held.test))]
+    lists = [
+        with_held(part, held.candidates[k])
+        for k, part in (("valid", held.valid), ("test", held.test))
+    ]
     ranking = SampledRanking(loop, lists)
     feed(loop, engine, 1)
     engine.round(ids_C)
@@ -61,12 +73,17 @@ def test_rankings_agree() -> None:
     for name, mine in (("hit", ranking.hit), ("ndcg", ranking.ndcg)):
         theirs = engine.evaluate(ids_C)[f"test/{name}@10"]
         there = ~theirs.isnan()
-        torch.testing.assert_close(torch.tensor(mine).double()[there], theirs[there].double(), rtol=0, atol=1e-6)
+        torch.testing.assert_close(
+            torch.tensor(mine).double()[there], theirs[there].double(), rtol=0, atol=1e-6
+        )
 
 
 def test_full_rankings_agree() -> None:
     engine = Engine.of(config_of("fedmf", "ratio-full", *TINY))
-    held, cut = engine.fleet.data.held, lambda lists: [torch.from_numpy(x) for x in Lists.cut(lists)]
+    held, cut = (
+        engine.fleet.data.held,
+        lambda lists: [torch.from_numpy(x) for x in Lists.cut(lists)],
+    )
     assert held is not None
     table, user = engine.server.public["items"], engine.fleet.store.dense["user"]
     train = cut(engine.fleet.data.training.items)

@@ -17,7 +17,9 @@ TINY = ("data.users=30", "data.items=300", "data.mean_items=12", "grouping.categ
 
 def test_the_loop_and_the_engine_agree() -> None:
     # Lists are shorter than a batch, so that the order of examples does not matter.
-    engine = Engine.of(config_of("cofedrec", "pfedrec-as-published", *TINY, "solver.batch=4096")).double()
+    engine = Engine.of(
+        config_of("cofedrec", "pfedrec-as-published", *TINY, "solver.batch=4096")
+    ).double()
     ids_C = engine.stratified(0)
     engine.round(ids_C)
     loop = loop_of(engine)

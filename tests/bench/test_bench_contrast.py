@@ -17,7 +17,10 @@ TINY = ("data.name=synthetic", "data.users=30", "data.items=60", "data.mean_item
 def test_all_sides_are_timed_over_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench_contrast.source_of", lambda dataset: list(TINY))
     found = on_cpu(10, 2, full=True)
-    assert found["rounds"] == 1 and set(found["cpu_seconds"]) == {*SIDES, *([BATCHED] if onednn.there() else [])}
+    assert found["rounds"] == 1 and set(found["cpu_seconds"]) == {
+        *SIDES,
+        *([BATCHED] if onednn.there() else []),
+    }
     assert found["ratios"][BASE] == [1.0, 1.0]
     lines = "\n".join(contrast({"commit": "abc", "machine": {"cpu": "any"}, **found}))
     assert f"| {BASE} |" in lines and "1.00 to 1.00" in lines
@@ -25,6 +28,11 @@ def test_all_sides_are_timed_over_a_pass(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_miss_is_said() -> None:
     (name,) = AT_MOST
-    found = {"clients": 1, "rounds": 1, "cpu_seconds": {BASE: 1.0, name: 4.0}, "ratios": {BASE: [1.0], name: [4.0]}}
+    found = {
+        "clients": 1,
+        "rounds": 1,
+        "cpu_seconds": {BASE: 1.0, name: 4.0},
+        "ratios": {BASE: [1.0], name: [4.0]},
+    }
     first, second = table(found).splitlines()[1:]
     assert "MISSED" not in first and second.endswith("MISSED")

@@ -23,7 +23,9 @@ def test_a_draw_at_a_time_has_the_same_distribution() -> None:
     torch.testing.assert_close(share_I, chances(torch.tensor([0]), like, 6.0)[0], rtol=0, atol=0.04)
 
 
-def test_both_are_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_are_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("bench_pdc.source_of", lambda dataset: list(TINY))
     engine = ready()
     assert contribution(engine, 500, 5, 1)["times"] > 0

@@ -15,7 +15,9 @@ def test_ours_alone_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_privacy, "find_spec", lambda name: None)
     found = bench_privacy.measure(1, 1000)
     assert len(found["mechanisms"]) == 3
-    assert all("library" not in row and row["cpu_seconds"] > 0 for row in found["mechanisms"].values())
+    assert all(
+        "library" not in row and row["cpu_seconds"] > 0 for row in found["mechanisms"].values()
+    )
     assert "Laplace noise" in bench_privacy.table(found)
     assert privacy({"commit": "x", **found})[-1].endswith("|  |  |")
 

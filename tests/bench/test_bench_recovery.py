@@ -19,4 +19,7 @@ def test_what_a_server_can_recover() -> None:
     held = "what the server of a secure sum holds"
     assert abs(f1[held] - f1["guessing"]) < 4 * (error[held] + error["guessing"])
     lines = "\n".join(recovery({"commit": "abc", **found}))
-    assert "96 clients of which 64 are in the sum" in lines and "| the upload in clear | 1.00 |" in lines
+    assert (
+        "96 clients of which 64 are in the sum" in lines
+        and "| the upload in clear | 1.00 |" in lines
+    )

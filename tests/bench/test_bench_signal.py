@@ -20,7 +20,9 @@ PART = HardNegatives(clusters=4, difficulty=0.25)
 def planted() -> tuple[Tensor, Tensor]:
     """400 reports around four corners, and 40 items of which ten lie in each corner's direction."""
     corner_KD = torch.eye(4, 8)
-    near_ND = corner_KD.repeat(100, 1) + 0.01 * torch.randn(400, 8, generator=torch.Generator().manual_seed(0))
+    near_ND = corner_KD.repeat(100, 1) + 0.01 * torch.randn(
+        400, 8, generator=torch.Generator().manual_seed(0)
+    )
     return near_ND / near_ND.abs().sum(1, keepdim=True), corner_KD.repeat(10, 1)
 
 
@@ -42,6 +44,12 @@ def test_a_large_budget_finds_everything_again_and_noise_alone_finds_nothing() -
 
 def test_everybody_has_reported_without_noise() -> None:
     tiny = ("data.users=40", "data.items=60", "data.mean_items=12")
-    part, report_ND, items_ID = trained(Engine.of(config_of("fedcl", PRESET, *tiny, *SETTINGS)), passes=1)
-    assert part.epsilon == float("inf") and len(report_ND) == 40 and report_ND.shape[1] == items_ID.shape[1]
+    part, report_ND, items_ID = trained(
+        Engine.of(config_of("fedcl", PRESET, *tiny, *SETTINGS)), passes=1
+    )
+    assert (
+        part.epsilon == float("inf")
+        and len(report_ND) == 40
+        and report_ND.shape[1] == items_ID.shape[1]
+    )
     assert (report_ND.abs().sum(1) <= 1 + 1e-5).all() and (report_ND != 0).any(1).all()

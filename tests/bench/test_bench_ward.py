@@ -16,5 +16,11 @@ def test_reports_are_as_long_as_their_noise() -> None:
 def test_a_row_of_each_case() -> None:
     rows = [bench_ward.measured((200, by_scipy)) for by_scipy in (True, False)]
     assert [row["how"] for row in rows] == ["scipy", "without distances"]
-    found = {"commit": "abc", "machine": {"cpu": "a CPU"}, "width": 64, "clusters": 25, "rows": rows}
+    found = {
+        "commit": "abc",
+        "machine": {"cpu": "a CPU"},
+        "width": 64,
+        "clusters": 25,
+        "rows": rows,
+    }
     assert "| 200 | scipy |" in "\n".join(rendered(found))

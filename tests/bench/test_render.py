@@ -19,7 +19,12 @@ def test_the_pages_are_rendered_from_the_stored_results() -> None:
 def test_a_page_may_show_one_of_them() -> None:
     page = rendered("a\n<!-- bench:bench-cofedrec -->\nold\n<!-- end -->\nb\n", ROOT / "results")
     assert page.startswith("a\n<!-- bench:bench-cofedrec -->\n`python bench/bench_cofedrec.py`")
-    assert "| exact |" in page and "old" not in page and "PDC-FRS" not in page and page.endswith("<!-- end -->\nb\n")
+    assert (
+        "| exact |" in page
+        and "old" not in page
+        and "PDC-FRS" not in page
+        and page.endswith("<!-- end -->\nb\n")
+    )
 
 
 def test_seconds_on_a_gpu_as_stored(tmp_path: Path) -> None:
@@ -28,9 +33,14 @@ def test_seconds_on_a_gpu_as_stored(tmp_path: Path) -> None:
     (tmp_path / "bench-cofedrec-cuda.json").write_text(json.dumps(found))
     assert "| cofedrec ml-100k | 0.67 | 0.8 | 9.1 |" in tables(tmp_path)
     side = {"held": [5e6, 2e7], "cpu_seconds": [1.0, 2.0, 3.0], "peak": 1.5e9}
-    stored = {"commit": "abc", "data": {"ml-100k": {"whole": side | {"held": [2e8, 2e8]}, "rows": side}}}
+    stored = {
+        "commit": "abc",
+        "data": {"ml-100k": {"whole": side | {"held": [2e8, 2e8]}, "rows": side}},
+    }
     (tmp_path / "bench-tables.json").write_text(json.dumps(stored))
-    assert "| ml-100k | 2 | 200 | 20 | 1.50 | 1.50 | 2.00 | 2.00 |" in tables(tmp_path, "bench-tables")
+    assert "| ml-100k | 2 | 200 | 20 | 1.50 | 1.50 | 2.00 | 2.00 |" in tables(
+        tmp_path, "bench-tables"
+    )
 
 
 def test_what_is_not_stored_leaves_no_hole(tmp_path: Path) -> None:

@@ -28,9 +28,13 @@ TINY = Dataset(
 def same(a: Dataset, b: Dataset) -> bool:
     for key in ("user_E", "item_E", "time_E", "users", "items"):
         x, y = getattr(a, key), getattr(b, key)
-        if (x is None) != (y is None) or (x is not None and (x.dtype != y.dtype or not np.array_equal(x, y))):
+        if (x is None) != (y is None) or (
+            x is not None and (x.dtype != y.dtype or not np.array_equal(x, y))
+        ):
             return False
-    return all(getattr(a, k) == getattr(b, k) for k in ("name", "n_users", "n_items", "titles", "clock"))
+    return all(
+        getattr(a, k) == getattr(b, k) for k in ("name", "n_users", "n_items", "titles", "clock")
+    )
 
 
 @pytest.mark.parametrize("dataset", [TINY, generate(Synthetic(users=20, items=40, mean_items=4))])
@@ -40,7 +44,9 @@ def test_a_saved_dataset_comes_back(dataset: Dataset, tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["a.npz"]
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.npz"
     TINY.save(path)
 
@@ -81,7 +87,10 @@ NONE = np.empty(0, np.int32)
     [
         ({"user_E": NONE, "item_E": NONE, "time_E": None}, "no interactions"),
         ({"n_users": 1, "user_E": np.zeros(3, np.int32), "users": None}, "at least 2"),
-        ({"n_items": 1, "item_E": np.zeros(3, np.int32), "items": None, "titles": ()}, "at least 2"),
+        (
+            {"n_items": 1, "item_E": np.zeros(3, np.int32), "items": None, "titles": ()},
+            "at least 2",
+        ),
         ({"time_E": np.array([1.0, np.nan, 2.0])}, "missing or infinite times"),
         ({"time_E": np.array([1.0, 2.0])}, "unequal lengths"),
         ({"time_E": None}, "clock but no times"),

@@ -130,7 +130,9 @@ def test_a_wrong_checksum_keeps_nothing(site: Site, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["file.zip", "file.gz"])
-def test_a_damaged_archive_without_checksum_keeps_nothing(site: Site, tmp_path: Path, name: str) -> None:
+def test_a_damaged_archive_without_checksum_keeps_nothing(
+    site: Site, tmp_path: Path, name: str
+) -> None:
     with pytest.raises(CoveyError, match="damaged archive"):
         fetch(site.url, tmp_path / name)
     assert not list(tmp_path.glob("file*"))
@@ -216,7 +218,12 @@ def test_the_wheel_of_recbole_stands_in(site: Site) -> None:
         getting.get(source)
     wheel()
     d = getting.get(source)
-    assert (d.name, len(d), d.clock, d.titles) == ("ml-100k", 3, True, ('Kolya "x', "L.A. Confidential"))
+    assert (d.name, len(d), d.clock, d.titles) == (
+        "ml-100k",
+        3,
+        True,
+        ('Kolya "x', "L.A. Confidential"),
+    )
     assert len(load("ml-100k")) == 3
 
 
@@ -250,7 +257,11 @@ def test_pip_is_asked_for_the_wheel_alone(site: Site, monkeypatch: pytest.Monkey
 
 
 def test_pip_that_fails_is_one_line(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    failed = type("Done", (), {"returncode": 1, "stderr": "noise\nERROR: No matching distribution\n"})
+    failed = type(
+        "Done", (), {"returncode": 1, "stderr": "noise\nERROR: No matching distribution\n"}
+    )
     monkeypatch.setattr("subprocess.run", lambda *_, **__: failed)
-    with pytest.raises(CoveyError, match=r"pip could not fetch recbole==1\.2\.1 \(ERROR: No matching"):
+    with pytest.raises(
+        CoveyError, match=r"pip could not fetch recbole==1\.2\.1 \(ERROR: No matching"
+    ):
         getting.get_recbole()

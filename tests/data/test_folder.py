@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 
 from covey.core.errors import CoveyError
-from covey.data import DEFAULT_FILTERS, Dataset, Filter, SplitConfig, Synthetic, apply_filter, folder, generate, load
+from covey.data import (
+    DEFAULT_FILTERS,
+    Dataset,
+    Filter,
+    SplitConfig,
+    Synthetic,
+    apply_filter,
+    folder,
+    generate,
+    load,
+)
 from covey.data.split import split
 
 ROWS = "user,item,rating,timestamp\nbo,x,3,30\nann,y,5,10\nbo,y,1,20\n"
@@ -60,7 +70,10 @@ def test_a_plain_csv_is_read_too(tmp_path: Path) -> None:
         ("user,thing\na,b\n", "no column 'item'; its header is: user,thing"),
         ("", "no column 'user'; its header is: empty"),
         ("user,item\na\n", "line 2: fewer columns"),
-        ("user,item,timestamp\na,b,1\na,c,soon\n", "line 3: could not convert string to float: 'soon'"),
+        (
+            "user,item,timestamp\na,b,1\na,c,soon\n",
+            "line 3: could not convert string to float: 'soon'",
+        ),
         ("user,item\n,b\na,b\n", "rows without a user or an item"),
         ("user,item\n", "no interactions"),
         ("user,item,order\na,b,nan\nb,c,1\n", "missing or infinite times"),
@@ -72,7 +85,10 @@ def test_a_bad_file_is_named_with_its_line(text: str, message: str, tmp_path: Pa
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    path = write(tmp_path, "bad", "user,item\n" + "".join(f"{k},{k * k}\n" for k in range(500))) / "bad"
+    path = (
+        write(tmp_path, "bad", "user,item\n" + "".join(f"{k},{k * k}\n" for k in range(500)))
+        / "bad"
+    )
     whole = (path / "interactions.csv.gz").read_bytes()
     for damaged in (whole[:-20], whole[:100] + b"xxxxxxxx" + whole[108:], b"user,item\n1,2\n"):
         (path / "interactions.csv.gz").write_bytes(damaged)
@@ -80,11 +96,15 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
             folder.read("bad", tmp_path)
 
 
-def test_an_unknown_name_lists_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_name_lists_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path, "ml-100k", ROWS)
     (tmp_path / "notes").mkdir()
     monkeypatch.setenv("COVEY_DATA", str(tmp_path))
-    with pytest.raises(CoveyError, match=r"did you mean 'ml-100k'\?.*: ml-100k; set COVEY_DATA=/path/to/data"):
+    with pytest.raises(
+        CoveyError, match=r"did you mean 'ml-100k'\?.*: ml-100k; set COVEY_DATA=/path/to/data"
+    ):
         load("ml100k")
     monkeypatch.delenv("COVEY_DATA")
     with pytest.raises(CoveyError, match=r"did you mean 'synthetic'.*set COVEY_DATA=/path/to/data"):
@@ -122,7 +142,12 @@ def test_filters_drop_the_first_line_then_items_then_users() -> None:
 def test_a_filter_keeps_titles_and_times_aligned() -> None:
     d = generate(Synthetic(users=50, items=60, mean_items=5))
     kept = apply_filter(d, Filter(min_item=5))
-    assert kept.items is not None and kept.users is not None and kept.time_E is not None and d.time_E is not None
+    assert (
+        kept.items is not None
+        and kept.users is not None
+        and kept.time_E is not None
+        and d.time_E is not None
+    )
     was = {(u, i): t for u, i, t in zip(d.user_E, d.item_E, d.time_E, strict=True)}
     for u, i, t in zip(kept.user_E, kept.item_E, kept.time_E, strict=True):
         assert was[int(kept.users[u]), int(kept.items[i])] == t

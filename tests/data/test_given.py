@@ -28,21 +28,33 @@ def lists(d: Dataset, s: Split) -> list[list[list[str]]]:
     assert d.items is not None
     names = d.items
     ragged = (s.train, s.valid, s.test)
-    return [[names[p.values[p.owner == u].numpy()].tolist() for u in range(d.n_users)] for p in ragged]
+    return [
+        [names[p.values[p.owner == u].numpy()].tolist() for u in range(d.n_users)] for p in ragged
+    ]
 
 
 def test_a_column_says_who_trains(tmp_path: Path) -> None:
     d = imported(tmp_path)
     assert d.part_E is not None and d.part_E.tolist() == [0, 0, 2, 2, 1, 0]
-    assert lists(d, split(d, SplitConfig("given"))) == [[["y", "x"], ["z"]], [[], ["y"]], [["z"], ["x"]]]
+    assert lists(d, split(d, SplitConfig("given"))) == [
+        [["y", "x"], ["z"]],
+        [[], ["y"]],
+        [["z"], ["x"]],
+    ]
     d.save(tmp_path / "d.npz")
     again = Dataset.load(tmp_path / "d.npz")
     assert again.part_E is not None and again.part_E.tolist() == d.part_E.tolist()
 
 
 def test_files_say_who_trains(tmp_path: Path) -> None:
-    for name, rows in {"train": "a,x,3\na,y,1\nb,z,7\n", "valid": "b,y,8\n", "test": "a,z,2\nb,x,9\n"}.items():
-        (tmp_path / f"{name}.csv").write_text("user,item,time,title\n" + rows.replace("\n", ",Song\n"))
+    for name, rows in {
+        "train": "a,x,3\na,y,1\nb,z,7\n",
+        "valid": "b,y,8\n",
+        "test": "a,z,2\nb,x,9\n",
+    }.items():
+        (tmp_path / f"{name}.csv").write_text(
+            "user,item,time,title\n" + rows.replace("\n", ",Song\n")
+        )
     parts = {part: tmp_path / f"{part}.csv" for part in ("valid", "test")}
     read = from_file(tmp_path / "train.csv", "mine", parts=parts)
     assert lists(read.dataset, split(read.dataset, SplitConfig("given"))) == [
@@ -62,11 +74,19 @@ def test_files_say_who_trains(tmp_path: Path) -> None:
 
 def test_a_folder_may_have_the_column(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "interactions.csv").write_text(ROWS.replace("set\n", "split\n").replace("time", "timestamp"))
+    (tmp_path / "mine" / "interactions.csv").write_text(
+        ROWS.replace("set\n", "split\n").replace("time", "timestamp")
+    )
     d = folder.read("mine", tmp_path)
-    assert lists(d, split(d, SplitConfig("given"))) == [[["y", "x"], ["z"]], [[], ["y"]], [["z"], ["x"]]]
+    assert lists(d, split(d, SplitConfig("given"))) == [
+        [["y", "x"], ["z"]],
+        [[], ["y"]],
+        [["z"], ["x"]],
+    ]
     (tmp_path / "mine" / "interactions.csv").write_text("user,item,split\na,x,train\nb,y,later\n")
-    with pytest.raises(CoveyError, match="line 3: 'later' is no part of a split; write train, valid or test"):
+    with pytest.raises(
+        CoveyError, match="line 3: 'later' is no part of a split; write train, valid or test"
+    ):
         folder.read("mine", tmp_path)
 
 
@@ -77,13 +97,17 @@ def test_a_filter_keeps_the_parts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cell", ["", "later", "0", "tests"])
 def test_a_wrong_cell(cell: str, tmp_path: Path) -> None:
-    with pytest.raises(CoveyError, match=f"line 8: '{cell}' is no part of a split; write train, valid or test"):
+    with pytest.raises(
+        CoveyError, match=f"line 8: '{cell}' is no part of a split; write train, valid or test"
+    ):
         imported(tmp_path, ROWS + f"c,x,1,{cell}\n")
     assert [part_of(x) for x in (" Train ", "VAL", "validation", "test")] == [0, 1, 1, 2]
 
 
 def test_a_dataset_without_one(tmp_path: Path) -> None:
-    with pytest.raises(CoveyError, match=r"'mine' has no split of its own; import it with .*--split COLUMN"):
+    with pytest.raises(
+        CoveyError, match=r"'mine' has no split of its own; import it with .*--split COLUMN"
+    ):
         split(imported(tmp_path, split=""), SplitConfig("given"))
     with pytest.raises(CoveyError, match="no column 'part'"):
         imported(tmp_path, split="part")
@@ -106,11 +130,17 @@ def test_leaks_are_counted_and_not_tested(tmp_path: Path) -> None:
     assert "has no test part" in " ".join(warnings(facts(lost)))
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 2)), min_size=1, max_size=40))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 2)), min_size=1, max_size=40
+    )
+)
 def test_files_and_a_column_are_the_same(rows: list[tuple[int, int, int]]) -> None:
     """Whatever the rows; ids are compared by their own names."""
     rows = [*rows, (0, 0, 0), (1, 1, 1), (2, 0, 2)]
-    user_E, item_E, part_E = (np.array(x) for x in zip(*sorted(rows, key=lambda row: row[2]), strict=True))
+    user_E, item_E, part_E = (
+        np.array(x) for x in zip(*sorted(rows, key=lambda row: row[2]), strict=True)
+    )
     whole = Dataset("d", 4, 5, user_E, item_E, part_E=part_E.astype(np.uint8))
     pick = lambda part: Dataset("d", 4, 5, user_E[part_E == part], item_E[part_E == part])
     made = together({name: pick(part) for part, name in enumerate(("train", "valid", "test"))})
@@ -119,7 +149,10 @@ def test_files_and_a_column_are_the_same(rows: list[tuple[int, int, int]]) -> No
     assert made.items[made.item_E].tolist() == item_E.astype(str).tolist()
     assert made.part_E.tolist() == part_E.tolist()
     kept = split(whole, SplitConfig("given"))
-    sets = [{(int(u), int(i)) for u, i in zip(p.owner, p.values)} for p in (kept.train, kept.valid, kept.test)]
+    sets = [
+        {(int(u), int(i)) for u, i in zip(p.owner, p.values)}
+        for p in (kept.train, kept.valid, kept.test)
+    ]
     assert set.union(*sets) == {(u, i) for u, i, _ in rows}
     assert sum(map(len, sets)) == len(set.union(*sets))  # nothing is in two parts
     assert sets[0] == {(u, i) for u, i, p in rows if p == 0}  # and all that trains still trains

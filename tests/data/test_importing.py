@@ -17,9 +17,7 @@ from covey.data.split import split
 from covey.data.tables.importing import Columns, from_file, from_frame
 from covey.data.tables.times import looks_like_times
 
-SEMICOLONS = (
-    'Kunde;Artikel;Datum;Titel\r\n007;A1;2024-01-31;"Tee; grün"\r\n7;A1;2024-02-01;\r\n007;B"2;2024-03-01;x\r\n'
-)
+SEMICOLONS = 'Kunde;Artikel;Datum;Titel\r\n007;A1;2024-01-31;"Tee; grün"\r\n7;A1;2024-02-01;\r\n007;B"2;2024-03-01;x\r\n'
 QUOTED = 'user_id,movieId,title,timestamp\n1,01,"Good, the Bad ""and"" Ugly",5\n2,1,"Two\nlines",6\n2,01,,7\n'
 ZEROS = "\ufeffuser\titem\n\n001\t0001\n01\t0001\n001\t01\n"
 
@@ -71,13 +69,22 @@ def test_some_missing_times_drop_the_clock_or_the_rows(tmp_path: Path) -> None:
 
 
 def test_what_was_read_and_what_was_not_is_told(tmp_path: Path) -> None:
-    path = write(tmp_path / "shop.csv", "customer,sku,price,bought on,\na,x,1.5,2024-01-31,\nb,y,3,2024-02-01,\n")
+    path = write(
+        tmp_path / "shop.csv",
+        "customer,sku,price,bought on,\na,x,1.5,2024-01-31,\nb,y,3,2024-02-01,\n",
+    )
     read = from_file(path, "shop")
     assert read.columns() == "customer (user), sku (item); ignored: price, bought on"
     (note,) = read.notes
-    assert note.startswith("the column 'bought on' looks like times and was ignored") and "--time 'bought on'" in note
+    assert (
+        note.startswith("the column 'bought on' looks like times and was ignored")
+        and "--time 'bought on'" in note
+    )
     read = from_file(path, "shop", Columns(time="bought on"))
-    assert read.columns() == "customer (user), sku (item), bought on (time); ignored: price" and not read.notes
+    assert (
+        read.columns() == "customer (user), sku (item), bought on (time); ignored: price"
+        and not read.notes
+    )
     assert not from_file(path, "shop", Columns(time="")).notes  # times were left out on purpose
 
 
@@ -115,7 +122,9 @@ def test_a_file_without_a_header(tmp_path: Path) -> None:
 
 def test_an_order_is_no_clock_and_an_encoding_can_be_said(tmp_path: Path) -> None:
     path = write(tmp_path / "e.csv", "user|item|order|title\na|x|1|é\nb|y|0|ü\n", "cp1252")
-    with pytest.raises(CoveyError, match=r"is not UTF-8 text.*covey data import --encoding, such as cp1252"):
+    with pytest.raises(
+        CoveyError, match=r"is not UTF-8 text.*covey data import --encoding, such as cp1252"
+    ):
         from_file(path, "e")
     d = from_file(path, "e", Columns(encoding="cp1252")).dataset
     assert d.titles == ("é", "ü") and d.time_E is not None and not d.clock
@@ -143,7 +152,9 @@ def test_titles_of_a_second_file(tmp_path: Path) -> None:
 
 
 def test_atomic_files_of_recbole(tmp_path: Path) -> None:
-    inter = "user_id:token\titem_id:token\trating:float\ttimestamp:float\n1\t07\t3\t5.0\n2\t7\t1\t6\n"
+    inter = (
+        "user_id:token\titem_id:token\trating:float\ttimestamp:float\n1\t07\t3\t5.0\n2\t7\t1\t6\n"
+    )
     write(tmp_path / "x.inter", inter)
     write(tmp_path / "x.item", 'item_id:token\tmovie_title:token_seq\n7\tAn "odd one\n07\tSeven\n')
     d = from_file(tmp_path / "x.inter", "x").dataset
@@ -157,8 +168,16 @@ def test_atomic_files_of_recbole(tmp_path: Path) -> None:
         ("  \n\n", Columns(), "is empty"),
         ("user,item\n", Columns(), "no interactions"),
         ("user item\n1 2\n", Columns(), "one column only.*covey data import --delimiter"),
-        ("user;item\n1;2\n3;4\n", Columns(delimiter=","), "no column for the user; it has: user;item"),
-        ("user,thing\na,b\n", Columns(), "no column for the item; it has: user, thing; say --item COLUMN"),
+        (
+            "user;item\n1;2\n3;4\n",
+            Columns(delimiter=","),
+            "no column for the user; it has: user;item",
+        ),
+        (
+            "user,thing\na,b\n",
+            Columns(),
+            "no column for the item; it has: user, thing; say --item COLUMN",
+        ),
         ("user,item\na,b\n", Columns(item="sku"), "no column 'sku'; it has: user, item"),
         ("user,item\na,b\na\n", Columns(), "line 3: 1 columns, the header has 2"),
         ("user,item\na,b\na,b,c\n", Columns(), "line 3: 3 columns, the header has 2; put quotes"),
@@ -168,14 +187,24 @@ def test_atomic_files_of_recbole(tmp_path: Path) -> None:
         ("user,item,time\na,b,soon\n", Columns(python=True), "leave times out: time=''"),
         ("user,thing\na,b\n", Columns(python=True), "it has: user, thing; say item='COLUMN'$"),
         ("user,item,time\na,b,1\na,c,inf\n", Columns(), "line 3: 'inf' is no time"),
-        ("user,item,time\na,b,1\na,c,2024-01-01\n", Columns(), "line 3: the time column mixes numbers and dates"),
+        (
+            "user,item,time\na,b,1\na,c,2024-01-01\n",
+            Columns(),
+            "line 3: the time column mixes numbers and dates",
+        ),
         ("user,item\na,b\n", Columns(), "1 user; federated training needs"),
         ("user,item\na,b\n", Columns(encoding="klingon"), "unknown encoding"),
-        ("user,item,user\na,b,c\n", Columns(), "bad.csv: two columns are called 'user'; rename or remove one"),
+        (
+            "user,item,user\na,b,c\n",
+            Columns(),
+            "bad.csv: two columns are called 'user'; rename or remove one",
+        ),
         ("a,b\nc,d\n", Columns("x", "y", names=("x", "x")), "two columns are called 'x'"),
     ],
 )
-def test_a_bad_file_is_told_in_one_line(text: str, columns: Columns, message: str, tmp_path: Path) -> None:
+def test_a_bad_file_is_told_in_one_line(
+    text: str, columns: Columns, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(CoveyError, match=message) as caught:
         from_file(write(tmp_path / "bad.csv", text), "bad", columns)
     assert "\n" not in str(caught.value)
@@ -212,7 +241,8 @@ def test_parquet_needs_its_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(
-        CoveyError, match=r"needs (pyarrow|pandas): pip install pandas pyarrow; or save a\.parquet as CSV"
+        CoveyError,
+        match=r"needs (pyarrow|pandas): pip install pandas pyarrow; or save a\.parquet as CSV",
     ):
         from_file(tmp_path / "a.parquet", "a")
 
@@ -256,7 +286,13 @@ def rows(text: str, tmp_path: Path, name: str = "rows") -> Dataset:
 
 def test_facts_by_hand(tmp_path: Path) -> None:
     found = facts(rows("a,x,1\na,x,2\na,y,2\nb,y,3\nb,z,3\nb,x,4\n", tmp_path))
-    assert (found.users, found.items, found.rows, found.distinct, found.duplicates) == (2, 3, 6, 5, 1)
+    assert (found.users, found.items, found.rows, found.distinct, found.duplicates) == (
+        2,
+        3,
+        6,
+        5,
+        1,
+    )
     assert found.density == pytest.approx(5 / 6)
     assert (found.tied_rows, found.tied_users) == (4, 1)  # b's tie is not at the end
     assert (found.shortest, found.median, found.longest, found.time) == (3, 3, 3, "clock")

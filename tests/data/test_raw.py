@@ -34,10 +34,16 @@ FILES: dict[str, dict[str, bytes]] = {
     "filmtrust": {"ratings.txt": b"1 1 2.0\r\n1 2 4.0\r\n2 1 3.5\r\n"},
     "lastfm-2k": {
         "user_taggedartists.dat": tabs(
-            "userID artistID tagID day month year", "2 52 13 1 4 2009", "3 52 15 2 4 2009", "3 63 15 1 5 2009"
+            "userID artistID tagID day month year",
+            "2 52 13 1 4 2009",
+            "3 52 15 2 4 2009",
+            "3 63 15 1 5 2009",
         ),
         "user_taggedartists-timestamps.dat": tabs(
-            "userID artistID tagID timestamp", "2 52 13 1238536800000", "3 52 15 1238536800000", "3 63 15 1238536800000"
+            "userID artistID tagID timestamp",
+            "2 52 13 1238536800000",
+            "3 52 15 1238536800000",
+            "3 63 15 1238536800000",
         ),
         "artists.dat": "id\tname\turl\tpictureURL\n52\tMorcheeba\thttp://x\ty\n63\tSigur R\xf3s\thttp://x\t\n".encode(),
     },
@@ -72,7 +78,9 @@ for category, name in (
     ("Cell_Phones_and_Accessories", "amazon-cellphones-5core"),
 ):
     FILES[name] = {
-        f"reviews_{category}_5.json.gz": gzip.compress(FILES["amazon-office"]["reviews_Office_Products_5.json"])
+        f"reviews_{category}_5.json.gz": gzip.compress(
+            FILES["amazon-office"]["reviews_Office_Products_5.json"]
+        )
     }
 RATINGS = "".join(f"A{u},B{i},5.0,{u + i}\n" for u in range(6) for i in range(5)) + "A9,B9,1.0,7\n"
 FILES["amazon-beauty-bert4rec"] = {"ratings_Beauty.csv": RATINGS.encode()}
@@ -154,7 +162,9 @@ def test_one_file_is_enough(name: str, tmp_path: Path) -> None:
         ("yelp-s3rec", ("b0", "Joe's", "b2", "b3", "b4")),
     ],
 )
-def test_titles_are_read_in_their_encoding(name: str, titles: tuple[str, ...], tmp_path: Path) -> None:
+def test_titles_are_read_in_their_encoding(
+    name: str, titles: tuple[str, ...], tmp_path: Path
+) -> None:
     assert parse(find(name), folder(tmp_path, name)).titles == titles
 
 
@@ -176,14 +186,24 @@ def test_ids_stay_as_they_are(tmp_path: Path) -> None:
         ("ml-1m", b"1::2::3::soon\n", "line 1: could not convert"),
         ("ml-1m", b"", "no interactions"),
         ("ml-1m", b"1::2::3::4\n", "1 user"),
-        ("amazon-office", b'{"reviewerID": "A", "asin": "B"}\n{"reviewerID": "A"}\n', r"line 2: no field 'asin'"),
+        (
+            "amazon-office",
+            b'{"reviewerID": "A", "asin": "B"}\n{"reviewerID": "A"}\n',
+            r"line 2: no field 'asin'",
+        ),
         ("amazon-office", b'{"reviewerID": \n', "line 1: "),
-        ("yelp-s3rec", b'{"user_id": "a", "business_id": "b", "date": "2001-01-01 00:00:00"}\n', "no row of the years"),
+        (
+            "yelp-s3rec",
+            b'{"user_id": "a", "business_id": "b", "date": "2001-01-01 00:00:00"}\n',
+            "no row of the years",
+        ),
         ("qb-article", b"a,b\n1,2\n", "no field 'user_id'"),
         ("lastfm-2k", b"", "no interactions"),
     ],
 )
-def test_a_bad_file_is_told_with_its_line(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+def test_a_bad_file_is_told_with_its_line(
+    name: str, content: bytes, message: str, tmp_path: Path
+) -> None:
     path = tmp_path / find(name).rows[0].removesuffix(".gz")
     path.write_bytes(content)
     with pytest.raises(CoveyError, match=message) as caught:

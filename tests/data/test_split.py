@@ -16,7 +16,9 @@ from covey.data import Dataset, Split, SplitConfig, Synthetic, candidates, gener
 from covey.data.split import assigned, split
 
 
-def make(rows: Sequence[tuple[int, int, float]], n_users: int = 2, n_items: int = 6, clock: bool = True) -> Dataset:
+def make(
+    rows: Sequence[tuple[int, int, float]], n_users: int = 2, n_items: int = 6, clock: bool = True
+) -> Dataset:
     user_E, item_E, time_E = (np.array(x) for x in zip(*rows, strict=True))
     return Dataset("hand", n_users, n_items, user_E, item_E, time_E.astype(float), clock=clock)
 
@@ -34,7 +36,10 @@ HAND = [(0, 3, 20), (1, 0, 5), (0, 1, 10), (0, 2, 40), (1, 4, 6), (0, 5, 30)]
 
 def test_leave_one_out_by_hand() -> None:
     s = split(make(HAND), SplitConfig("loo"))
-    assert lists(s.train) == [[1, 3], [0, 4]]  # in the order of time; two rows are too few to hold any out
+    assert lists(s.train) == [
+        [1, 3],
+        [0, 4],
+    ]  # in the order of time; two rows are too few to hold any out
     assert lists(s.valid) == [[5], []] and lists(s.test) == [[2], []]
 
 
@@ -64,7 +69,9 @@ def test_file_order_ignores_time_except_inside_a_part() -> None:
 
 def test_without_times_the_file_is_the_order() -> None:
     s = split(replace(make(HAND), time_E=None, clock=False), SplitConfig("loo", "time"))
-    assert lists(s.train) == [[3, 1], [0, 4]] and lists(s.valid)[0] == [2] and lists(s.test)[0] == [5]
+    assert (
+        lists(s.train) == [[3, 1], [0, 4]] and lists(s.valid)[0] == [2] and lists(s.test)[0] == [5]
+    )
 
 
 REPEATS = [(0, 0, 1), (0, 1, 2), (0, 0, 9), (0, 2, 3), (1, 0, 1), (1, 0, 1)]
@@ -72,14 +79,24 @@ REPEATS = [(0, 0, 1), (0, 1, 2), (0, 0, 9), (0, 2, 3), (1, 0, 1), (1, 0, 1)]
 
 def test_distinct_rows_have_the_last_time_and_the_first_place() -> None:
     by_time = split(make(REPEATS), SplitConfig("loo"))
-    assert lists(by_time.train) == [[1], [0]] and lists(by_time.valid)[0] == [2] and lists(by_time.test)[0] == [0]
+    assert (
+        lists(by_time.train) == [[1], [0]]
+        and lists(by_time.valid)[0] == [2]
+        and lists(by_time.test)[0] == [0]
+    )
     by_file = split(make(REPEATS), SplitConfig("loo", "file"))
-    assert lists(by_file.train)[0] == [0] and lists(by_file.valid)[0] == [1] and lists(by_file.test)[0] == [2]
+    assert (
+        lists(by_file.train)[0] == [0]
+        and lists(by_file.valid)[0] == [1]
+        and lists(by_file.test)[0] == [2]
+    )
 
 
 def test_given_rows_may_repeat_across_parts() -> None:
     s = split(make(REPEATS), SplitConfig("loo", rows="given"))
-    assert lists(s.train) == [[0, 1], [0, 0]] and lists(s.valid)[0] == [2] and lists(s.test)[0] == [0]
+    assert (
+        lists(s.train) == [[0, 1], [0, 0]] and lists(s.valid)[0] == [2] and lists(s.test)[0] == [0]
+    )
 
 
 def test_distinct_rows_without_times_count_the_last_place_as_latest() -> None:
@@ -96,17 +113,26 @@ def test_ratio_by_time_by_hand() -> None:
     assert lists(s.train)[0] == sorted(lists(s.train)[0], reverse=True)
 
 
-@pytest.mark.parametrize(("n", "test", "kept"), [(1, 0.2, 1), (2, 0.2, 1), (5, 0.2, 4), (9, 0.2, 7), (10, 0.3, 7)])
+@pytest.mark.parametrize(
+    ("n", "test", "kept"), [(1, 0.2, 1), (2, 0.2, 1), (5, 0.2, 4), (9, 0.2, 7), (10, 0.3, 7)]
+)
 def test_ratio_counts(n: int, test: float, kept: int) -> None:
     rows = [(u, i, 0) for u in range(2) for i in range(n)]
     s = split(make(rows, n_items=10), SplitConfig("ratio", "random", test=test, valid=0))
-    assert s.train.lengths.tolist() == [kept, kept] and s.test.lengths.tolist() == [n - kept, n - kept]
+    assert s.train.lengths.tolist() == [kept, kept] and s.test.lengths.tolist() == [
+        n - kept,
+        n - kept,
+    ]
 
 
 def test_temporal_by_hand() -> None:
     rows = [(0, i, i) for i in range(5)] + [(1, i, i) for i in range(5)]
     s = split(make(rows), SplitConfig("temporal", test=0.2, valid=0.25))
-    assert lists(s.train) == [[0, 1, 2], [0, 1, 2]] and lists(s.valid) == [[3], [3]] and lists(s.test) == [[4], [4]]
+    assert (
+        lists(s.train) == [[0, 1, 2], [0, 1, 2]]
+        and lists(s.valid) == [[3], [3]]
+        and lists(s.test) == [[4], [4]]
+    )
 
 
 def test_temporal_needs_a_clock_and_times_that_differ() -> None:
@@ -123,8 +149,15 @@ def test_random_order_belongs_to_the_user_and_the_seed() -> None:
     assert lists(whole.test) == lists(again.test) and lists(whole.valid) == lists(again.valid)
     assert lists(whole.test) != lists(other.test)
     keep_E = d.user_E < 30  # the others' rows change nothing
-    half = split(replace(d, n_users=30, **{k: getattr(d, k)[keep_E] for k in ("user_E", "item_E", "time_E")}), config)
-    assert lists(half.test) == lists(whole.test)[:30] and lists(half.valid) == lists(whole.valid)[:30]
+    half = split(
+        replace(
+            d, n_users=30, **{k: getattr(d, k)[keep_E] for k in ("user_E", "item_E", "time_E")}
+        ),
+        config,
+    )
+    assert (
+        lists(half.test) == lists(whole.test)[:30] and lists(half.valid) == lists(whole.valid)[:30]
+    )
 
 
 def test_validation_has_its_share_of_short_histories_too() -> None:
@@ -178,8 +211,12 @@ def test_no_row_is_lost_or_used_twice(d: Dataset, config: SplitConfig) -> None:
 @given(datasets(), configs)
 def test_a_split_can_be_written_down(d: Dataset, config: SplitConfig) -> None:
     whole, again = split(d, config), split(assigned(d, config), SplitConfig("given", rows="given"))
-    assert all(torch.equal(a.values, b.values) for a, b in zip(parts(whole), parts(again), strict=True))
-    assert all(torch.equal(a.offsets, b.offsets) for a, b in zip(parts(whole), parts(again), strict=True))
+    assert all(
+        torch.equal(a.values, b.values) for a, b in zip(parts(whole), parts(again), strict=True)
+    )
+    assert all(
+        torch.equal(a.offsets, b.offsets) for a, b in zip(parts(whole), parts(again), strict=True)
+    )
 
 
 @settings(max_examples=100, deadline=None)
@@ -200,7 +237,9 @@ def test_training_is_in_the_order_of_time(d: Dataset, config: SplitConfig) -> No
 @given(datasets(), st.floats(0.05, 0.95), st.floats(0, 0.9))
 def test_a_temporal_split_never_trains_on_the_future(d: Dataset, test: float, valid: float) -> None:
     assert d.time_E is not None
-    numbered = replace(d, n_items=len(d), item_E=np.arange(len(d)))  # an item for each row shows its time
+    numbered = replace(
+        d, n_items=len(d), item_E=np.arange(len(d))
+    )  # an item for each row shows its time
     assume(len(d) > 1 and np.quantile(d.time_E, 1 - test, method="higher") < d.time_E.max())
     s = split(numbered, SplitConfig("temporal", rows="given", test=test, valid=valid))
     times = [d.time_E[p.values.numpy()] for p in parts(s)]
@@ -221,18 +260,28 @@ def test_pools_are_sorted_and_distinct(d: Dataset, config: SplitConfig) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(datasets(), st.integers(1, 5), st.integers(0, 5), st.integers(0, 12))
-def test_candidates_are_unseen_distinct_and_apart(d: Dataset, count: int, seed: int, spare: int) -> None:
+def test_candidates_are_unseen_distinct_and_apart(
+    d: Dataset, count: int, seed: int, spare: int
+) -> None:
     s = split(replace(d, n_items=d.n_items + 2 * count + spare), SplitConfig("loo"))
     drawn = candidates(s, count, seed)
-    assert all(drawn[k].shape == (d.n_users, count) and drawn[k].dtype == torch.int64 for k in ("valid", "test"))
-    for seen, row in zip(lists(pool(s, "all")), torch.cat([drawn["valid"], drawn["test"]], dim=1), strict=True):
+    assert all(
+        drawn[k].shape == (d.n_users, count) and drawn[k].dtype == torch.int64
+        for k in ("valid", "test")
+    )
+    for seen, row in zip(
+        lists(pool(s, "all")), torch.cat([drawn["valid"], drawn["test"]], dim=1), strict=True
+    ):
         found = set(row.tolist())
         assert len(found) == 2 * count and not found & set(seen) and found <= set(range(s.n_items))
 
 
 def test_candidates_take_every_unseen_item_if_they_must() -> None:
     s = split(
-        make([(0, i, i) for i in range(4)] + [(1, 5, 0), (1, 1, 1), (1, 2, 2), (1, 7, 3)], n_items=8), SplitConfig()
+        make(
+            [(0, i, i) for i in range(4)] + [(1, 5, 0), (1, 1, 1), (1, 2, 2), (1, 7, 3)], n_items=8
+        ),
+        SplitConfig(),
     )
     drawn = candidates(s, 2)
     both = torch.cat([drawn["valid"], drawn["test"]], dim=1).sort(dim=1).values
@@ -271,7 +320,9 @@ def test_candidates_are_uniform_and_belong_to_the_user() -> None:
         ({"kind": "temporal", "order": "random"}, "use order = 'time'"),
     ],
 )
-def test_wrong_values_are_refused_with_the_right_ones(wrong: dict[str, object], message: str) -> None:
+def test_wrong_values_are_refused_with_the_right_ones(
+    wrong: dict[str, object], message: str
+) -> None:
     with pytest.raises(CoveyError, match=message):
         SplitConfig(**wrong)  # type: ignore[arg-type]
 

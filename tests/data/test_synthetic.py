@@ -42,7 +42,9 @@ def test_pairs_are_distinct_and_the_mean_holds(options: Synthetic) -> None:
     pairs = set(zip(d.user_E.tolist(), d.item_E.tolist(), strict=True))
     assert len(pairs) == len(d)
     assert set(d.user_E.tolist()) == set(range(options.users))  # nobody is empty-handed
-    assert len(d) / options.users == pytest.approx(options.mean_items, rel=0.05, abs=1 / options.users)
+    assert len(d) / options.users == pytest.approx(
+        options.mean_items, rel=0.05, abs=1 / options.users
+    )
 
 
 @settings(max_examples=30, deadline=None)
@@ -68,7 +70,10 @@ def test_many_chunks_are_as_good_as_one(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_popularity_and_activity_have_long_tails() -> None:
     d = generate(Synthetic())
-    item_I, user_N = np.sort(np.bincount(d.item_E, minlength=500))[::-1], np.sort(np.bincount(d.user_E))[::-1]
+    item_I, user_N = (
+        np.sort(np.bincount(d.item_E, minlength=500))[::-1],
+        np.sort(np.bincount(d.user_E))[::-1],
+    )
     assert item_I[:50].sum() > 0.2 * len(d)
     assert user_N[0] > 8 * user_N[500]
     assert user_N[-1] >= 5

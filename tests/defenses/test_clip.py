@@ -33,7 +33,9 @@ class TestClippedCoClustersWithKrum(Conformance):
 
 def clipped(bound: float, upload: Upload) -> Upload:
     method = Method(MF(2), Bce(), Catalogue(5), mechanisms=(ClipRows(bound),))
-    return method.mechanisms[0].filter_uploads(view(start(method), method, "clip rows", Round(1, upload.ids_C)), upload)
+    return method.mechanisms[0].filter_uploads(
+        view(start(method), method, "clip rows", Round(1, upload.ids_C)), upload
+    )
 
 
 def test_by_hand() -> None:
@@ -41,9 +43,15 @@ def test_by_hand() -> None:
     table_CID = torch.tensor([[[0.0, 10.0], [1.0, 0.0]], [[-6.0, 8.0], [0.0, 0.0]]])
     upload = Upload(torch.arange(2), torch.ones(2), {"items": rows}, {"table": table_CID})
     out = clipped(1.0, upload)
-    torch.testing.assert_close(out.update["items"].values, torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]]))
-    torch.testing.assert_close(out.model["table"], torch.tensor([[[0.0, 1.0], [1.0, 0.0]], [[-0.6, 0.8], [0.0, 0.0]]]))
-    assert torch.equal(clipped(100.0, upload).model["table"], table_CID)  # under the bound nothing changes
+    torch.testing.assert_close(
+        out.update["items"].values, torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]])
+    )
+    torch.testing.assert_close(
+        out.model["table"], torch.tensor([[[0.0, 1.0], [1.0, 0.0]], [[-0.6, 0.8], [0.0, 0.0]]])
+    )
+    assert torch.equal(
+        clipped(100.0, upload).model["table"], table_CID
+    )  # under the bound nothing changes
 
 
 def test_bound_must_be_positive() -> None:

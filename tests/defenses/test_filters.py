@@ -34,7 +34,9 @@ from robust_loops import random_rows, upload_of
 def filtered(mechanism: Mechanism, upload: Upload, items_ID: Tensor | None = None) -> Upload:
     method = Method(MF(2), Bce(), Catalogue(5), mechanisms=(mechanism,))
     server = start(method) if items_ID is None else Server({"items": items_ID})
-    return mechanism.filter_uploads(view(server, method, mechanism.name, Round(1, upload.ids_C)), upload)
+    return mechanism.filter_uploads(
+        view(server, method, mechanism.name, Round(1, upload.ids_C)), upload
+    )
 
 
 def plain(catalogue: Catalogue) -> Method:
@@ -68,7 +70,9 @@ class TestClippedClients(Conformance):
 class TestHiCS(Conformance):
     def method(self, catalogue: Catalogue) -> Method:
         return replace(
-            plain(catalogue), combine=HiCS(("row", "client", "item"), (2.0, 2.0, 2.0)), server_step=Bank(0.5)
+            plain(catalogue),
+            combine=HiCS(("row", "client", "item"), (2.0, 2.0, 2.0)),
+            server_step=Bank(0.5),
         )
 
     def neutral(self, catalogue: Catalogue) -> tuple[Method, Method]:
@@ -90,7 +94,9 @@ def example() -> Upload:
 def test_clients_are_clipped_as_a_whole() -> None:
     """Norms 5, 1 and 2; the median is 2."""
     out = filtered(ClipClients(1.0), example()).update
-    torch.testing.assert_close(out["items"].values, torch.tensor([[0.6, 0.0], [0.0, 0.8], [0.6, 0.8]]))
+    torch.testing.assert_close(
+        out["items"].values, torch.tensor([[0.6, 0.0], [0.0, 0.8], [0.6, 0.8]])
+    )
     torch.testing.assert_close(out["w"], torch.tensor([[0.0], [0.0], [1.0]]))
     relative = filtered(ClipClients(0.5, relative=True), example()).update
     torch.testing.assert_close(relative["items"].values, out["items"].values)
@@ -99,7 +105,9 @@ def test_clients_are_clipped_as_a_whole() -> None:
 def test_rows_are_clipped_against_their_median() -> None:
     """Row norms 3, 4 and 1; of the other parameter those that are not 0: 2."""
     out = filtered(ClipRows(0.5, relative=True), example()).update
-    torch.testing.assert_close(out["items"].values, torch.tensor([[1.5, 0.0], [0.0, 1.5], [0.6, 0.8]]))
+    torch.testing.assert_close(
+        out["items"].values, torch.tensor([[1.5, 0.0], [0.0, 1.5], [0.6, 0.8]])
+    )
     torch.testing.assert_close(out["w"], torch.tensor([[0.0], [0.0], [1.0]]))
 
 
@@ -114,18 +122,31 @@ def test_support_against_a_loop() -> None:
     rows = random_rows(9, 30, 2, 5)
     out = filtered(MinimumSupport(3), upload_of(rows)).update["items"]
     keep = [int((rows.items.values == i).sum()) >= 3 for i in rows.items.values]
-    assert torch.equal(out.values, rows.values[keep]) and torch.equal(out.items.values, rows.items.values[keep])
+    assert torch.equal(out.values, rows.values[keep]) and torch.equal(
+        out.items.values, rows.items.values[keep]
+    )
     assert [len(x) for x in out.items.values.split(out.items.lengths.tolist())] == [
-        sum(keep[a:b]) for a, b in zip(rows.items.offsets[:-1].tolist(), rows.items.offsets[1:].tolist(), strict=True)
+        sum(keep[a:b])
+        for a, b in zip(
+            rows.items.offsets[:-1].tolist(), rows.items.offsets[1:].tolist(), strict=True
+        )
     ]
     untouched = ItemMean().combine(upload_of(out), ["items"])[0]["items"]
-    assert not untouched[1].any() and untouched[2].any()  # one client touched item 1, all of them item 2
+    assert (
+        not untouched[1].any() and untouched[2].any()
+    )  # one client touched item 1, all of them item 2
 
 
-def test_support_takes_a_lone_row_that_the_median_must_accept_and_breaks_by_three_attackers() -> None:
+def test_support_takes_a_lone_row_that_the_median_must_accept_and_breaks_by_three_attackers() -> (
+    None
+):
     def moved(attackers: int) -> float:
-        rows = Rows(Ragged.of([[0]] * 5 + [[0, 1]] * attackers), torch.ones(5 + 2 * attackers, 1), 2)
-        return float(Median().combine(filtered(MinimumSupport(3), upload_of(rows)), ["items"])[0]["items"][1])
+        rows = Rows(
+            Ragged.of([[0]] * 5 + [[0, 1]] * attackers), torch.ones(5 + 2 * attackers, 1), 2
+        )
+        return float(
+            Median().combine(filtered(MinimumSupport(3), upload_of(rows)), ["items"])[0]["items"][1]
+        )
 
     assert moved(1) == moved(2) == 0
     assert moved(3) == 1
@@ -151,8 +172,13 @@ def test_hics_levels_against_a_loop() -> None:
     clipped = torch.stack([v * min(1.0, bound / float(v.norm())) for v in rows.values])
     clients = clipped.split(rows.items.lengths.tolist())
     whole = sorted(float(c.norm()) for c in clients)
-    again = [c * min(1.0, 1.2 * whole[(len(whole) - 1) // 2] / max(float(c.norm()), 1e-30)) for c in clients]
-    expected = ItemMean().combine(upload_of(replace(rows, values=torch.cat(again))), ["items"])[0]["items"]
+    again = [
+        c * min(1.0, 1.2 * whole[(len(whole) - 1) // 2] / max(float(c.norm()), 1e-30))
+        for c in clients
+    ]
+    expected = ItemMean().combine(upload_of(replace(rows, values=torch.cat(again))), ["items"])[0][
+        "items"
+    ]
     torch.testing.assert_close(got, expected)
 
 
@@ -160,9 +186,10 @@ def test_hics_works_on_a_long_row_and_not_on_many_of_usual_length() -> None:
     """One row of 600 times the usual size counts for two; 8 attackers of 24 with rows of usual size are not seen."""
     honest = torch.ones(16, 1)
     combined = lambda bad: float(
-        HiCS().combine(upload_of(Rows(Ragged.of([[0]] * (16 + len(bad))), torch.cat([honest, bad]), 1)), ["items"])[0][
-            "items"
-        ]
+        HiCS().combine(
+            upload_of(Rows(Ragged.of([[0]] * (16 + len(bad))), torch.cat([honest, bad]), 1)),
+            ["items"],
+        )[0]["items"]
     )
     assert combined(torch.tensor([[-600.0]])) == pytest.approx((16 - 2) / 17)
     assert combined(-torch.ones(8, 1)) == pytest.approx((16 - 8) / 24)
@@ -170,11 +197,16 @@ def test_hics_works_on_a_long_row_and_not_on_many_of_usual_length() -> None:
 
 def test_bank_by_hand() -> None:
     """Half of the rows that hold something go out, the largest; the others save up."""
-    params, update = {"items": torch.zeros(4, 1), "w": torch.zeros(2)}, torch.tensor([[1.0], [-3.0], [0.0], [2.0]])
+    params, update = (
+        {"items": torch.zeros(4, 1), "w": torch.zeros(2)},
+        torch.tensor([[1.0], [-3.0], [0.0], [2.0]]),
+    )
     memory, out = Bank(0.5).step({}, params, {"items": update, "w": torch.ones(2)})
     assert out["items"].flatten().tolist() == [0, -3, 0, 2] and out["w"].tolist() == [1, 1]
     assert memory["items"].flatten().tolist() == [1, 0, 0, 0]
-    memory, out = Bank(0.5, decay=0.5).step(memory, out, {"items": torch.tensor([[1.0], [0.2], [0.0], [0.1]])})
+    memory, out = Bank(0.5, decay=0.5).step(
+        memory, out, {"items": torch.tensor([[1.0], [0.2], [0.0], [0.1]])}
+    )
     assert out["items"].flatten().tolist() == [1.5, pytest.approx(-2.8), 0, 2]  # two of three
     assert memory["items"].flatten().tolist() == [0, 0, 0, pytest.approx(0.1)]
     plain = Add().step({}, params, {"items": update})[1]["items"]
@@ -195,7 +227,11 @@ def test_bank_loses_nothing_but_an_attacker_can_wait() -> None:
 
 
 def test_options_are_checked() -> None:
-    for wrong in (lambda: HiCS(("item", "row")), lambda: HiCS(("row",)), lambda: HiCS(bounds=(0.0, 1.0))):
+    for wrong in (
+        lambda: HiCS(("item", "row")),
+        lambda: HiCS(("row",)),
+        lambda: HiCS(bounds=(0.0, 1.0)),
+    ):
         with pytest.raises(CoveyError, match="hics"):
             wrong()
     with pytest.raises(CoveyError, match="bank"):
@@ -212,7 +248,12 @@ def test_uniformity_against_a_loop() -> None:
     got = uniformity(base_SD, rows, 0.5)
     for client, dense_SD in enumerate(rows.dense()):
         table = base_SD + 0.5 * dense_SD
-        far = [float((a - b).norm()) for i, a in enumerate(table) for j, b in enumerate(table) if i != j]
+        far = [
+            float((a - b).norm())
+            for i, a in enumerate(table)
+            for j, b in enumerate(table)
+            if i != j
+        ]
         assert float(got[client]) == pytest.approx(sum(far) / (12 * 11), abs=1e-7)
 
 
@@ -224,7 +265,9 @@ def test_spreads_against_a_loop() -> None:
     for x_C, one, two, upper_C in zip(x_BC, one_B, two_B, upper_BC, strict=True):
         s = x_C.sort().values
         best = min(square(s[:k]) + square(s[k:]) for k in range(1, 9))
-        assert float(one) == pytest.approx(square(x_C), abs=1e-6) and float(two) == pytest.approx(best, abs=1e-6)
+        assert float(one) == pytest.approx(square(x_C), abs=1e-6) and float(two) == pytest.approx(
+            best, abs=1e-6
+        )
         assert square(x_C[upper_C]) + square(x_C[~upper_C]) == pytest.approx(best, abs=1e-6)
 
 
@@ -277,7 +320,14 @@ class Collapse:
 @pytest.mark.parametrize("wire", [False, True])
 def test_whom_a_filter_left_out_is_noted(wire: bool) -> None:
     world = World.of(14, 40, attackers=2)
-    method = Method(MF(4), Bce(), world.catalogue, Local("sgd", 0.1, epochs=1), (Union(items=40),), combine=Sum())
+    method = Method(
+        MF(4),
+        Bce(),
+        world.catalogue,
+        Local("sgd", 0.1, epochs=1),
+        (Union(items=40),),
+        combine=Sum(),
+    )
     play = Play(method, world, Setting(cohort=16, wire=wire), Collapse()).begin().go(1)
     assert sorted(play.server.state["filter"]["left out"].tolist()) == [14, 15]
     assert int(play.server.state["filter"]["tell/left out"]) == 2
@@ -294,22 +344,40 @@ class Spoilt:
 
     def poison(self, view: object, upload: Upload) -> tuple[FieldDict, Upload]:
         was = upload.update[self.part]
-        wide = torch.zeros(len(upload), was.values.shape[1]) if isinstance(was, Rows) else was.clone()
+        wide = (
+            torch.zeros(len(upload), was.values.shape[1]) if isinstance(was, Rows) else was.clone()
+        )
         wide[..., -1] = self.value
-        now = Rows(Ragged.of([[0]] * len(upload)), wide, was.height) if isinstance(was, Rows) else wide
+        now = (
+            Rows(Ragged.of([[0]] * len(upload)), wide, was.height)
+            if isinstance(was, Rows)
+            else wide
+        )
         return {}, replace(upload, update={**upload.update, self.part: now})
 
 
-SPOILT = [Spoilt("items", torch.nan), Spoilt("w0", torch.nan), Spoilt("items", 3e38), Spoilt("w0", -torch.inf)]
+SPOILT = [
+    Spoilt("items", torch.nan),
+    Spoilt("w0", torch.nan),
+    Spoilt("items", 3e38),
+    Spoilt("w0", -torch.inf),
+]
 
 
 @pytest.mark.parametrize("wire", [False, True])
 @pytest.mark.parametrize("attack", SPOILT, ids=repr)
 @pytest.mark.parametrize("rule", [Median(), HiCS(), ItemMean()], ids=repr)
-def test_nan_uploads_are_dropped_before_any_defence(rule: Combine, attack: Spoilt, wire: bool) -> None:
+def test_nan_uploads_are_dropped_before_any_defence(
+    rule: Combine, attack: Spoilt, wire: bool
+) -> None:
     world = World.of(12, 40, attackers=3)
     method = Method(
-        NCF(4, (4, 3)), Bce(), world.catalogue, Local("sgd", 0.1), (Union(items=40), ClipRows(1.0)), combine=rule
+        NCF(4, (4, 3)),
+        Bce(),
+        world.catalogue,
+        Local("sgd", 0.1),
+        (Union(items=40), ClipRows(1.0)),
+        combine=rule,
     )
     play = Play(method, world, Setting(cohort=15, wire=wire), attack).begin().go(1)
     assert play.fleet.meter.dropped == {"not finite": 3}

@@ -26,13 +26,31 @@ from covey.testing.world import Play, Setting, World
 
 class TestKrumOnRowsAndLayers(Conformance):
     def method(self, catalogue: Catalogue) -> Method:
-        return Method(NCF(4, (4, 3)), Bce(), catalogue, Local("adam", 0.01, epochs=2), combine=Krum(0.2))
+        return Method(
+            NCF(4, (4, 3)), Bce(), catalogue, Local("adam", 0.01, epochs=2), combine=Krum(0.2)
+        )
 
 
 def co_clustered(catalogue: Catalogue) -> Method:
     model = LinearScore(4, keep_items=True)
-    solver = Local("sgd", 0.1, 1, 16, (("score", "bias"), ("items",)), rates={"items": 0.2}, per_item=("items",))
-    return Method(model, Bce(saturating=True), catalogue, solver, (ItemContrast(0.05),), CoClusters(3), Krum(0.2))
+    solver = Local(
+        "sgd",
+        0.1,
+        1,
+        16,
+        (("score", "bias"), ("items",)),
+        rates={"items": 0.2},
+        per_item=("items",),
+    )
+    return Method(
+        model,
+        Bce(saturating=True),
+        catalogue,
+        solver,
+        (ItemContrast(0.05),),
+        CoClusters(3),
+        Krum(0.2),
+    )
 
 
 class TestKrumInCoClusters(Conformance):
@@ -73,12 +91,16 @@ def naive_one(g_nP: Tensor, weight_n: Tensor, share: float) -> Tensor:
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.45])
 @pytest.mark.parametrize("pairs", [1 << 22, 50])
-def test_rows_are_judged_item_by_item(share: float, pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_judged_item_by_item(
+    share: float, pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(row_rules, "NUMBERS_AT_ONCE", pairs)
     for seed in range(5):
         rows = random_rows(17, 30, 3, seed)
         weight_C = torch.rand(17) + 0.5
-        update, model = Krum(share).combine(Upload(torch.arange(17), weight_C, {"items": rows}), ["items"])
+        update, model = Krum(share).combine(
+            Upload(torch.arange(17), weight_C, {"items": rows}), ["items"]
+        )
         torch.testing.assert_close(update["items"], naive(rows, weight_C, share))
         assert not model and not update["items"][0].any()
 
@@ -87,7 +109,9 @@ def test_dense_uploads_are_judged_whole(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(krum, "PART", 4)
     torch.manual_seed(0)
     w_CAB, table_CID = torch.randn(9, 5, 2), torch.randn(9, 7, 3)
-    upload = Upload(torch.arange(9), torch.ones(9), {"w": w_CAB, "b": w_CAB[:, 0]}, {"items": table_CID})
+    upload = Upload(
+        torch.arange(9), torch.ones(9), {"w": w_CAB, "b": w_CAB[:, 0]}, {"items": table_CID}
+    )
     update, model = Krum(0.25).combine(upload, ["w", "items"])
     assert set(update) == {"w"}
     for got, all_C in ((update["w"], w_CAB), (model["items"], table_CID)):
@@ -110,7 +134,9 @@ def test_two_nearest_tie_and_the_first_is_taken() -> None:
 def test_a_huge_upload_does_not_blur_the_others() -> None:
     g_nP = torch.cat([1 + 1e-4 * torch.arange(4.0)[:, None].expand(4, 3), torch.full((1, 3), 1e30)])
     d_nn = distances(g_nP[None])[0]
-    torch.testing.assert_close(d_nn[0, 3], torch.tensor(2.7e-7, dtype=torch.float64), rtol=0.01, atol=0)
+    torch.testing.assert_close(
+        d_nn[0, 3], torch.tensor(2.7e-7, dtype=torch.float64), rtol=0.01, atol=0
+    )
 
 
 def test_majority_of_attackers_is_refused() -> None:
@@ -126,7 +152,9 @@ class Wild:
     def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         table_ID = view.download.public.shared["items"]  # its own, in the place of a shared one
         every = Ragged(torch.arange(len(table_ID)), torch.tensor([0, len(table_ID)]))
-        return {}, replace(upload, update={**upload.update, "items": Rows(every, 1e4 * table_ID, len(table_ID))})
+        return {}, replace(
+            upload, update={**upload.update, "items": Rows(every, 1e4 * table_ID, len(table_ID))}
+        )
 
 
 @pytest.mark.parametrize("wire", [False, True])

@@ -45,11 +45,21 @@ CASES: list[tuple[RowRule, Rule, float]] = [
     (Bulyan(0.2), loops.bulyan, 0.2),
     (Bulyan(0.2, again=True), loops.bulyan_again, 0.2),
 ]
-RULES = [Median(), TrimmedMean(0.2), TrimmedMean(0.2, "near"), Krum(0.2), KrumMean(), MultiKrum(0.2), Bulyan(0.2)]
+RULES = [
+    Median(),
+    TrimmedMean(0.2),
+    TrimmedMean(0.2, "near"),
+    Krum(0.2),
+    KrumMean(),
+    MultiKrum(0.2),
+    Bulyan(0.2),
+]
 kind = lambda rule: repr(rule)
 
 
-@pytest.mark.parametrize(("rule", "naive", "share"), CASES, ids=map(kind, [rule for rule, _, _ in CASES]))
+@pytest.mark.parametrize(
+    ("rule", "naive", "share"), CASES, ids=map(kind, [rule for rule, _, _ in CASES])
+)
 def test_rows_are_judged_item_by_item(
     rule: RowRule, naive: Rule, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,7 +79,9 @@ def test_rows_are_judged_item_by_item(
 def test_other_parameters_are_judged_whole(rule: RowRule) -> None:
     torch.manual_seed(0)
     w_CAB = torch.randn(9, 5, 2)
-    upload = Upload(torch.arange(9), torch.ones(9), {"w": w_CAB, "b": w_CAB[:, 0]}, {"table": w_CAB})
+    upload = Upload(
+        torch.arange(9), torch.ones(9), {"w": w_CAB, "b": w_CAB[:, 0]}, {"table": w_CAB}
+    )
     update, model = rule.combine(upload, ["w", "table"])
     assert set(update) == {"w"}
     torch.testing.assert_close(update["w"], rule.choose(w_CAB.flatten(1)[None])[0].view(5, 2))
@@ -94,7 +106,9 @@ def test_by_hand() -> None:
     assert by(Median()) == 1.5
     assert by(TrimmedMean(0.17)) == 1.5  # of 0, 1, 2, 3
     assert by(TrimmedMean(0.17, "near")) == pytest.approx(16 / 5)  # without -50
-    assert by(Krum(0.17)) == 1.0  # the three nearest of 1 are at 1, 1 and 2; of 2 as well, and the first is taken
+    assert (
+        by(Krum(0.17)) == 1.0
+    )  # the three nearest of 1 are at 1, 1 and 2; of 2 as well, and the first is taken
     assert by(KrumMean()) == 0.0  # nearest to the mean, which is -34 / 6
     assert by(MultiKrum(0.17)) == pytest.approx(16 / 5)
     with_f = Bulyan(0.125)  # eight uploads: six are taken, and four of these
@@ -107,11 +121,17 @@ def planted(honest: int, malicious: int) -> Upload:
     torch.manual_seed(3)
     many = honest + malicious
     rows = [[0]] * honest + [[0, 1]] * malicious
-    values_TD = torch.cat([1 + 0.1 * torch.randn(honest, 4), torch.full((2 * malicious, 4), -1000.0)])
-    return Upload(torch.arange(many), torch.ones(many), {"items": Rows(Ragged.of(rows), values_TD, 2)})
+    values_TD = torch.cat(
+        [1 + 0.1 * torch.randn(honest, 4), torch.full((2 * malicious, 4), -1000.0)]
+    )
+    return Upload(
+        torch.arange(many), torch.ones(many), {"items": Rows(Ragged.of(rows), values_TD, 2)}
+    )
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if not isinstance(rule, KrumMean)], ids=kind)
+@pytest.mark.parametrize(
+    "rule", [rule for rule in RULES if not isinstance(rule, KrumMean)], ids=kind
+)
 def test_where_it_works(rule: RowRule) -> None:
     """A fifth of attackers move the mean to -199, and the rule's result not at all."""
     upload = planted(16, 4)
@@ -127,7 +147,9 @@ def test_where_it_breaks(rule: RowRule) -> None:
     got = rule.combine(planted(4, 16), ["items"])[0]["items"]
     assert float(got.max()) < -500
     lone = planted(16, 1)
-    torch.testing.assert_close(rule.combine(lone, ["items"])[0]["items"][1], torch.full((4,), -1000.0))
+    torch.testing.assert_close(
+        rule.combine(lone, ["items"])[0]["items"][1], torch.full((4,), -1000.0)
+    )
     assert rule.tally(lone, ["items"]) == {"rows with too few uploads": 1}
 
 
@@ -137,7 +159,9 @@ def test_the_papers_krum_is_moved_by_one_long_upload() -> None:
     got = KrumMean().combine(upload, ["items"])[0]["items"][0]
     honest_nD = upload.update["items"].values[:16]
     assert torch.equal(got, honest_nD[honest_nD.sum(1).argmin()])
-    torch.testing.assert_close(Krum(0.1).combine(upload, ["items"])[0]["items"][0], torch.ones(4), atol=0.15, rtol=0)
+    torch.testing.assert_close(
+        Krum(0.1).combine(upload, ["items"])[0]["items"][0], torch.ones(4), atol=0.15, rtol=0
+    )
 
 
 def test_median_forgets_what_few_know() -> None:
@@ -162,7 +186,9 @@ class RobustNCF(Conformance):
     rule: RowRule
 
     def method(self, catalogue: Catalogue) -> Method:
-        return Method(NCF(4, (4, 3)), Bce(), catalogue, Local("adam", 0.01, epochs=2), combine=self.rule)
+        return Method(
+            NCF(4, (4, 3)), Bce(), catalogue, Local("adam", 0.01, epochs=2), combine=self.rule
+        )
 
 
 class TestMedianNCF(RobustNCF):
@@ -181,7 +207,9 @@ class TestBulyanNCF(RobustNCF):
 
 def test_rows_with_too_few_uploads_are_counted_over_a_run() -> None:
     world = World.of(12, 40)
-    method = Method(NCF(4, (4, 3)), Bce(), world.catalogue, Local("sgd", 0.1, epochs=1), combine=Median())
+    method = Method(
+        NCF(4, (4, 3)), Bce(), world.catalogue, Local("sgd", 0.1, epochs=1), combine=Median()
+    )
     play = Play(method, world, Setting(cohort=2)).begin().go(1)
     first = int(play.server.state["combine"]["tell/rows with too few uploads"])
     second = int(play.go(1).server.state["combine"]["tell/rows with too few uploads"])

@@ -23,14 +23,20 @@ from robust_loops import random_rows, upload_of
 
 def filtered(mechanism: Mechanism, upload: Upload) -> Upload:
     method = Method(MF(2), Bce(), Catalogue(100), mechanisms=(mechanism,))
-    return mechanism.filter_uploads(view(start(method), method, mechanism.name, Round(1, upload.ids_C)), upload)
+    return mechanism.filter_uploads(
+        view(start(method), method, mechanism.name, Round(1, upload.ids_C)), upload
+    )
 
 
 def test_rows_are_clipped_at_a_quantile() -> None:
     """A hundred rows of length 1 to 100: at 0.99 only the longest is cut, to 99. Few attackers do not move it."""
     values = torch.arange(1.0, 101.0)[:, None] * torch.tensor([0.6, 0.8])
     rows = Rows(Ragged.of([[i] for i in range(100)]), values, 100)
-    cut = filtered(ClipRows(1.0, relative=True, quantile=0.99), upload_of(rows)).update["items"].values.norm(dim=1)
+    cut = (
+        filtered(ClipRows(1.0, relative=True, quantile=0.99), upload_of(rows))
+        .update["items"]
+        .values.norm(dim=1)
+    )
     torch.testing.assert_close(cut, torch.arange(1.0, 101.0).clamp(max=99.0))
     far = torch.ones(100, 1)
     far[99] = 1000.0
@@ -44,9 +50,15 @@ def test_rows_are_clipped_at_a_quantile() -> None:
 def test_union_tries_the_servers_own_step() -> None:
     """With moments of earlier rounds every row moves; a client's table is the one after Adam's step with it alone."""
     torch.manual_seed(3)
-    method = Method(MF(3), Bce(), Catalogue(12), mechanisms=(Union(items=12),), server_step=Adam(0.1))
+    method = Method(
+        MF(3), Bce(), Catalogue(12), mechanisms=(Union(items=12),), server_step=Adam(0.1)
+    )
     server, rows = start(method), random_rows(5, 12, 3, 2)
-    moments = {"items/m": torch.randn(12, 3), "items/v": torch.rand(12, 3), "items/t": torch.tensor(4)}
+    moments = {
+        "items/m": torch.randn(12, 3),
+        "items/v": torch.rand(12, 3),
+        "items/t": torch.tensor(4),
+    }
     server = replace(server, state={"server step": moments})
     seen = view(server, method, "union", Round(5, torch.arange(5)))
     assert seen.preview_step is not None

@@ -11,7 +11,9 @@ import pytest
 from covey.cli import main
 
 PAGE = (Path(__file__).parents[2] / "docs/add-a-method.md").read_text(encoding="utf-8")
-FILES = dict(re.findall(r"^`([\w.]+)`:\n\n```\w+\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE))
+FILES = dict(
+    re.findall(r"^`([\w.]+)`:\n\n```\w+\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
+)
 
 
 def module_of(file: str) -> ModuleType:

@@ -24,7 +24,10 @@ from covey.run.config.shipped import shipped
 from covey.study.papers.docs import render
 
 ROOT = Path(__file__).parents[2]
-PAGES = {p.relative_to(ROOT).as_posix(): p.read_text(encoding="utf-8") for p in (ROOT / "docs").rglob("*.md")}
+PAGES = {
+    p.relative_to(ROOT).as_posix(): p.read_text(encoding="utf-8")
+    for p in (ROOT / "docs").rglob("*.md")
+}
 OTHERS = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 PAGES |= {name: (ROOT / name).read_text(encoding="utf-8") for name in OTHERS}
 INDEX = PAGES["docs/methods/index.md"]
@@ -38,7 +41,9 @@ READERS = "covey.methods.fedprox:Proximal"  # where the reader's own method woul
 
 
 def every(pattern: str, pages: dict[str, str] = PAGES) -> list[tuple[str, re.Match[str]]]:
-    return [(name, m) for name, text in pages.items() for m in re.finditer(pattern, text, re.MULTILINE)]
+    return [
+        (name, m) for name, text in pages.items() for m in re.finditer(pattern, text, re.MULTILINE)
+    ]
 
 
 def prose(text: str) -> str:
@@ -54,7 +59,11 @@ def names_in(path: Path) -> set[str]:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             found.add(node.name)
         if isinstance(node, ast.ClassDef):
-            found |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+            found |= {
+                f"{node.name}.{inner.name}"
+                for inner in node.body
+                if isinstance(inner, ast.FunctionDef)
+            }
     return found
 
 
@@ -107,7 +116,11 @@ def test_every_method_page_has_its_parts(heading: str) -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    links = [(name, target) for name, text in PAGES.items() for target in re.findall(r"\]\(([^)\s]+)\)", prose(text))]
+    links = [
+        (name, target)
+        for name, text in PAGES.items()
+        for target in re.findall(r"\]\(([^)\s]+)\)", prose(text))
+    ]
     near = [(name, target) for name, target in links if "://" not in target]
     assert near
     files = [(name, target.partition("#")[0]) for name, target in near]
@@ -117,7 +130,9 @@ def test_links_lead_somewhere() -> None:
 
 def test_the_ways_in_name_few_files() -> None:
     """Whoever wants to change one thing has at most five files to read, and five to touch."""
-    ways = re.findall(r"^### I want to .*\n((?:(?!#).*\n)*)", PAGES["CONTRIBUTING.md"], re.MULTILINE)
+    ways = re.findall(
+        r"^### I want to .*\n((?:(?!#).*\n)*)", PAGES["CONTRIBUTING.md"], re.MULTILINE
+    )
     assert len(ways) == 5
     for way in ways:
         rows = re.findall(r"^\| (.*?) \| (.*?) \|$", way.replace("| |", "|  |"), re.MULTILINE)[1:]
@@ -139,7 +154,9 @@ def test_parts_exist() -> None:
         assert m[1] == READERS or part(m[1]) is not None, name
 
 
-@pytest.mark.parametrize(("page", "table"), OPTIONS, ids=lambda x: x[1] if isinstance(x, re.Match) else "")
+@pytest.mark.parametrize(
+    ("page", "table"), OPTIONS, ids=lambda x: x[1] if isinstance(x, re.Match) else ""
+)
 def test_options_are_all_there_with_their_defaults(page: str, table: re.Match[str]) -> None:
     fields = {f.name: f for f in dataclasses.fields(part(table[1]))}
     rows = {m[1]: m[2] for m in re.finditer(r"^\| `(\w+)` \| (.*?) \|", table[2], re.MULTILINE)}
@@ -158,7 +175,11 @@ def test_options_are_all_there_with_their_defaults(page: str, table: re.Match[st
         ("covey.attacks.explicit:ExplicitBoost", "covey.attacks.bandwagon:Bandwagon", {}),
         ("covey.attacks.random_profile:RandomProfile", "covey.attacks.bandwagon:Bandwagon", {}),
         ("covey.attacks.popular:PopularProfile", "covey.attacks.bandwagon:Bandwagon", {}),
-        ("covey.attacks.overstated:Overstated", "covey.attacks.bandwagon:Bandwagon", {"scale": 10.0}),
+        (
+            "covey.attacks.overstated:Overstated",
+            "covey.attacks.bandwagon:Bandwagon",
+            {"scale": 10.0},
+        ),
         ("covey.defenses.krum:Krum", "covey.defenses.bulyan:Bulyan", {}),
         ("covey.defenses.krum_mean:KrumMean", "covey.defenses.bulyan:Bulyan", {}),
         ("covey.defenses.multi_krum:MultiKrum", "covey.defenses.bulyan:Bulyan", {}),
@@ -180,13 +201,16 @@ def test_options_are_all_there_with_their_defaults(page: str, table: re.Match[st
 def test_options_that_are_those_of_another_table(use: str, shown: str, own: dict[str, Any]) -> None:
     """The pages show the table of `shown` and say in words what is other for `use`."""
     mine, other = (
-        {f.name: f.default for f in dataclasses.fields(part(x)) if f.name not in FIXED} for x in (use, shown)
+        {f.name: f.default for f in dataclasses.fields(part(x)) if f.name not in FIXED}
+        for x in (use, shown)
     )
     assert {k: v for k, v in mine.items() if k not in own}.items() <= other.items()
     assert own.items() <= mine.items()
 
 
-@pytest.mark.parametrize(("page", "arguments"), COMMANDS, ids=lambda x: x if isinstance(x, str) else " ".join(x)[:60])
+@pytest.mark.parametrize(
+    ("page", "arguments"), COMMANDS, ids=lambda x: x if isinstance(x, str) else " ".join(x)[:60]
+)
 def test_commands_are_understood(
     page: str, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -200,7 +224,9 @@ def test_commands_are_understood(
         main._parser().parse_args(arguments)  # of a file or a folder that is the reader's
 
 
-def test_the_example_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_the_example_of_the_readme(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     (code,) = re.findall(r"^```python\n(.*?)^```$", PAGES["README.md"], re.DOTALL | re.MULTILINE)
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "README.md", "exec"), {})
@@ -216,7 +242,11 @@ def test_the_first_run_is_above_popularity(
 ) -> None:
     """What a new user sees first is a recommender that has learned; the next commands read what it left."""
     monkeypatch.chdir(tmp_path)
-    first, *more = [words for page, words in commands() if page == name and words[0] in ("run", "report", "recommend")]
+    first, *more = [
+        words
+        for page, words in commands()
+        if page == name and words[0] in ("run", "report", "recommend")
+    ]
     assert main.main([*first, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     figure, floor = result["test"]["ndcg@20"], result["floor"]["popularity"]["ndcg@20"]
@@ -232,24 +262,37 @@ def test_the_targets_of_the_readme_exist() -> None:
     targets = re.findall(r"^make (\S+)$|`make (\S+)`", PAGES["README.md"], re.MULTILINE)
     names = sorted({one or other for one, other in targets})
     assert {"demo", "test"} <= set(names)
-    done = subprocess.run(["make", "-n", *names], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["make", "-n", *names], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_extras_exist() -> None:
     """Those that one is told to install."""
-    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
     named = {extra for _, m in every(r"(?:\bcovey|'\.)\[([a-z,]+)\]") for extra in m[1].split(",")}
     assert {"privacy", "secure", "hpo"} <= named <= set(known)
 
 
 def test_tables_are_those_that_are_stored(tmp_path: Path) -> None:
     """A page is rendered from results/, and a mark without a stored table stays as it is."""
-    marked = {name: text for name, text in PAGES.items() if re.search(r"^<!-- \w+:[\w-]+", text, re.MULTILINE)}
+    marked = {
+        name: text
+        for name, text in PAGES.items()
+        if re.search(r"^<!-- \w+:[\w-]+", text, re.MULTILINE)
+    }
     for name, text in marked.items():
         (tmp_path / name.replace("/", "-")).write_text(text, encoding="utf-8")
     assert "README.md" in marked and len(list(tmp_path.iterdir())) == len(marked)
     assert render(tmp_path, ROOT / "results") == []
     assert render(tmp_path, tmp_path / "nothing stored") == []
-    assert main.main(["reproduce", "--docs", str(tmp_path / "README.md"), "--results", str(ROOT / "results")]) == 0
+    assert (
+        main.main(
+            ["reproduce", "--docs", str(tmp_path / "README.md"), "--results", str(ROOT / "results")]
+        )
+        == 0
+    )
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == PAGES["README.md"]

@@ -33,7 +33,11 @@ def row(name: str) -> str:
     ledger = planned(Config.of(read("methods", name)))
     owed, says = ledger.summary(), "; ".join(sums(ledger)) or "nothing"
     total = "none" if owed["unprotected"] else f"{owed['epsilon_user']:,g}"
-    total += f" (of what has one: {owed['epsilon_user']:,g})" if owed["unprotected"] and owed["epsilon_user"] else ""
+    total += (
+        f" (of what has one: {owed['epsilon_user']:,g})"
+        if owed["unprotected"] and owed["epsilon_user"]
+        else ""
+    )
     return f"| `{name}` | {says} | {total} | {len(owed['unprotected'])} |"
 
 
@@ -47,7 +51,9 @@ def promises(name: str) -> bool:
 
 def test_the_table_is_what_the_plans_add_up_to() -> None:
     (shown,) = re.findall(
-        r"<!-- totals -->\n[^\n]*\n[^\n]*\n(.*?)<!-- /totals -->", PAGE.read_text(encoding="utf-8"), re.DOTALL
+        r"<!-- totals -->\n[^\n]*\n[^\n]*\n(.*?)<!-- /totals -->",
+        PAGE.read_text(encoding="utf-8"),
+        re.DOTALL,
     )
     others = [name for name in shipped("methods") if name not in PAPERS and promises(name)]
     want = "\n".join(map(row, [*PAPERS, *others]))

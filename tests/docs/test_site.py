@@ -19,14 +19,24 @@ for module in ("material", "mkdocstrings_handlers"):
 
 ROOT = Path(__file__).parents[2]
 # What a browser fetches by itself, by the attribute that says from where.
-LOADS = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "video": "src", "use": "href"}
+LOADS = {
+    "script": "src",
+    "link": "href",
+    "img": "src",
+    "iframe": "src",
+    "source": "src",
+    "video": "src",
+    "use": "href",
+}
 IDLE = {"canonical", "next", "prev", "alternate"}  # links of a head that nothing is fetched for
 
 
 def build(config: Path, out: Path) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(config), "-d", str(out)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    return subprocess.run(words, capture_output=True, text=True, check=False, env=environment, cwd=config.parent)
+    return subprocess.run(
+        words, capture_output=True, text=True, check=False, env=environment, cwd=config.parent
+    )
 
 
 class Page(HTMLParser):
@@ -46,7 +56,9 @@ class Page(HTMLParser):
         if tag in LOADS and not IDLE & set(found.get("rel", "").split()):
             self.loads += [found[LOADS[tag]]] if LOADS[tag] in found else []
         if tag == "a" and "href" in found:
-            (self.menu if "md-nav__link" in found.get("class", "") else self.links).append(found["href"])
+            (self.menu if "md-nav__link" in found.get("class", "") else self.links).append(
+                found["href"]
+            )
         if tag in ("script", "style", "code", "pre"):
             self._inside.append(tag)
 
@@ -69,11 +81,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pages(site: Path) -> dict[str, Page]:
-    return {p.relative_to(site).as_posix(): Page(p.read_text(encoding="utf-8")) for p in site.rglob("*.html")}
+    return {
+        p.relative_to(site).as_posix(): Page(p.read_text(encoding="utf-8"))
+        for p in site.rglob("*.html")
+    }
 
 
 def test_every_page_is_there_and_in_the_menu(site: Path, pages: dict[str, Page]) -> None:
-    written = {p.relative_to(ROOT / "docs").with_suffix(".html").as_posix() for p in (ROOT / "docs").rglob("*.md")}
+    written = {
+        p.relative_to(ROOT / "docs").with_suffix(".html").as_posix()
+        for p in (ROOT / "docs").rglob("*.md")
+    }
     assert "concepts.html" in written and sum(name.startswith("methods/") for name in written) >= 15
     assert written <= set(pages)
     assert written <= {link.partition("#")[0] for link in pages["index.html"].menu}
@@ -82,11 +100,20 @@ def test_every_page_is_there_and_in_the_menu(site: Path, pages: dict[str, Page])
 def test_the_menu_has_the_methods_in_groups(pages: dict[str, Page]) -> None:
     """In the order of their overview, which is not that of their names."""
     links = pages["index.html"].menu
-    first = ("index", "fedmf", "spectral", "popularity", "a-ra", "clip")  # of the overview and of each group
+    first = (
+        "index",
+        "fedmf",
+        "spectral",
+        "popularity",
+        "a-ra",
+        "clip",
+    )  # of the overview and of each group
     places = [links.index(f"methods/{name}.html") for name in first]
     assert places == sorted(places)
     menu = "".join(pages["index.html"].prose)
-    assert all(group in menu for group in ("Federated", "By sums", "References", "Attacks", "Defences"))
+    assert all(
+        group in menu for group in ("Federated", "By sums", "References", "Attacks", "Defences")
+    )
 
 
 def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict[str, Page]) -> None:
@@ -95,23 +122,38 @@ def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict[str, Page]) ->
         if name == "404.html":  # a server shows it at any address, so its paths begin at the root
             assert all(load.startswith("/assets/") for load in page.loads)
             continue
-        missing = [load for load in page.loads if not (site / name).parent.joinpath(load.partition("?")[0]).is_file()]
+        missing = [
+            load
+            for load in page.loads
+            if not (site / name).parent.joinpath(load.partition("?")[0]).is_file()
+        ]
         assert not missing, f"{name} loads {missing}"
     styles = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.css"))
     assert not re.findall(r"@import|url\(\s*[\"']?(?:https?:)?//", styles)
 
 
 def test_links_lead_somewhere(site: Path, pages: dict[str, Page]) -> None:
-    near = [(name, link) for name, page in pages.items() for link in page.links if not re.match(r"\w+:|#|/", link)]
+    near = [
+        (name, link)
+        for name, page in pages.items()
+        for link in page.links
+        if not re.match(r"\w+:|#|/", link)
+    ]
     assert ("methods/fedcl.html", "../files/src/covey/configs/methods/fedcl.toml.html") in near
-    assert not [(name, link) for name, link in near if not (site / name).parent.joinpath(link.split("#")[0]).is_file()]
+    assert not [
+        (name, link)
+        for name, link in near
+        if not (site / name).parent.joinpath(link.split("#")[0]).is_file()
+    ]
 
 
 def test_markdown_is_rendered(site: Path, pages: dict[str, Page]) -> None:
     """Tables and lists have become such, and the marks of stored tables do not show."""
     for name, page in pages.items():
         text = "".join(page.prose)
-        assert not re.search(r"<!--|-->|\|--|\]\(|^(?:- |\* |\d+\. |#+ |```|\|)", text, re.MULTILINE), name
+        assert not re.search(
+            r"<!--|-->|\|--|\]\(|^(?:- |\* |\d+\. |#+ |```|\|)", text, re.MULTILINE
+        ), name
     fedcl = (site / "methods/fedcl.html").read_text(encoding="utf-8")
     assert re.search(r"<h2[^>]*>Equation map.*?</h2>\s*<table>.*?Eq\. 1", fedcl, re.DOTALL)
 
@@ -138,8 +180,17 @@ MEASURED = """<script>addEventListener("load", () => {
 def test_the_first_screens_of_the_front_page(site: Path, tmp_path: Path) -> None:
     """What, for whom, why, a picture and a table, in this order and soon."""
     page = site / "measured.html"
-    page.write_text((site / "index.html").read_text(encoding="utf-8").replace("</body>", MEASURED), encoding="utf-8")
-    done = browse(tmp_path / "profile", page, "--dump-dom", "--window-size=1280,1600", "--virtual-time-budget=5000")
+    page.write_text(
+        (site / "index.html").read_text(encoding="utf-8").replace("</body>", MEASURED),
+        encoding="utf-8",
+    )
+    done = browse(
+        tmp_path / "profile",
+        page,
+        "--dump-dom",
+        "--window-size=1280,1600",
+        "--virtual-time-budget=5000",
+    )
     (ends,) = re.findall(r'data-ends="([\d,]+)"', done.stdout)
     why, picture, table = map(int, ends.split(","))
     assert 0 < why < picture < table < 1600
@@ -179,20 +230,25 @@ def test_a_new_page_needs_no_other_change(copy: Path) -> None:
     (copy / "docs/new").mkdir()
     shutil.copy(ROOT / "docs/images/demo.png", copy / "results/picture.png")
     (copy / "results/one.json").write_text('{"answer": 42}')
-    links = (
-        "[a](../../results/one.json) [b](../../src/covey/engine/fleet) [c](../../src/covey/core/rng.py) [d](../data.md)"
-    )
+    links = "[a](../../results/one.json) [b](../../src/covey/engine/fleet) [c](../../src/covey/core/rng.py) [d](../data.md)"
     page = f"# New: a page\n\n![picture](../../results/picture.png)\n\n{links}\nAs a list:\n- one\n"
     (copy / "docs/new/page.md").write_text(page)
     done = build(copy / "mkdocs.yml", copy / "site")
     assert done.returncode == 0, done.stderr
     html = (copy / "site/new/page.html").read_text(encoding="utf-8")
     found = Page(html)
-    assert {"../files/results/one.json.html", "../files/src/covey/engine/fleet.html", "../data.html"} <= set(
-        found.links
+    assert {
+        "../files/results/one.json.html",
+        "../files/src/covey/engine/fleet.html",
+        "../data.html",
+    } <= set(found.links)
+    assert (
+        "../files/results/picture.png" in found.loads
+        and (copy / "site/files/results/picture.png").is_file()
     )
-    assert "../files/results/picture.png" in found.loads and (copy / "site/files/results/picture.png").is_file()
-    assert "<li>one</li>" in html and "42" in (copy / "site/files/results/one.json.html").read_text(encoding="utf-8")
+    assert "<li>one</li>" in html and "42" in (copy / "site/files/results/one.json.html").read_text(
+        encoding="utf-8"
+    )
     assert "new/page.html" in Page((copy / "site/index.html").read_text(encoding="utf-8")).menu
 
 

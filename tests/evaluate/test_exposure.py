@@ -27,7 +27,9 @@ def test_by_hand() -> None:
     rank_CK = target_ranks(score_CI, hidden, (0, 5))
     assert rank_CK.tolist() == [[1, 4], [5, 5], [6, 1], [6, 1]]
     found = exposures(rank_CK, Ragged.of([[1, 2], [1], [4], [0]]), (0, 5))
-    assert found["target/0/er@5"][:3].tolist() == [1, 1, 0] and bool(found["target/0/er@5"][3].isnan())
+    assert found["target/0/er@5"][:3].tolist() == [1, 1, 0] and bool(
+        found["target/0/er@5"][3].isnan()
+    )
     means = summary(found)
     assert means["er@5"] == pytest.approx((2 / 3 + 1) / 2) and means["er@20"] == 1
     assert means["rank"] == pytest.approx(((1 + 5 + 6) / 3 + 11 / 4) / 2)
@@ -40,17 +42,43 @@ def test_a_target_that_everybody_has() -> None:
 
 
 def rows(folder: Path) -> list[dict[str, dict[str, float]]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line)
+        for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
 
 
-SMALL = ("--set", "data.users=60", "--set", "data.items=40", "--set", "data.mean_items=8", "--rounds", "3")
+SMALL = (
+    "--set",
+    "data.users=60",
+    "--set",
+    "data.items=40",
+    "--set",
+    "data.mean_items=8",
+    "--rounds",
+    "3",
+)
 
 
 def test_an_attacked_run_tells_exposure_and_detection(covey: Covey, tmp_path: Path) -> None:
-    attack = ("--set", "attack.use=covey.attacks.cluster:ClusterAttack", "--set", "attack.share=0.1")
+    attack = (
+        "--set",
+        "attack.use=covey.attacks.cluster:ClusterAttack",
+        "--set",
+        "attack.share=0.1",
+    )
     union = ("--set", 'mechanism=[{use="covey.defenses.union:Union", items=40, malicious=0.1}]')
     said = covey(
-        "run", "--method", "fedmf", *SMALL, *attack, *union, "--set", "evaluate.targets=[3]", "--out", tmp_path / "a"
+        "run",
+        "--method",
+        "fedmf",
+        *SMALL,
+        *attack,
+        *union,
+        "--set",
+        "evaluate.targets=[3]",
+        "--out",
+        tmp_path / "a",
     )
     assert said.code == 0, said.err
     result = json.loads((tmp_path / "a/result.json").read_text(encoding="utf-8"))
@@ -58,13 +86,23 @@ def test_an_attacked_run_tells_exposure_and_detection(covey: Covey, tmp_path: Pa
     assert result["attack"]["name"] == "clusterattack" and result["attack"]["clients"] == 6
     assert result["attack"]["left_out"] > 0 and 0 <= result["attack"]["precision"] <= 1
     assert "NOT DECLARED" not in json.dumps(result["ledger"])
-    lines = [json.loads(x) for x in (tmp_path / "a/rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = [
+        json.loads(x)
+        for x in (tmp_path / "a/rounds.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert lines[1]["told"]["attackers"]["answered"] == 6
 
 
 def test_the_targets_of_an_attack_are_measured_and_must_exist(covey: Covey, tmp_path: Path) -> None:
-    attack = ("--set", "attack.use=covey.attacks.explicit:ExplicitBoost", "--set", "attack.share=0.1")
-    run = lambda out, *more: covey("run", "--method", "fedmf", *SMALL, *attack, *more, "--out", tmp_path / out)
+    attack = (
+        "--set",
+        "attack.use=covey.attacks.explicit:ExplicitBoost",
+        "--set",
+        "attack.share=0.1",
+    )
+    run = lambda out, *more: covey(
+        "run", "--method", "fedmf", *SMALL, *attack, *more, "--out", tmp_path / out
+    )
     assert run("a", "--set", "attack.targets=[7]", "--set", "attack.scale=50").code == 0
     assert rows(tmp_path / "a")[-1]["target"]["er@20"] > 0
     wrong = run("b", "--set", "attack.targets=[40]")

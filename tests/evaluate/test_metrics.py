@@ -18,7 +18,9 @@ ALL = tuple(f"{name}@{k}" for name in METRICS for k in (1, 5, 20))
 
 def test_by_hand() -> None:
     ranks = Ragged.of([[1, 3, 7], [2], [], [4]])
-    found = per_client(ranks, torch.tensor([3, 1, 0, 1]), (2, 3), ("recall", "ndcg", "hit", "mrr", "precision"))
+    found = per_client(
+        ranks, torch.tensor([3, 1, 0, 1]), (2, 3), ("recall", "ndcg", "hit", "mrr", "precision")
+    )
     log = math.log2
     expected = {
         "recall@2": [1 / 3, 1, 0],
@@ -49,10 +51,14 @@ def test_the_ideal_list_is_as_long_as_the_relevant_items() -> None:
 def test_equals_ir_measures(seed: int, items: int, most: int) -> None:
     ir = pytest.importorskip("ir_measures")
     g = torch.Generator().manual_seed(seed)
-    score_CI = torch.rand(4, items, generator=g, dtype=torch.float64).argsort(1).double()  # no ties: ours differ
+    score_CI = (
+        torch.rand(4, items, generator=g, dtype=torch.float64).argsort(1).double()
+    )  # no ties: ours differ
     relevant = [torch.randperm(items, generator=g)[: 1 + c * most // 4].tolist() for c in range(4)]
     hidden = [sorted(set(range(0, items, 3)) - set(row)) for row in relevant]
-    found = evaluate_scores(score_CI, Ragged.of(relevant), Ragged.of(hidden), EvaluateConfig(metrics=ALL))
+    found = evaluate_scores(
+        score_CI, Ragged.of(relevant), Ragged.of(hidden), EvaluateConfig(metrics=ALL)
+    )
     qrels = {str(c): {str(i): 1 for i in row} for c, row in enumerate(relevant)}
     shown = [[i for i in range(items) if i not in row] for row in hidden]
     run = {str(c): {str(i): float(score_CI[c, i]) for i in row} for c, row in enumerate(shown)}
@@ -75,7 +81,10 @@ def test_full_and_sampled_scores() -> None:
     assert float(kept["mrr@4"][0]) == pytest.approx(1 / 3)
     assert full["mrr@4"][1].isnan()
 
-    sampled, candidates_CL = EvaluateConfig(candidates="sampled", metrics=metrics), torch.tensor([[3], [3]])
+    sampled, candidates_CL = (
+        EvaluateConfig(candidates="sampled", metrics=metrics),
+        torch.tensor([[3], [3]]),
+    )
     items_CL = with_held(held, candidates_CL)
     assert items_CL.tolist() == [[2, 3], [0, 3]]
     by_id = evaluate_scores(score_CI, held, hidden, sampled, candidates_CL)
@@ -85,7 +94,9 @@ def test_full_and_sampled_scores() -> None:
 
 
 def test_a_held_out_item_counts_once() -> None:
-    found = evaluate_scores(torch.tensor([[3.0, 2.0, 1.0]]), Ragged.of([[1, 1, 0]]), nothing(1), EvaluateConfig())
+    found = evaluate_scores(
+        torch.tensor([[3.0, 2.0, 1.0]]), Ragged.of([[1, 1, 0]]), nothing(1), EvaluateConfig()
+    )
     assert found["recall@20"].tolist() == [1.0]
     assert found["ndcg@20"].tolist() == [1.0]
 
@@ -104,7 +115,9 @@ def test_a_client_alone_is_the_same_as_in_a_cohort() -> None:
     for c in range(5):
         one = torch.tensor([c])
         alone = evaluate_scores(score_CI[one], held.take(one), hidden.take(one), EvaluateConfig())
-        torch.testing.assert_close(alone["ndcg@20"], together["ndcg@20"][one], equal_nan=True, rtol=0, atol=1e-15)
+        torch.testing.assert_close(
+            alone["ndcg@20"], together["ndcg@20"][one], equal_nan=True, rtol=0, atol=1e-15
+        )
 
 
 def test_means_leave_out_clients_with_nothing_held_out() -> None:
@@ -149,5 +162,9 @@ def test_impossible_options(options: dict[str, object], message: str) -> None:
 
 def test_options() -> None:
     config = EvaluateConfig(metrics=("ndcg@10", "recall@5", "recall@10"), select="recall@10")
-    assert (config.selector, config.names, config.cutoffs) == ("recall@10", ("ndcg", "recall"), (5, 10))
+    assert (config.selector, config.names, config.cutoffs) == (
+        "recall@10",
+        ("ndcg", "recall"),
+        (5, 10),
+    )
     assert EvaluateConfig().selector == "recall@20"

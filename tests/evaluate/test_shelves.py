@@ -40,7 +40,10 @@ def some(g: torch.Generator, items: int, *many: int) -> Ragged:
 def test_later_looks_hide_more(seed: int, levels: int, items: int, odd: float, more: int) -> None:
     score_CI, g = drawn(seed, items, levels, odd)
     hidden = some(g, items, 0, 30, items // 2)
-    relevant = merged(some(g, items, 2, 0, 0), Ragged.of([[], hidden.take(torch.tensor([1])).values[:3].tolist(), []]))
+    relevant = merged(
+        some(g, items, 2, 0, 0),
+        Ragged.of([[], hidden.take(torch.tensor([1])).values[:3].tolist(), []]),
+    )
     scores, before = Scores(score_CI), score_CI.clone()
     for _ in range(3):
         found = ranks_of(scores.top(relevant, hidden, DEPTH), relevant)
@@ -55,7 +58,9 @@ def test_later_looks_hide_more(seed: int, levels: int, items: int, odd: float, m
     seed=st.integers(0, 2**31), levels=st.integers(2, 600), items=st.integers(30, 700),
     wide=st.sampled_from([5, 64, 299]), odd=st.sampled_from([0.0, 0.02]),
 )  # fmt: skip
-def test_shelves_together_are_the_catalogue(seed: int, levels: int, items: int, wide: int, odd: float) -> None:
+def test_shelves_together_are_the_catalogue(
+    seed: int, levels: int, items: int, wide: int, odd: float
+) -> None:
     score_CI, g = drawn(seed, items, levels, odd)
     relevant, hidden = some(g, items, 0, 1, 20), some(g, items, items - 5, 0, items // 2)
     tops, mine = [], []
@@ -70,14 +75,22 @@ def test_shelves_together_are_the_catalogue(seed: int, levels: int, items: int, 
 
 
 @pytest.mark.parametrize("seen", ["filtered", "kept"])
-def test_a_large_catalogue_is_measured_as_a_small_one(seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_catalogue_is_measured_as_a_small_one(
+    seen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     g = torch.Generator().manual_seed(0)
     many, items = 9, 700
-    params = {"items": torch.randn(1, items, 4, generator=g), "user": torch.randn(many, 4, generator=g)}
+    params = {
+        "items": torch.randn(1, items, 4, generator=g),
+        "user": torch.randn(many, 4, generator=g),
+    }
     ranker = Ranker(MF(4), params, None, Rng.of(0, 1, torch.arange(many)))
     orders = [torch.randperm(items, generator=g) for _ in range(many)]
     cut = lambda a, b: Ragged.of([order[a:b].tolist() for order in orders])
-    held, config = HeldOut(cut(20, 23), cut(23, 26)), EvaluateConfig(seen=seen, metrics=("recall@200", "ndcg@100"))
+    held, config = (
+        HeldOut(cut(20, 23), cut(23, 26)),
+        EvaluateConfig(seen=seen, metrics=("recall@200", "ndcg@100")),
+    )
     whole = measure(ranker, cut(0, 20), held, config)
     assert len(ranker.shelves()) == 1
     monkeypatch.setattr(measuring, "SHELF", 128)

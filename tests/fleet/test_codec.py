@@ -64,7 +64,9 @@ def fields(clients: int = 1) -> st.SearchStrategy[Field]:
 def uploads(draw: Any, clients: int = 1) -> Upload:
     names = st.dictionaries(st.sampled_from(["a", "b", "a/b"]), fields(clients), max_size=2)
     some = st.dictionaries(st.sampled_from(["a", "b"]), fields(clients), min_size=1, max_size=2)
-    weight = torch.tensor(draw(st.lists(st.sampled_from([1.0, 2.5]), min_size=clients, max_size=clients)))
+    weight = torch.tensor(
+        draw(st.lists(st.sampled_from([1.0, 2.5]), min_size=clients, max_size=clients))
+    )
     extra = draw(st.dictionaries(st.sampled_from(["one", "two"]), some, max_size=2))
     return Upload(torch.arange(clients) + 5, weight, draw(names), draw(names), extra)
 
@@ -80,7 +82,11 @@ def test_an_upload_comes_out_as_it_went_in(upload: Upload) -> None:
     assert envelope == ENVELOPE and same(again, upload)
 
 
-@given(st.dictionaries(st.sampled_from(["", "one", "two"]), st.tuples(tensors(), fields(2), fields(1)), max_size=3))
+@given(
+    st.dictionaries(
+        st.sampled_from(["", "one", "two"]), st.tuples(tensors(), fields(2), fields(1)), max_size=3
+    )
+)
 @QUICK
 def test_a_download_comes_out_as_it_went_in(parts: dict[str, tuple[Field, Field, Field]]) -> None:
     sents = {k: Sent({"a": a, "b": b}, {"c": c}) for k, (a, b, c) in parts.items()}
@@ -104,7 +110,9 @@ def test_sizes_of_downloads_are_known_before_encoding(a: Field, b: Field, c: Fie
     download = Download(Sent({"a": a}), {"m": Sent({"b": b}, {"c": c})})
     meter = Meter(4)
     meter.sent(download, 4)
-    assert meter.down == sum(len(encode_download(ENVELOPE, download.take(torch.tensor([k])))) for k in range(4))
+    assert meter.down == sum(
+        len(encode_download(ENVELOPE, download.take(torch.tensor([k])))) for k in range(4)
+    )
 
 
 def test_rows_that_were_summed_have_the_size_of_single_messages() -> None:
@@ -117,7 +125,10 @@ MESSAGE = encode_upload(
     Upload(
         torch.tensor([5]),
         torch.tensor([2.0]),
-        {"items": Rows(Ragged.of([[0, 3, 4]]), torch.rand(3, 2), 6), "bias": torch.rand(1, 2).double()},
+        {
+            "items": Rows(Ragged.of([[0, 3, 4]]), torch.rand(3, 2), 6),
+            "bias": torch.rand(1, 2).double(),
+        },
         {"flags": torch.tensor([[True, False]])},
         {"one": {"list": Ragged.of([[7, 8]])}},
     ),
@@ -139,7 +150,11 @@ def small(message: bytes) -> bool:
             _, parsed = reader(message, 1 << 20)
         except Malformed:
             continue
-        held = [*upload_fields(parsed)] if isinstance(parsed, Upload) else [*codec.download_fields(parsed)]
+        held = (
+            [*upload_fields(parsed)]
+            if isinstance(parsed, Upload)
+            else [*codec.download_fields(parsed)]
+        )
         size = sum((v if isinstance(v, torch.Tensor) else v.values).numel() for _, v in held)
         assert size <= len(message)
     return True
@@ -151,7 +166,11 @@ def test_a_flipped_byte_is_refused_or_harmless(bits: int) -> None:
         assert small(MESSAGE[:place] + bytes([MESSAGE[place] ^ bits]) + MESSAGE[place + 1 :])
 
 
-@given(st.lists(st.tuples(st.integers(0, len(MESSAGE) - 1), st.integers(0, 255)), min_size=2, max_size=6))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, len(MESSAGE) - 1), st.integers(0, 255)), min_size=2, max_size=6
+    )
+)
 @settings(max_examples=300, deadline=None)
 def test_several_other_bytes_are_refused_or_harmless(changes: list[tuple[int, int]]) -> None:
     message = bytearray(MESSAGE)
@@ -169,7 +188,13 @@ def test_noise_is_refused_or_harmless(noise: bytes) -> None:
 
 
 def forged(
-    kind: int, code: int, lists: int, height: int, shape: tuple[int, ...], data: bytes, path: bytes = b"update/x"
+    kind: int,
+    code: int,
+    lists: int,
+    height: int,
+    shape: tuple[int, ...],
+    data: bytes,
+    path: bytes = b"update/x",
 ) -> bytes:
     head = HEADER.pack(codec.MAGIC, codec.VERSION, 3, 1, 1, 5, 1)
     field = FIELD.pack(len(path), kind, code, len(shape), lists, height)

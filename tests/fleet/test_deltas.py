@@ -18,9 +18,17 @@ from covey.testing.compare import expect_same
 from covey.testing.world import Play, Setting, World
 
 N, ITEMS, WIDTH = 5, 6, 3
-ODD = (0.0, -0.0, float("nan"), 1.0, 2.5)  # zeros of both signs, and what is not even equal to itself
+ODD = (
+    0.0,
+    -0.0,
+    float("nan"),
+    1.0,
+    2.5,
+)  # zeros of both signs, and what is not even equal to itself
 TABLES = st.lists(st.sampled_from(ODD), min_size=ITEMS * WIDTH, max_size=ITEMS * WIDTH)
-HANDED = st.tuples(st.booleans(), st.lists(st.integers(0, N - 1), min_size=1, max_size=N, unique=True), TABLES)
+HANDED = st.tuples(
+    st.booleans(), st.lists(st.integers(0, N - 1), min_size=1, max_size=N, unique=True), TABLES
+)
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -29,7 +37,9 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 @given(st.lists(HANDED, min_size=1, max_size=8))
 @settings(max_examples=100, deadline=None)
-def test_a_client_gets_back_the_bits_that_it_left(events: list[tuple[bool, list[int], list[float]]]) -> None:
+def test_a_client_gets_back_the_bits_that_it_left(
+    events: list[tuple[bool, list[int], list[float]]],
+) -> None:
     """Some tables are offered first, as those that the server hands out are; clients move a row of theirs."""
     store, truth = Deltas.empty(N), torch.zeros(N, ITEMS, WIDTH)
     for offered, ids, flat in events:
@@ -72,9 +82,19 @@ def test_a_checkpoint_with_whole_tables_is_read() -> None:
 
 
 def play_of(world: World, weight: float) -> Play:
-    solver = Local("sgd", 0.1, 2, 16, (("score", "bias"), ("items",)), rates={"items": 0.2}, per_item=("items",))
+    solver = Local(
+        "sgd",
+        0.1,
+        2,
+        16,
+        (("score", "bias"), ("items",)),
+        rates={"items": 0.2},
+        per_item=("items",),
+    )
     model, contrast = LinearScore(4, keep_items=True), ItemContrast(weight=weight)
-    method = Method(model, Bce(saturating=True), world.catalogue, solver, (contrast,), CoClusters(categories=3))
+    method = Method(
+        model, Bce(saturating=True), world.catalogue, solver, (contrast,), CoClusters(categories=3)
+    )
     return Play(method, world, Setting(cohort=9)).begin()
 
 
@@ -87,7 +107,9 @@ def test_a_run_is_the_same_in_whole_tables(monkeypatch: pytest.MonkeyPatch) -> N
     whole = play_of(world, 0.0).go(5)
     assert isinstance(whole.fleet, SimulatedFleet) and "items" in whole.fleet.store.dense
     everybody = torch.arange(14)
-    assert torch.equal(whole.fleet.store.take(everybody)["items"], sparse.fleet.store.take(everybody)["items"])
+    assert torch.equal(
+        whole.fleet.store.take(everybody)["items"], sparse.fleet.store.take(everybody)["items"]
+    )
     expect_same(whole.outcome(), sparse.outcome())
 
 

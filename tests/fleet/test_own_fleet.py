@@ -19,7 +19,13 @@ from covey.run.config.schema import Config
 
 WIRE = "covey.engine.fleet.wire:WireFleet"
 SIMULATED = "covey.engine.fleet.simulated:SimulatedFleet"
-OPTIONS = ("data.users=40", "data.items=30", "data.mean_items=6", "run.ceilings=[]", "run.checkpoint=1")
+OPTIONS = (
+    "data.users=40",
+    "data.items=30",
+    "data.mean_items=6",
+    "run.ceilings=[]",
+    "run.checkpoint=1",
+)
 OWN = '''
 """Dies in the round that an environment variable names."""
 import os
@@ -57,9 +63,18 @@ def test_a_fleet_of_a_users_own_runs_and_resumes(base: str, tmp_path: Path) -> N
         source = str(Path(covey.__file__).parents[1])
         environment = {**os.environ, "PYTHONPATH": source, "DIE_IN": str(die)}
         line = [sys.executable, "-m", "covey", *words]
-        return subprocess.run(line, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+        return subprocess.run(
+            line, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path
+        )
 
-    begin = ["run", "--method", "pfedrec", "--rounds", "4", *sets(*OPTIONS, "fleet.use=mortal:Mortal")]
+    begin = [
+        "run",
+        "--method",
+        "pfedrec",
+        "--rounds",
+        "4",
+        *sets(*OPTIONS, "fleet.use=mortal:Mortal"),
+    ]
     refused = run(*begin, "--out", "mine")
     assert refused.returncode == 2 and "--trust mortal" in refused.stderr
     assert not (tmp_path / "mine").exists()
@@ -82,7 +97,11 @@ def test_what_is_no_fleet_is_refused() -> None:
 
 def test_private_state_survives_being_flattened() -> None:
     rows = Rows(Ragged.of([[3, 1], [2]]), torch.randn(3, 2), 5)
-    kept: FieldDict = {"user": torch.randn(2, 4), "tuned/items": rows, "said": Ragged.of([[1], [2, 3]])}
+    kept: FieldDict = {
+        "user": torch.randn(2, 4),
+        "tuned/items": rows,
+        "said": Ragged.of([[1], [2, 3]]),
+    }
     back = restored(flattened(kept))
     assert torch.equal(back["user"], kept["user"]) and back["tuned/items"].height == 5
     assert torch.equal(back["tuned/items"].values, rows.values)

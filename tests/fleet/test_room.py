@@ -22,7 +22,14 @@ from covey.run.config.tree import assign
 from covey.run.loop import run
 from covey.solvers import Local
 
-SMALL = ["data.users=40", "data.items=60", "data.mean_items=8", "run.rounds=2", "run.ceilings=[]", "model.dim=8"]
+SMALL = [
+    "data.users=40",
+    "data.items=60",
+    "data.mean_items=8",
+    "run.rounds=2",
+    "run.ceilings=[]",
+    "model.dim=8",
+]
 
 
 def test_in_memory_or_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +46,9 @@ def test_in_memory_or_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_run_is_the_same_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
     for limit in (1 << 62, 0):
-        monkeypatch.setattr("covey.engine.fleet.simulated.limit_of", lambda engine, limit=limit: limit)
+        monkeypatch.setattr(
+            "covey.engine.fleet.simulated.limit_of", lambda engine, limit=limit: limit
+        )
         tree = assign(read("methods", "cofedrec"), [*SMALL, "grouping.categories=4"])
         run(Config.of(tree), tmp_path / str(limit))
         results.append((tmp_path / str(limit) / "checkpoint.safetensors").read_bytes())
@@ -58,7 +67,9 @@ def test_what_cannot_fit_is_refused() -> None:
     method = lambda model, *parts: Method(model, Bce(), Catalogue(1000), Local("sgd"), *parts)
     kept = method(LinearScore(32, keep_items=True))
     check_room(kept, 1000, 128_000_000, "the CPU")  # just so: 1,000 x 1,000 x 32 x 4
-    with pytest.raises(CoveyError, match=r"take 0\.1 GiB \(1,000 clients x 1,000 items x 32 numbers\) and the CPU"):
+    with pytest.raises(
+        CoveyError, match=r"take 0\.1 GiB \(1,000 clients x 1,000 items x 32 numbers\) and the CPU"
+    ):
         check_room(kept, 1000, 127_999_999, "the CPU")
     check_room(method(MF(32)), 10**9, 1, "the CPU")  # what is shared takes no room for each
     guided = method(MF(32), (GraphPull(),), UserGraph())
@@ -67,7 +78,9 @@ def test_what_cannot_fit_is_refused() -> None:
         check_room(guided, 1000, 511_999_999, "the CPU")
 
 
-def test_a_run_that_cannot_fit_says_so_before_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_cannot_fit_says_so_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(assemble, "memory_of", lambda device: 70_000)
     with pytest.raises(CoveyError, match=r"lower model\.dim"):
         run(Config.of(assign(read("methods", "cofedrec"), SMALL)), tmp_path / "out")

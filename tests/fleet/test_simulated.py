@@ -19,9 +19,16 @@ LISTS = [[0, 1, 2], [3, 4], [5, 6, 7], [1, 8]]
 
 
 def after_a_round(diverged: int | None) -> tuple[torch.Tensor, SimulatedFleet]:
-    model, objective, catalogue, solver = MF(dim=4), Bce(), Catalogue(12), Local("sgd", lr=1.0, epochs=1)
+    model, objective, catalogue, solver = (
+        MF(dim=4),
+        Bce(),
+        Catalogue(12),
+        Local("sgd", lr=1.0, epochs=1),
+    )
     items = Ragged.of(LISTS)
-    fleet = SimulatedFleet(Program(model, objective, catalogue, solver), LocalData(TrainingData(items, items)))
+    fleet = SimulatedFleet(
+        Program(model, objective, catalogue, solver), LocalData(TrainingData(items, items))
+    )
     assert fleet.program.can_sum()
     if diverged is not None:
         fleet.store.dense["user"][diverged] = torch.nan

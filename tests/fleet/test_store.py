@@ -21,16 +21,26 @@ def drawer(ids: list[int], version: int) -> FieldDict:
     lists = [list(range(c % 3 + version % 2, ITEMS, 4)) if (c + version) % 5 else [] for c in ids]
     mark = torch.tensor([c * 100.0 + version for c in ids])
     rows = Rows(Ragged.of(lists), torch.zeros(sum(map(len, lists)), 2), ITEMS)
-    rows = Rows(rows.items, rows.values + mark.repeat_interleave(rows.items.lengths)[:, None], ITEMS)
-    return {"user": mark[:, None].expand(-1, 3).clone(), "t": torch.tensor(ids) + version, "tuned/items": rows}
+    rows = Rows(
+        rows.items, rows.values + mark.repeat_interleave(rows.items.lengths)[:, None], ITEMS
+    )
+    return {
+        "user": mark[:, None].expand(-1, 3).clone(),
+        "t": torch.tensor(ids) + version,
+        "tuned/items": rows,
+    }
 
 
 def one(drawer: FieldDict, k: int) -> FieldDict:
     pick = torch.tensor([k])
-    return {name: v[pick] if isinstance(v, torch.Tensor) else v.take(pick) for name, v in drawer.items()}
+    return {
+        name: v[pick] if isinstance(v, torch.Tensor) else v.take(pick) for name, v in drawer.items()
+    }
 
 
-COHORTS = st.lists(st.permutations(range(N)).flatmap(lambda p: st.integers(1, N).map(lambda k: p[:k])), max_size=8)
+COHORTS = st.lists(
+    st.permutations(range(N)).flatmap(lambda p: st.integers(1, N).map(lambda k: p[:k])), max_size=8
+)
 
 
 def filled(cohorts: list[list[int]]) -> tuple[Store, dict[int, FieldDict]]:
@@ -126,7 +136,13 @@ def test_received_tables_go_through_bytes() -> None:
 
 
 def numbers(meter: Meter) -> dict[str, Any]:
-    return {"up": meter.up, "down": meter.down, "dropped": meter.dropped, "bytes": meter.bytes, "sends": meter.sends_N}
+    return {
+        "up": meter.up,
+        "down": meter.down,
+        "dropped": meter.dropped,
+        "bytes": meter.bytes,
+        "sends": meter.sends_N,
+    }
 
 
 def test_the_meter_goes_through_bytes() -> None:

@@ -10,7 +10,13 @@ from torch import Tensor
 
 from covey.core.messages import Download, Sent, Upload
 from covey.core.ragged import Ragged, Rows
-from covey.engine.fleet.codec import Envelope, Malformed, decode_upload, encode_download, encode_upload
+from covey.engine.fleet.codec import (
+    Envelope,
+    Malformed,
+    decode_upload,
+    encode_download,
+    encode_upload,
+)
 from covey.engine.fleet.wire import Node, WireFleet
 from covey.engine.method import Method
 from covey.models.mf import MF
@@ -78,9 +84,18 @@ FAULTS: dict[str, tuple[str, Fault]] = {
     "lists": ("odd shape", with_update(Ragged(torch.ones(2, 3), torch.tensor([0, 2])))),
     "double": ("odd shape", with_update(Rows(Ragged.of([[1]]), torch.ones(1, 3).double(), ITEMS))),
     "nothing": ("odd shape", changed(lambda e, u: (e, replace(u, update={})))),
-    "unknown parameter": ("undeclared", changed(lambda e, u: (e, replace(u, update={"user": torch.ones(1, 3)})))),
-    "own weight": ("undeclared", changed(lambda e, u: (e, replace(u, weight_C=torch.tensor([1000.0]))))),
-    "undeclared field": ("undeclared", changed(lambda e, u: (e, replace(u, extra={"m": {"x": torch.ones(1)}})))),
+    "unknown parameter": (
+        "undeclared",
+        changed(lambda e, u: (e, replace(u, update={"user": torch.ones(1, 3)}))),
+    ),
+    "own weight": (
+        "undeclared",
+        changed(lambda e, u: (e, replace(u, weight_C=torch.tensor([1000.0])))),
+    ),
+    "undeclared field": (
+        "undeclared",
+        changed(lambda e, u: (e, replace(u, extra={"m": {"x": torch.ones(1)}}))),
+    ),
     "nan": ("not finite", with_update(rows([1], fill=torch.nan))),
     "infinity": ("not finite", with_update(rows([1], fill=-torch.inf))),
     "beyond sums": ("not finite", with_update(rows([1], fill=3e38))),
@@ -118,7 +133,9 @@ def test_nobody_speaks_for_somebody_else(without_bad: dict[str, Tensor]) -> None
     def transport(client: int, request: bytes) -> Iterable[bytes]:
         reply = fleet.nodes[client].handle(request)
         envelope, upload = decode_upload(reply)
-        forged = encode_upload(replace(envelope, client=BAD), replace(upload, update={"items": rows([0], fill=9.0)}))
+        forged = encode_upload(
+            replace(envelope, client=BAD), replace(upload, update={"items": rows([0], fill=9.0)})
+        )
         return [forged, reply] if client != BAD else []
 
     fleet.transport = transport
@@ -155,7 +172,9 @@ def test_a_reply_that_is_lost_leaves_the_device_as_after_training() -> None:
 
 
 def request_of(game: Play, client: int, round: int = 1, run: int = 1, step: str = "train") -> bytes:
-    return encode_download(Envelope(step, run, round, client), Download(Sent(dict(game.server.public))))
+    return encode_download(
+        Envelope(step, run, round, client), Download(Sent(dict(game.server.public)))
+    )
 
 
 def node_of(game: Play) -> Node:

@@ -37,7 +37,9 @@ class Lottery(Mechanism):
     exchanges: frozenset[str] = frozenset({"enrol"})
 
     def enrol(self, view: ClientView) -> FieldDict:
-        return {"ticket": torch.tensor([[secrets.randbits(31)] for _ in range(len(view.data.items))])}
+        return {
+            "ticket": torch.tensor([[secrets.randbits(31)] for _ in range(len(view.data.items))])
+        }
 
     def disclosures(self) -> tuple[Disclosure, ...]:
         return (Disclosure("enrol", f"{self.name}/ticket", "chance"),)
@@ -92,7 +94,10 @@ def test_rewound_it_answers_no_other_request(made: Callable[[], Mechanism], step
 
 def test_the_next_round_has_noise_of_its_own() -> None:
     game, node = play(hard("pass"))
-    one, two = (decode_upload(node.handle(request(game, "report", n)))[1].extra["fedcl"]["user"] for n in (1, 2))
+    one, two = (
+        decode_upload(node.handle(request(game, "report", n)))[1].extra["fedcl"]["user"]
+        for n in (1, 2)
+    )
     assert not torch.equal(one, two)
 
 
@@ -102,7 +107,11 @@ def test_a_budget_of_two_is_two_releases_however_often_a_round_is_lost() -> None
     for number in (1, 2, 3):
         start = dict(node.kept)
         for _ in range(3):
-            said.append(decode_upload(node.handle(request(game, "report", number)))[1].extra["fedcl"]["user"])
+            said.append(
+                decode_upload(node.handle(request(game, "report", number)))[1].extra["fedcl"][
+                    "user"
+                ]
+            )
             rewind(node, start)
         node.handle(request(game, "report", number))
     assert len({tuple(u_1D[0].tolist()) for u_1D in said}) == 2
@@ -110,7 +119,9 @@ def test_a_budget_of_two_is_two_releases_however_often_a_round_is_lost() -> None
 
 
 @pytest.mark.parametrize(("repeat", "releases"), [("once", 1), ("budget", 2)])
-def test_a_server_that_loses_every_round_hears_no_more(repeat: Literal["once", "budget"], releases: int) -> None:
+def test_a_server_that_loses_every_round_hears_no_more(
+    repeat: Literal["once", "budget"], releases: int
+) -> None:
     game, node = play(hard(repeat))
     said = set()
     for number in range(1, 6):

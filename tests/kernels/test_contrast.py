@@ -17,7 +17,9 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @pytest.mark.parametrize("aside", [False, True])
-@pytest.mark.parametrize(("many", "n_rows", "dim"), [([160, 70, 1, 0], 160, 32), ([31, 96], 96, 20), ([5], 32, 8)])
+@pytest.mark.parametrize(
+    ("many", "n_rows", "dim"), [([160, 70, 1, 0], 160, 32), ([31, 96], 96, 20), ([5], 32, 8)]
+)
 def test_kernels_equal_the_matrix(
     many: list[int], n_rows: int, dim: int, aside: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

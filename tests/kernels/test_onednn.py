@@ -10,7 +10,9 @@ from covey.kernels import onednn
 from covey.methods import views
 from two_views import assert_equal_sums, directions
 
-pytestmark = pytest.mark.skipif(not onednn.there(), reason="this machine or this torch has no products by oneDNN")
+pytestmark = pytest.mark.skipif(
+    not onednn.there(), reason="this machine or this torch has no products by oneDNN"
+)
 
 
 @pytest.fixture
@@ -29,7 +31,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("aside", [False, True])
 @pytest.mark.parametrize(
-    ("many", "n_rows", "dim"), [([640, 570, 33, 1, 0], 640, 32), ([512], 512, 20), ([1500, 1024], 1536, 8)]
+    ("many", "n_rows", "dim"),
+    [([640, 570, 33, 1, 0], 640, 32), ([512], 512, 20), ([1500, 1024], 1536, 8)],
 )
 def test_equal_to_the_products_of_every_machine(
     many: list[int], n_rows: int, dim: int, aside: bool, monkeypatch: pytest.MonkeyPatch

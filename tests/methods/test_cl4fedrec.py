@@ -34,11 +34,16 @@ class TestCL4FedRec(Conformance):
 
     def method(self, catalogue: Catalogue) -> Method:
         solver = Local("adam", 0.01, epochs=2)
-        return Method(NCF(4, (4, 3), scale=0.1), Bce(), catalogue, solver, (self.contrast, self.regulariser))
+        return Method(
+            NCF(4, (4, 3), scale=0.1), Bce(), catalogue, solver, (self.contrast, self.regulariser)
+        )
 
     def neutral(self, catalogue: Catalogue) -> tuple[Method, Method]:
         full = self.method(catalogue)
-        off = (replace(self.contrast, user_weight=0.0, item_weight=0.0), replace(self.regulariser, steps=0))
+        off = (
+            replace(self.contrast, user_weight=0.0, item_weight=0.0),
+            replace(self.regulariser, steps=0),
+        )
         return replace(full, mechanisms=off), replace(full, mechanisms=())
 
 
@@ -48,7 +53,9 @@ class TestCL4FedRecInMiniBatches(TestCL4FedRec):
 
 
 class TestCL4FedRecOtherReadings(TestCL4FedRec):
-    contrast = Contrast(5, 6, "uniform", fit_first=False, items="positives", reduction="sum", views="each step")
+    contrast = Contrast(
+        5, 6, "uniform", fit_first=False, items="positives", reduction="sum", views="each step"
+    )
     regulariser = PopularityRegulariser(hot_share=0.2, sample=0, freeze_hot=True, lr=0.01)
 
 
@@ -141,7 +148,9 @@ def test_item_views_by_plain_gradient_or_noise() -> None:
     model, rng = NCF(3, (4, 2), scale=0.5), Rng.of(0, 0, torch.arange(2))
     params = {k: v[None].double() for k, v in model.public(9, Rng.server(0, 0, "p")).items()}
     params |= {"items": rng.normal(4, 3, dtype=F64), "user": rng.fold(1).normal(3, dtype=F64)}
-    batch = Batch(torch.zeros(2, 4).long(), torch.ones(2, 4).bool(), None, torch.eye(4)[:2], torch.ones(2, 4))
+    batch = Batch(
+        torch.zeros(2, 4).long(), torch.ones(2, 4).bool(), None, torch.eye(4)[:2], torch.ones(2, 4)
+    )
     view = client_view(model, params, batch)
     plain = Contrast(view_step="sgd", view_lr=0.01).prepare(view)
     leaf = params["items"].clone().requires_grad_()
@@ -161,9 +170,13 @@ def test_loss_is_the_weighted_sum_of_both() -> None:  # Eq. 11
     ready |= {name: rng.fold(name).normal(4, 3, dtype=F64) for name in ("items one", "items two")}
     ready["rows"] = torch.ones(2, 4).bool()
     params = {"items": rng.normal(4, 3, dtype=F64), "user": rng.fold(1).normal(3, dtype=F64)}
-    batch = Batch(torch.zeros(2, 4).long(), torch.ones(2, 4).bool(), None, torch.ones(2, 4), torch.ones(2, 4))
+    batch = Batch(
+        torch.zeros(2, 4).long(), torch.ones(2, 4).bool(), None, torch.ones(2, 4), torch.ones(2, 4)
+    )
     s_SD = rng.fold(2).normal(3, dtype=F64)
-    view = replace(client_view(model, params, batch), prepared=ready, received=Sent({"users": s_SD}))
+    view = replace(
+        client_view(model, params, batch), prepared=ready, received=Sent({"users": s_SD})
+    )
     loss_C = Contrast(user_weight=0.3, item_weight=0.7).loss(view)
     user_C = user_loss(params["user"], ready["one"], ready["two"], s_SD, 0.2)
     v_CRD = params["items"]
@@ -175,17 +188,29 @@ def test_loss_is_the_weighted_sum_of_both() -> None:  # Eq. 11
 def test_the_item_contrast_leads_at_the_start() -> None:
     """With the published weight and start, for 100 positives and 400 negatives; 0.002 is where both are alike."""
     model, rng = NCF(32, (32, 16), scale=0.01), Rng.of(0, 1, torch.arange(2))
-    params = {k: v.expand(2, *v.shape) for k, v in model.public(500, Rng.server(0, 0, "public")).items()}
-    params |= {"items": params["items"].clone().requires_grad_(), "user": model.private(rng, rng)["user"]}
+    params = {
+        k: v.expand(2, *v.shape) for k, v in model.public(500, Rng.server(0, 0, "public")).items()
+    }
+    params |= {
+        "items": params["items"].clone().requires_grad_(),
+        "user": model.private(rng, rng)["user"],
+    }
     label_CL = (torch.arange(500) < 100).float().expand(2, -1)
-    batch = Batch(torch.arange(500).expand(2, -1), torch.ones(2, 500).bool(), None, label_CL, torch.ones(2, 500))
+    batch = Batch(
+        torch.arange(500).expand(2, -1),
+        torch.ones(2, 500).bool(),
+        None,
+        label_CL,
+        torch.ones(2, 500),
+    )
     view, slopes = client_view(model, params, batch), []
     for weight in (0.5, 0.002):
         mine = Contrast(user_weight=0.0, item_weight=weight)
         contrast_C = mine.loss(replace(view, prepared=mine.prepare(view)))
         assert contrast_C is not None
         found = [
-            torch.autograd.grad(loss_C.sum(), params["items"])[0] for loss_C in (contrast_C, view.objective_loss())
+            torch.autograd.grad(loss_C.sum(), params["items"])[0]
+            for loss_C in (contrast_C, view.objective_loss())
         ]
         slopes.append(float(found[0].norm() / found[1].norm()))
     assert slopes[0] > 200
@@ -207,7 +232,9 @@ def test_synthetic_users_are_fitted_by_adam() -> None:  # Eq. 5
     memory = mine.init_state(view, None)
     lists = Ragged.of(memory["items"].tolist())
     made = Bce(negatives=4).examples(lists, lists, 40, view.server_rng.fold("negatives").streams(6))
-    s_SD = view.model.private(view.server_rng.fold("birth").streams(6), view.server_rng)["user"].requires_grad_()
+    s_SD = view.model.private(view.server_rng.fold("birth").streams(6), view.server_rng)[
+        "user"
+    ].requires_grad_()
     adam = torch.optim.Adam([s_SD], lr=0.001)
     for _ in range(5):
         adam.zero_grad()
@@ -228,7 +255,9 @@ def test_synthetic_users_at_random() -> None:  # Table 5
     assert torch.equal(memory["user"], born_SD)
     assert not torch.equal(mine.end_round(replace(view, state=memory))["user"], born_SD)
     still = replace(mine, fit_first=True, refit_steps=0)
-    assert torch.equal(still.end_round(replace(view, state=still.init_state(view, None)))["user"], born_SD)
+    assert torch.equal(
+        still.end_round(replace(view, state=still.init_state(view, None)))["user"], born_SD
+    )
 
 
 def test_synthetic_users_are_refitted_when_a_pass_closes() -> None:
@@ -271,7 +300,10 @@ def test_regulariser_is_one_adam_over_all_passes() -> None:
 
 def test_regulariser_moves_whom_it_may() -> None:
     """A quarter of 12 items is hot, the last three; each step pushes two of the others, or all."""
-    view, table = server_view(MF(4, scale=0.5), 12), {"items": server_view(MF(4, scale=0.5), 12).public["items"]}
+    view, table = (
+        server_view(MF(4, scale=0.5), 12),
+        {"items": server_view(MF(4, scale=0.5), 12).public["items"]},
+    )
     base = PopularityRegulariser(hot_share=0.25, sample=2, steps=1, lr=0.01)
     moved = lambda mine: (mine.adjust_model(view, table)[1]["items"] != table["items"]).any(1)
     assert int(moved(base)[:9].sum()) == 2 and moved(base)[9:].all()

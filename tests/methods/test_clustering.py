@@ -22,8 +22,12 @@ def naive_ward(x: np.ndarray, clusters: int) -> Tensor:
     """Joins the two clusters whose union adds least to the squared distances, again and again."""
     groups = [[i] for i in range(len(x))]
     while len(groups) > clusters:
-        cost = lambda a, b: len(a) * len(b) / (len(a) + len(b)) * ((x[a].mean(0) - x[b].mean(0)) ** 2).sum()
-        pairs = [(cost(a, b), i, j) for i, a in enumerate(groups) for j, b in enumerate(groups) if i < j]
+        cost = lambda a, b: (
+            len(a) * len(b) / (len(a) + len(b)) * ((x[a].mean(0) - x[b].mean(0)) ** 2).sum()
+        )
+        pairs = [
+            (cost(a, b), i, j) for i, a in enumerate(groups) for j, b in enumerate(groups) if i < j
+        ]
         _, i, j = min(pairs)
         groups[i] += groups.pop(j)
     label = torch.zeros(len(x), dtype=torch.long)
@@ -37,7 +41,9 @@ def test_ward_is_ward(largest: int) -> None:
     torch.manual_seed(0)
     small, large = torch.randn(30, 5), torch.randn(500, 64)
     assert same_partition(ward(small, 6, largest), naive_ward(small.double().numpy(), 6))
-    theirs = AgglomerativeClustering(n_clusters=25, linkage="ward").fit_predict(large.double().numpy())
+    theirs = AgglomerativeClustering(n_clusters=25, linkage="ward").fit_predict(
+        large.double().numpy()
+    )
     assert same_partition(ward(large, 25, largest), torch.from_numpy(theirs))
 
 
@@ -81,15 +87,21 @@ def test_centres_are_means_with_everybodys_first() -> None:
     assert nearest(torch.tensor([[1.1, 0.0], [9.0, 9.0]]), centre_KD[1:]).tolist() == [1, 0]
 
 
-@pytest.mark.parametrize(("epsilon", "least", "most"), [(1e9, 0.7, 1.0), (200.0, 0.7, 1.0), (4.0, 0.2, 0.32)])
+@pytest.mark.parametrize(
+    ("epsilon", "least", "most"), [(1e9, 0.7, 1.0), (200.0, 0.7, 1.0), (4.0, 0.2, 0.32)]
+)
 def test_the_noise_of_the_paper_leaves_no_groups(epsilon: float, least: float, most: float) -> None:
     """Clear groups of users, items round the same centres: how much of a user's own pool its cluster retrieves."""
     gen = torch.Generator().manual_seed(0)
     group_KD = torch.randn(12, 64, generator=gen)
-    around = lambda many: group_KD[torch.arange(many) % 12] + 0.5 * torch.randn(many, 64, generator=gen)
+    around = lambda many: (
+        group_KD[torch.arange(many) % 12] + 0.5 * torch.randn(many, 64, generator=gen)
+    )
     user_ND, item_ID = around(600), around(400)
     told_ND = clipped(user_ND, 1.0) + Rng.of(0, 1, torch.arange(600)).laplace(2 / epsilon, 64)
     label_N = ward(told_ND, 12)
-    pool = lambda query_ND: torch.zeros(600, 400).scatter_(1, (query_ND @ item_ID.mT).topk(100, 1).indices, 1)
+    pool = lambda query_ND: torch.zeros(600, 400).scatter_(
+        1, (query_ND @ item_ID.mT).topk(100, 1).indices, 1
+    )
     shared = (pool(centres(told_ND, label_N)[1 + label_N]) * pool(user_ND)).sum(1).mean() / 100
     assert least <= float(shared) <= most  # 0.25 is chance

@@ -40,7 +40,9 @@ from covey.testing import Conformance
 from covey.testing.world import Play, Setting, World
 
 CONTRAST = ItemContrast(weight=0.05)
-SOLVER = Local("sgd", 0.1, 2, 16, (("score", "bias"), ("items",)), rates={"items": 0.2}, per_item=("items",))
+SOLVER = Local(
+    "sgd", 0.1, 2, 16, (("score", "bias"), ("items",)), rates={"items": 0.2}, per_item=("items",)
+)
 
 
 def method_of(catalogue: Catalogue, *contrast: ItemContrast) -> Method:
@@ -86,7 +88,9 @@ class TestCoFedRecOnNCF(Conformance):
 
     def method(self, catalogue: Catalogue) -> Method:
         model = NCF(4, (4, 3), 0.5, keep_items=True)
-        return Method(model, Bce(), catalogue, Local("adam", 0.01, 2, 16), (CONTRAST,), CoClusters(3), Mean())
+        return Method(
+            model, Bce(), catalogue, Local("adam", 0.01, 2, 16), (CONTRAST,), CoClusters(3), Mean()
+        )
 
 
 class TestClientsClusteredByTables(Conformance):
@@ -100,30 +104,42 @@ class TestPFedRecWithContrast(Conformance):
 
     def method(self, catalogue: Catalogue) -> Method:
         parts = (ItemCategories(3), ItemContrast(weight=0.05, listens="item categories"))
-        return Method(LinearScore(4), Bce(saturating=True), catalogue, SOLVER, parts, combine=Mean())
+        return Method(
+            LinearScore(4), Bce(saturating=True), catalogue, SOLVER, parts, combine=Mean()
+        )
 
 
 def test_contrast_is_computed_for_the_items_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once per step, not once per phase; not before the first categories arrive; the common start is shared."""
     calls: list[int] = []
     real = cofedrec.published
-    monkeypatch.setattr(cofedrec, "published", lambda table, *more: calls.append(len(table)) or real(table, *more))
+    monkeypatch.setattr(
+        cofedrec, "published", lambda table, *more: calls.append(len(table)) or real(table, *more)
+    )
     world = World.of(4, 40)
     play = Play(method_of(world.catalogue, CONTRAST), world, Setting(cohort=4)).begin().go(1)
     assert not calls
     group = int(play.server.state["co-clusters"]["tell/group"])
     play.go(1)
     known = world.data.training.items.lengths
-    lengths = known * (1 + (40 - known).clamp(max=4))  # who knows nearly everything has fewer negatives
-    steps = 2 * (torch.ceil(lengths / 16).clamp(min=1)).unique()  # two epochs of a block of equal steps
+    lengths = known * (
+        1 + (40 - known).clamp(max=4)
+    )  # who knows nearly everything has fewer negatives
+    steps = (
+        2 * (torch.ceil(lengths / 16).clamp(min=1)).unique()
+    )  # two epochs of a block of equal steps
     shared = group > 1
-    assert len(calls) <= int(steps.sum()) + shared  # a block in which all start alike has nothing to do at first
+    assert (
+        len(calls) <= int(steps.sum()) + shared
+    )  # a block in which all start alike has nothing to do at first
     assert len(calls) >= int(steps.sum()) - len(steps) + shared
 
 
 def test_similarity_by_hand() -> None:
     east, north, west = [1.0, 0.0], [0.0, 2.0], [-3.0, 0.0]
-    table_PID = torch.tensor([[east, east, north], [east, north, east], [east, west, east], [east, east, west]])
+    table_PID = torch.tensor(
+        [[east, east, north], [east, north, east], [east, west, east], [east, east, west]]
+    )
     s_P = similarity(table_PID, 0, torch.tensor([0, 1]))
     torch.testing.assert_close(s_P, torch.tensor([2.0, 1.0, 0.0, 2.0]))
 
@@ -131,7 +147,10 @@ def test_similarity_by_hand() -> None:
 @pytest.mark.parametrize(
     ("similarities", "group"),
     [
-        ([9.0, 1.0, 8.0, 0.0, 2.0], [0, 2, 4]),  # 9 8 2 1 0 against 9 6.75 4.5 2.25 0: gaps 0 1.25 2.5 1.25 0
+        (
+            [9.0, 1.0, 8.0, 0.0, 2.0],
+            [0, 2, 4],
+        ),  # 9 8 2 1 0 against 9 6.75 4.5 2.25 0: gaps 0 1.25 2.5 1.25 0
         ([5.0, 5.0, 5.0, 0.0], [0, 1, 2]),
         ([3.0], [0]),
         ([2.0, 2.0, 2.0], [0]),  # nobody stands out: the first
@@ -230,7 +249,10 @@ def test_who_vanishes_before_the_delivery_keeps_its_own_table() -> None:
     """The group's mean counts them: they had uploaded."""
     world = World.of(12, 40)
     tables = []
-    for lost in (None, lambda step, round, ids_C: torch.full_like(ids_C, step == "deliver" and round == 1).bool()):
+    for lost in (
+        None,
+        lambda step, round, ids_C: torch.full_like(ids_C, step == "deliver" and round == 1).bool(),
+    ):
         setting = Setting(cohort=12) if lost is None else Setting(cohort=12, lost=lost)
         play = Play(method_of(world.catalogue), world, setting).begin().go(1)
         tables.append(play.fleet.store.take(torch.arange(12))["items"])
@@ -256,18 +278,30 @@ def test_what_figures_3_and_6_show_as_numbers() -> None:
     assert 0.4 < float(sharpness(step)) <= 1 and int(sharpness(torch.ones(1))) == 0
     far = torch.tensor([[0.0, 0.0], [0.0, 2.0], [9.0, 0.0], [9.0, 2.0]])
     between, within = 4 * 4.5**2, 4 * 1.0
-    assert float(explained(far, torch.tensor([0, 0, 1, 1]))) == pytest.approx(between / (between + within))
+    assert float(explained(far, torch.tensor([0, 0, 1, 1]))) == pytest.approx(
+        between / (between + within)
+    )
     assert float(explained(far, torch.zeros(4, dtype=torch.long))) == pytest.approx(0)
 
 
 def test_few_coordinates_keep_the_distances() -> None:
     x_PX = torch.randn(7, 300, dtype=torch.float64)
-    torch.testing.assert_close(torch.cdist(coordinates(x_PX), coordinates(x_PX)), torch.cdist(x_PX, x_PX))
+    torch.testing.assert_close(
+        torch.cdist(coordinates(x_PX), coordinates(x_PX)), torch.cdist(x_PX, x_PX)
+    )
 
 
 def test_clients_are_clustered_by_their_whole_tables() -> None:
     world = World.of(6, 40)
-    method = Method(LinearScore(4, keep_items=True), Bce(), world.catalogue, SOLVER, (), TableClusters(2), Mean())
+    method = Method(
+        LinearScore(4, keep_items=True),
+        Bce(),
+        world.catalogue,
+        SOLVER,
+        (),
+        TableClusters(2),
+        Mean(),
+    )
     play = Play(method, world, Setting()).begin()
     table_PID = torch.zeros(6, 40, 4)
     table_PID[4:] = 5.0
@@ -275,10 +309,17 @@ def test_clients_are_clustered_by_their_whole_tables() -> None:
     drawer, groups = method.grouping.groups(
         view(play.server, method, "table clusters", Round(1, torch.arange(6))), upload
     )
-    assert sorted(g.rows.tolist() for g in groups[:-1] if g.rows is not None) == [[0, 1, 2, 3], [4, 5]]
+    assert sorted(g.rows.tolist() for g in groups[:-1] if g.rows is not None) == [
+        [0, 1, 2, 3],
+        [4, 5],
+    ]
     assert float(drawer["tell/largest"]) == pytest.approx(4 / 6) and int(drawer["tell/alone"]) == 0
     assert groups[-1].public and groups[-1].rows is None
-    shared = Play(Method(MF(4), Bce(), world.catalogue, Local("sgd"), grouping=TableClusters(2)), world, Setting())
+    shared = Play(
+        Method(MF(4), Bce(), world.catalogue, Local("sgd"), grouping=TableClusters(2)),
+        world,
+        Setting(),
+    )
     with pytest.raises(CoveyError, match="keep_items"):
         shared.begin().go(1)
     with pytest.raises(CoveyError):
@@ -288,7 +329,9 @@ def test_clients_are_clustered_by_their_whole_tables() -> None:
 def test_only_the_categories_are_sent() -> None:
     world = World.of(8, 40)
     play = Play(method_of(world.catalogue), world, Setting(cohort=8)).begin().go(1)
-    sent = play.method.grouping.send(view(play.server, play.method, "co-clusters", Round(2, torch.arange(8))))
+    sent = play.method.grouping.send(
+        view(play.server, play.method, "co-clusters", Round(2, torch.arange(8)))
+    )
     assert set(sent.shared) == {"category"} and not sent.each
 
 
@@ -307,7 +350,9 @@ def test_idle_steps_move_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     world, usual = World.of(25, 200), Trainer.costs
     outcomes = []
     for coarse in (False, True):
-        monkeypatch.setattr(Trainer, "costs", lambda self, work, c=coarse: replace(usual(self, work), coarse=c))
+        monkeypatch.setattr(
+            Trainer, "costs", lambda self, work, c=coarse: replace(usual(self, work), coarse=c)
+        )
         play = Play(method_of(world.catalogue, CONTRAST), world, Setting(cohort=25)).begin().go(3)
         outcomes.append(play.fleet.store.dense["items"].clone())
     assert torch.equal(*outcomes)

@@ -30,18 +30,28 @@ from covey.objectives.pairs import NoObjective
 from covey.pooled.ease import Ease
 from covey.testing import Conformance
 
-LISTS = Ragged.of([[0, 1, 2], [1, 3], [], [4, 0, 4], [2, 3, 1, 5], [0, 1]])  # client 3 has an item twice
+LISTS = Ragged.of(
+    [[0, 1, 2], [1, 3], [], [4, 0, 4], [2, 3, 1, 5], [0, 1]]
+)  # client 3 has an item twice
 ITEMS = 7  # nobody has item 6
 
 
 def method(tiles: int = 3, weight: float = 2.0, n_items: int = ITEMS) -> Method:
-    return Method(ItemWeights(), NoObjective(), Catalogue(n_items), None, (GramTiles(tiles=tiles, weight=weight),))
+    return Method(
+        ItemWeights(),
+        NoObjective(),
+        Catalogue(n_items),
+        None,
+        (GramTiles(tiles=tiles, weight=weight),),
+    )
 
 
 def fleet_of(ours: Method, lists: Ragged, before: Ragged | None = None) -> SimulatedFleet:
     program = Program(ours.model, ours.objective, ours.catalogue, None, ours.mechanisms)
     held = HeldOut(lists, lists)
-    return SimulatedFleet(program, LocalData(TrainingData(lists, before or distinct(lists)), held), hides=SINGLES)
+    return SimulatedFleet(
+        program, LocalData(TrainingData(lists, before or distinct(lists)), held), hides=SINGLES
+    )
 
 
 def summed(ours: Method, fleet: Fleet, ids: Tensor | None = None) -> Server:
@@ -49,7 +59,9 @@ def summed(ours: Method, fleet: Fleet, ids: Tensor | None = None) -> Server:
     server = Server({k: v.double() for k, v in server.public.items()})
     server = enrol(server, fleet, ours)
     for number in range(1, ours.mechanisms[0].tiles + 1):  # type: ignore[attr-defined]
-        server, _ = run_round(server, fleet, ours, Round(number, fleet.ids_N if ids is None else ids))
+        server, _ = run_round(
+            server, fleet, ours, Round(number, fleet.ids_N if ids is None else ids)
+        )
     return server
 
 
@@ -58,7 +70,9 @@ class TestEaseSums(Conformance):
     users = cohort = 30
 
     def method(self, catalogue: Catalogue) -> Method:
-        return Method(ItemWeights(), NoObjective(), catalogue, None, (GramTiles(tiles=2, weight=5.0),))
+        return Method(
+            ItemWeights(), NoObjective(), catalogue, None, (GramTiles(tiles=2, weight=5.0),)
+        )
 
 
 @pytest.mark.parametrize("tiles", [1, 3, 7])
@@ -85,9 +99,15 @@ def test_two_items_by_hand() -> None:
 def test_scores_by_hand() -> None:
     weight_II = torch.tensor([[0.0, 1.0, 2.0], [3.0, 0.0, 4.0], [5.0, 6.0, 0.0]])
     params = {"items": torch.arange(3.0)[None, :, None], "weight": weight_II[None]}
-    u_CI = ItemWeights().user(params, History.of(Ragged.of([[0, 1, 0], [], [2]])), Rng.of(0, 0, torch.arange(3)), False)
+    u_CI = ItemWeights().user(
+        params, History.of(Ragged.of([[0, 1, 0], [], [2]])), Rng.of(0, 0, torch.arange(3)), False
+    )
     assert u_CI.tolist() == [[3, 1, 6], [0, 0, 0], [5, 6, 0]]
-    assert ItemWeights().score(params, u_CI, params["items"][:, [2, 0]]).tolist() == [[6, 3], [0, 0], [0, 5]]
+    assert ItemWeights().score(params, u_CI, params["items"][:, [2, 0]]).tolist() == [
+        [6, 3],
+        [0, 0],
+        [0, 5],
+    ]
 
 
 def test_columns_are_all_there_once() -> None:
@@ -106,7 +126,9 @@ def test_who_left_is_forgotten() -> None:
     without = summed(ours, fleet, torch.tensor([0, 1, 2, 5]))
     torch.testing.assert_close(after.public["weight"], without.public["weight"], rtol=0, atol=1e-12)
     assert [ids.tolist() for ids in members(after, ours)] == [[0, 1, 2, 5], []]
-    assert torch.equal(server.public["weight"], summed(ours, fleet).public["weight"])  # the old record stands
+    assert torch.equal(
+        server.public["weight"], summed(ours, fleet).public["weight"]
+    )  # the old record stands
 
 
 @dataclass
@@ -141,28 +163,39 @@ def test_who_dropped_out_half_way_can_come_and_go() -> None:
     assert float(server.state["gram"]["tell/in some tiles only"]) == 2
     everybody = join(server, fleet, ours, 4, torch.tensor([0, 5]))
     assert fleet.asked[-1] == (5, [0, 5]) and len(fleet.asked) == 4
-    torch.testing.assert_close(everybody.public["weight"], summed(ours, fleet_of(ours, LISTS)).public["weight"])
+    torch.testing.assert_close(
+        everybody.public["weight"], summed(ours, fleet_of(ours, LISTS)).public["weight"]
+    )
 
     server = leave(server, fleet, ours, 4, torch.tensor([0, 3, 5]))
     assert [ids.tolist() for ids in members(server, ours)] == [[1, 2, 4], [3]]
     server = leave(server, fleet, ours, 7, torch.tensor([3]))
-    assert fleet.asked[-1] == (8, [3]) and fleet.asked[-2][0] == 6  # the tile that it is still in, and no other
+    assert (
+        fleet.asked[-1] == (8, [3]) and fleet.asked[-2][0] == 6
+    )  # the tile that it is still in, and no other
     without = summed(ours, fleet_of(ours, LISTS), torch.tensor([1, 2, 4]))
-    torch.testing.assert_close(server.public["weight"], without.public["weight"], rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        server.public["weight"], without.public["weight"], rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("masks", [False, True])
 def test_who_left_is_forgotten_under_secure_sums(masks: bool) -> None:
     """Twelve clients, some of which drop out of a tile; three leave, and one of them only on the second attempt."""
     ours, lists = method(), Ragged.of([[n % 7, (n + 1) % 7, (3 * n) % 5] for n in range(12)])
-    devices = Losing(fleet_of(ours, lists), {n: {2: [0, 5], 5: [7]}.get(n, []) for n in range(1, 20)})
+    devices = Losing(
+        fleet_of(ours, lists), {n: {2: [0, 5], 5: [7]}.get(n, []) for n in range(1, 20)}
+    )
     fleet = SecureFleet(devices, FleetConfig(secure=True, neighbours=8, holders=10, masks=masks))
     server = summed(ours, fleet)
     assert members(server, ours)[1].tolist() == [0, 5]
     server = leave(server, fleet, ours, 4, torch.tensor([0, 5, 6, 7, 8, 9]))
     assert members(server, ours)[1].tolist() == [7]
     server = leave(server, fleet, ours, 7, torch.tensor([7, 10, 11]))
-    assert [ids.tolist() for ids in members(server, ours)] == [[1, 2, 3, 4], [10, 11]]  # 10 and 11: two are too few
+    assert [ids.tolist() for ids in members(server, ours)] == [
+        [1, 2, 3, 4],
+        [10, 11],
+    ]  # 10 and 11: two are too few
     server = join(server, fleet, ours, 10, torch.tensor([0, 5, 6, 10, 11]))
     without = summed(ours, fleet_of(ours, lists), torch.tensor([0, 1, 2, 3, 4, 5, 6, 10, 11]))
     torch.testing.assert_close(server.public["weight"], without.public["weight"], rtol=0, atol=1e-8)
@@ -179,7 +212,9 @@ def test_nobody_leaves_a_secure_sum_alone() -> None:
 
 def test_a_list_is_not_changed_by_halves() -> None:
     ours = method()
-    fleet = Losing(fleet_of(ours, LISTS), {number: [4] if number == 5 else [] for number in range(1, 10)})
+    fleet = Losing(
+        fleet_of(ours, LISTS), {number: [4] if number == 5 else [] for number in range(1, 10)}
+    )
     server = summed(ours, fleet)
     with pytest.raises(CoveyError, match="leave, and join again"):
         update(server, fleet, ours, 4, torch.tensor([3, 4]))
@@ -191,8 +226,12 @@ def test_a_list_is_not_changed_by_halves() -> None:
 def test_who_joins_is_there() -> None:
     ours = method()
     fleet = fleet_of(ours, LISTS)
-    late = join(summed(ours, fleet, torch.tensor([0, 1, 2])), fleet, ours, 4, torch.tensor([3, 4, 5]))
-    torch.testing.assert_close(late.public["weight"], summed(ours, fleet).public["weight"], rtol=0, atol=1e-12)
+    late = join(
+        summed(ours, fleet, torch.tensor([0, 1, 2])), fleet, ours, 4, torch.tensor([3, 4, 5])
+    )
+    torch.testing.assert_close(
+        late.public["weight"], summed(ours, fleet).public["weight"], rtol=0, atol=1e-12
+    )
 
 
 def test_a_changed_list_sends_the_difference() -> None:
@@ -200,7 +239,9 @@ def test_a_changed_list_sends_the_difference() -> None:
     new = Ragged.of([[0, 1, 6], [1, 3], [5], [], [2, 3, 1, 5], [0, 1]])
     server = summed(ours, fleet_of(ours, LISTS))
     server = update(server, fleet_of(ours, new, distinct(LISTS)), ours, 4, torch.arange(6))
-    torch.testing.assert_close(server.public["weight"], summed(ours, fleet_of(ours, new)).public["weight"])
+    torch.testing.assert_close(
+        server.public["weight"], summed(ours, fleet_of(ours, new)).public["weight"]
+    )
     same = difference(distinct(LISTS), distinct(LISTS), 0, ITEMS, ITEMS, torch.float64)
     assert not same.values.any()
 
@@ -209,7 +250,11 @@ def test_nobody_counts_twice() -> None:
     ours = method()
     fleet = fleet_of(ours, LISTS)
     server = summed(ours, fleet, torch.tensor([0, 1, 2]))
-    for act, ids, why in ((join, [1], "already"), (leave, [4], "not in the sum"), (join, [4, 4], "twice")):
+    for act, ids, why in (
+        (join, [1], "already"),
+        (leave, [4], "not in the sum"),
+        (join, [4, 4], "twice"),
+    ):
         with pytest.raises(CoveyError, match=why):
             act(server, fleet, ours, 4, torch.tensor(ids))
     other = replace(ours, mechanisms=())
@@ -235,9 +280,9 @@ def test_a_new_user_is_served_from_its_own_items() -> None:
 def test_shown_what_pooled_ease_is_shown_it_ranks_the_same() -> None:
     """With validation items held back, the list on the device has them in the test unless it is told otherwise."""
     small = {"users": 200, "items": 80, "mean_items": 12}
-    ndcg = lambda method, *set: covey.fit(method, preset="ratio-full", data=small, set=set).evaluate()["test"][
-        "ndcg@20"
-    ]
+    ndcg = lambda method, *set: covey.fit(
+        method, preset="ratio-full", data=small, set=set
+    ).evaluate()["test"]["ndcg@20"]
     pooled = ndcg("ease")
     assert ndcg("ease-sums", 'evaluate.history="train"') == pytest.approx(pooled, abs=1e-6)
     assert ndcg("ease-sums") != pytest.approx(pooled, abs=1e-3)

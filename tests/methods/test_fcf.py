@@ -23,7 +23,14 @@ NOBODY = Rng.of(0, 0, torch.arange(1))
 
 def fcf(catalogue: Catalogue, **step: float) -> Method:
     solver = Local("sgd", 1.0, epochs=1)
-    return Method(ImplicitMF(4), ImplicitSquares(), catalogue, solver, combine=Sum(), server_step=DecayedAdam(**step))
+    return Method(
+        ImplicitMF(4),
+        ImplicitSquares(),
+        catalogue,
+        solver,
+        combine=Sum(),
+        server_step=DecayedAdam(**step),
+    )
 
 
 class TestFCF(Conformance):
@@ -45,13 +52,17 @@ def test_the_user_by_hand() -> None:
 
     Y'CY = 1 + 2 * 4 + 9 = 18, Y'Cp = 2 * 2 = 4, so x = 4 / (18 + 2).
     """
-    x_CD = ImplicitMF(1, alpha=1.0, weight=2.0).user(table([1.0], [2.0], [3.0]), history(1), NOBODY, False)
+    x_CD = ImplicitMF(1, alpha=1.0, weight=2.0).user(
+        table([1.0], [2.0], [3.0]), history(1), NOBODY, False
+    )
     assert x_CD.tolist() == [[pytest.approx(0.2)]]
 
 
 def test_an_item_that_stands_twice() -> None:
     """r = 2: c = 3, p = 1. Y'CY = 1 + 3 * 4 + 9 = 22 and Y'Cp = 3 * 2 = 6."""
-    x_CD = ImplicitMF(1, alpha=1.0, weight=2.0).user(table([1.0], [2.0], [3.0]), history(1, 1), NOBODY, False)
+    x_CD = ImplicitMF(1, alpha=1.0, weight=2.0).user(
+        table([1.0], [2.0], [3.0]), history(1, 1), NOBODY, False
+    )
     assert x_CD.tolist() == [[pytest.approx(6 / 24)]]
     assert first_places(history(3, 1, 3, 0)).tolist() == [[True, True, False, True, False]]
 
@@ -75,7 +86,12 @@ def test_loss_and_gradient_are_those_of_the_paper() -> None:
     params = {"items": torch.tensor(y[None]).requires_grad_()}
     batch, objective = batch_of(has), ImplicitSquares()
     loss_C = objective.loss(
-        ImplicitMF(2, alpha=alpha), params, batch, objective.prepare(batch), NOBODY, torch.tensor(x[None])
+        ImplicitMF(2, alpha=alpha),
+        params,
+        batch,
+        objective.prepare(batch),
+        NOBODY,
+        torch.tensor(x[None]),
     )
     assert loss_C.tolist() == pytest.approx([float((c * (p - y @ x) ** 2).sum())])
     (grad,) = torch.autograd.grad(loss_C.sum(), params["items"])
@@ -89,7 +105,9 @@ def test_the_solved_user_is_the_best_one() -> None:
     x_CD = model.user(params, History(ready["sequence"], ready["mask"]), NOBODY, False)
 
     def whole(x_CD: Tensor) -> float:
-        return float(objective.loss(model, params, batch, ready, NOBODY, x_CD)) + 0.5 * float((x_CD**2).sum())
+        return float(objective.loss(model, params, batch, ready, NOBODY, x_CD)) + 0.5 * float(
+            (x_CD**2).sum()
+        )
 
     for step in ([1e-3, 0.0], [-1e-3, 0.0], [0.0, 1e-3], [0.0, -1e-3]):
         assert whole(x_CD + torch.tensor([step], dtype=F64)) > whole(x_CD)
@@ -100,7 +118,9 @@ def test_the_solved_user_is_the_best_one() -> None:
 
 def test_the_servers_step() -> None:
     """The clients' sum is 2, y = 3, lambda 0.5: the gradient is -2 + 3 = 1, and Adam's first step is lr against it."""
-    _, params = DecayedAdam(lr=0.1, weight=0.5).step({}, {"items": torch.tensor([3.0])}, {"items": torch.tensor([2.0])})
+    _, params = DecayedAdam(lr=0.1, weight=0.5).step(
+        {}, {"items": torch.tensor([3.0])}, {"items": torch.tensor([2.0])}
+    )
     assert float(params["items"]) == pytest.approx(2.9)
 
 
@@ -127,7 +147,9 @@ def test_rounds_lower_the_objective() -> None:
 
 def test_what_leaves_is_a_gradient_of_every_item() -> None:
     play = Play(fcf(Catalogue(10)), World.of(6, 10), Setting(cohort=6)).begin().go(1)
-    assert play.fleet.meter.bytes["train", "update/items"] > 6 * 10 * 4 * 4  # clients, items, numbers, bytes
+    assert (
+        play.fleet.meter.bytes["train", "update/items"] > 6 * 10 * 4 * 4
+    )  # clients, items, numbers, bytes
 
 
 def test_an_empty_list_makes_no_example() -> None:

@@ -31,19 +31,34 @@ from covey.solvers import Local
 from covey.testing import Conformance
 
 ITEMS = 40
-LISTS = Ragged.of([[3, 1, 4], [1, 5, 9, 2, 6], [], [7], [5, 3, 5, 8], [0, 2, 4, 6, 8, 10, 12, 14, 16]])
-AVOID = Ragged.of([sorted(set(LISTS.take(torch.tensor([c])).values.tolist())) for c in range(len(LISTS))])
+LISTS = Ragged.of(
+    [[3, 1, 4], [1, 5, 9, 2, 6], [], [7], [5, 3, 5, 8], [0, 2, 4, 6, 8, 10, 12, 14, 16]]
+)
+AVOID = Ragged.of(
+    [sorted(set(LISTS.take(torch.tensor([c])).values.tolist())) for c in range(len(LISTS))]
+)
 HARD = HardNegatives(clusters=3, difficulty=0.25, count=4)
 OBJECTIVE = NextItemSoftmax(stored=12, local=3, in_batch=True)
 
 
 def method(*mechanisms: HardNegatives, seed: int = 0) -> Method:
     solver, catalogue = Local("sgd", lr=1.0, epochs=1), Catalogue(ITEMS)
-    return Method(GRU(6), OBJECTIVE, catalogue, solver, mechanisms, combine=Sum(), server_step=Adam(0.01), seed=seed)
+    return Method(
+        GRU(6),
+        OBJECTIVE,
+        catalogue,
+        solver,
+        mechanisms,
+        combine=Sum(),
+        server_step=Adam(0.01),
+        seed=seed,
+    )
 
 
 def fleet_of(method: Method) -> SimulatedFleet:
-    program = Program(method.model, method.objective, method.catalogue, method.solver, method.mechanisms)
+    program = Program(
+        method.model, method.objective, method.catalogue, method.solver, method.mechanisms
+    )
     return SimulatedFleet(program, LocalData(TrainingData(LISTS, AVOID)))
 
 
@@ -65,7 +80,9 @@ class TestFedCLWithUserVectors(Conformance):
 
     def method(self, catalogue: Catalogue) -> Method:
         objective = NextItemSoftmax(stored=12, local=3)
-        return Method(MF(6), objective, catalogue, Local("sgd", 0.1, epochs=2), (HARD,), combine=Sum())
+        return Method(
+            MF(6), objective, catalogue, Local("sgd", 0.1, epochs=2), (HARD,), combine=Sum()
+        )
 
 
 @pytest.mark.parametrize("name", shipped("methods"))
@@ -81,17 +98,24 @@ def client_view(u_CD: Tensor, round: int = 1) -> ClientView:
     lists = Ragged(torch.zeros(0, dtype=torch.long), torch.zeros(len(u_CD) + 1, dtype=torch.long))
     params = {"user": u_CD, "items": torch.zeros(1, ITEMS, u_CD.shape[1])}
     rng = Rng.of(0, round, ids_C).fold("fedcl")
-    return ClientView(params, TrainingData(lists, lists), Sent(), rng, MF(), OBJECTIVE, Catalogue(ITEMS))
+    return ClientView(
+        params, TrainingData(lists, lists), Sent(), rng, MF(), OBJECTIVE, Catalogue(ITEMS)
+    )
 
 
 def test_clipping_bounds_the_l1_norm_and_keeps_the_direction() -> None:
     torch.manual_seed(0)
-    u_CD = torch.randn(200, 64, dtype=torch.float64) * torch.logspace(-4, 2, 200, dtype=torch.float64)[:, None]
+    u_CD = (
+        torch.randn(200, 64, dtype=torch.float64)
+        * torch.logspace(-4, 2, 200, dtype=torch.float64)[:, None]
+    )
     short_CD = clipped(u_CD, 1.0)
     assert bool((short_CD.abs().sum(1) <= 1 + 1e-12).all())
     small_C = u_CD.abs().sum(1) <= 1
     assert bool(small_C.any()) and torch.equal(short_CD[small_C], u_CD[small_C])
-    torch.testing.assert_close(torch.cosine_similarity(u_CD, short_CD), torch.ones(200, dtype=torch.float64))
+    torch.testing.assert_close(
+        torch.cosine_similarity(u_CD, short_CD), torch.ones(200, dtype=torch.float64)
+    )
 
 
 def test_the_noise_has_scale_two_delta_over_epsilon() -> None:
@@ -102,17 +126,25 @@ def test_the_noise_has_scale_two_delta_over_epsilon() -> None:
         noise_CD = said_CD - clipped(u_CD, clip)
         scale = 2 * clip / epsilon
         assert float(noise_CD.abs().mean()) == pytest.approx(scale, rel=0.01)
-        assert float(noise_CD.square().mean()) == pytest.approx(2 * scale**2, rel=0.03)  # Laplace, not another law
+        assert float(noise_CD.square().mean()) == pytest.approx(
+            2 * scale**2, rel=0.03
+        )  # Laplace, not another law
         assert abs(float(noise_CD.mean())) < 0.01 * scale
 
 
 def test_noise_is_fresh_in_every_round_and_for_every_client() -> None:
-    said_RCD = torch.stack([HARD.report(client_view(torch.zeros(9, 4), round))["user"] for round in (1, 2, 3)])
+    said_RCD = torch.stack(
+        [HARD.report(client_view(torch.zeros(9, 4), round))["user"] for round in (1, 2, 3)]
+    )
     assert len(said_RCD.flatten().unique()) == said_RCD.numel()
 
 
-def server_view(memory: dict[str, Tensor], round: Round, items_ID: Tensor, step: str = "train") -> ServerView:
-    return ServerView({"items": items_ID}, memory, round, 0, "fedcl", GRU(6), OBJECTIVE, Catalogue(ITEMS), step)
+def server_view(
+    memory: dict[str, Tensor], round: Round, items_ID: Tensor, step: str = "train"
+) -> ServerView:
+    return ServerView(
+        {"items": items_ID}, memory, round, 0, "fedcl", GRU(6), OBJECTIVE, Catalogue(ITEMS), step
+    )
 
 
 def reports(ids: list[int], seed: int) -> Upload:
@@ -160,12 +192,18 @@ def test_hard_negatives_come_from_the_pool_without_replacement() -> None:
 def test_draws_depend_on_seed_round_and_client_alone() -> None:
     memory, items_ID = heard(reports(list(range(30)), 0)), torch.randn(ITEMS, 6)
     memory["member"] = torch.ones(30, dtype=torch.long)  # all in one cluster
-    draw = lambda number, ids: HARD.send(server_view(memory, Round(number, torch.tensor(ids)), items_ID)).each["items"]
+    draw = lambda number, ids: HARD.send(
+        server_view(memory, Round(number, torch.tensor(ids)), items_ID)
+    ).each["items"]
     together = draw(1, list(range(30)))
     assert torch.equal(draw(1, [12, 3]), together[[12, 3]])
-    assert len({tuple(sorted(row)) for row in together.tolist()}) > 15  # they differ within a cluster
+    assert (
+        len({tuple(sorted(row)) for row in together.tolist()}) > 15
+    )  # they differ within a cluster
     assert not torch.equal(draw(2, list(range(30))), together)
-    everyone = torch.bincount(torch.cat([draw(n, list(range(30))) for n in range(200)]).flatten(), minlength=ITEMS)
+    everyone = torch.bincount(
+        torch.cat([draw(n, list(range(30))) for n in range(200)]).flatten(), minlength=ITEMS
+    )
     share = everyone[everyone > 0] / (200 * 30 * HARD.count)
     assert len(share) == ITEMS // 4 and float((share - 0.1).abs().max()) < 0.006
 
@@ -176,7 +214,9 @@ def test_everyone_reports_when_a_pass_opens_and_nobody_else() -> None:
     server = enrol(start(ours), fleet, ours)
     for number in range(1, 7):
         ids_C = fleet.ids_N[(number - 1) % 3 :: 3]
-        server, after = run_round(server, fleet, ours, Round(number, ids_C, number % 3 == 1, number % 3 == 0))
+        server, after = run_round(
+            server, fleet, ours, Round(number, ids_C, number % 3 == 1, number % 3 == 0)
+        )
         assert torch.equal(after.ids_C.sort().values, ids_C)
     assert set(fleet.meter.sends_N["report", "fedcl/user"].tolist()) == {2}
     assert set(fleet.meter.sends_N["train", "update/items"].tolist()) == {2}
@@ -196,15 +236,23 @@ def test_own_items_are_never_hard_negatives() -> None:
     sent_CT = torch.tensor([[3, 30, 1], [3, 30, 1], [3, 30, 1], [7, 7, 7], [8, 5, 3], [1, 3, 5]])
     base = OBJECTIVE.examples(LISTS, AVOID, ITEMS, Rng.of(0, 1, torch.arange(6)))
     look = replace(
-        client_view(torch.zeros(6, 6)), data=TrainingData(LISTS, AVOID), received=Sent(each={"items": sent_CT})
+        client_view(torch.zeros(6, 6)),
+        data=TrainingData(LISTS, AVOID),
+        received=Sent(each={"items": sent_CT}),
     )
     more = HARD.augment(look, base)
-    added = [set(sent) - set(own) for sent, own in zip(sent_CT.tolist(), rows_of(LISTS), strict=True)]
+    added = [
+        set(sent) - set(own) for sent, own in zip(sent_CT.tolist(), rows_of(LISTS), strict=True)
+    ]
     for c, (before, after) in enumerate(zip(rows_of(base.items), rows_of(more.items), strict=True)):
         assert after[: len(before)] == before and set(after[len(before) :]) == added[c]
     fresh_T = more.items.place >= base.items.lengths[more.items.owner]
     assert more.slot is not None
-    assert set(more.slot[fresh_T].tolist()) == {-1} and not more.label[fresh_T].any() and more.weight[fresh_T].all()
+    assert (
+        set(more.slot[fresh_T].tolist()) == {-1}
+        and not more.label[fresh_T].any()
+        and more.weight[fresh_T].all()
+    )
 
 
 def rows_of(lists: Ragged) -> list[list[int]]:
@@ -227,7 +275,9 @@ def naive_update(shared: Fields, client: int, local: Examples, hard: list[int]) 
         negatives = [n for n in batch + stored + [h for h in hard if h not in own] if n != target]
         v = params["items"]
         positive = torch.exp(u_D[0] @ v[target])
-        loss = loss - torch.log(positive / (positive + sum(torch.exp(u_D[0] @ v[n]) for n in negatives)))
+        loss = loss - torch.log(
+            positive / (positive + sum(torch.exp(u_D[0] @ v[n]) for n in negatives))
+        )
         u_D = torch.func.functional_call(cell, weights, (v[target][None], u_D))
     if len(own) < 2:  # the state before the first item is zero, so it moves nothing
         return {k: torch.zeros_like(v) for k, v in shared.items()}

@@ -17,24 +17,48 @@ from covey.testing import Conformance
 pytestmark = pytest.mark.slow
 HARD = HardNegatives(clusters=3, difficulty=0.25, count=4)
 GRADIENT = Local("sgd", lr=1.0, epochs=1)
-STEP = Adam(0.01, eps=1e-4)  # keys have a bias that attention does not feel: its gradient is rounding alone
+STEP = Adam(
+    0.01, eps=1e-4
+)  # keys have a bias that attention does not feel: its gradient is rounding alone
 
 
 class TestFedCLOnSASRec(Conformance):
     def method(self, catalogue: Catalogue) -> Method:
         objective = NextItemSoftmax(stored=12, local=3, in_batch=True)
-        return Method(SASRec(8, layers=1), objective, catalogue, GRADIENT, (HARD,), combine=Sum(), server_step=STEP)
+        return Method(
+            SASRec(8, layers=1),
+            objective,
+            catalogue,
+            GRADIENT,
+            (HARD,),
+            combine=Sum(),
+            server_step=STEP,
+        )
 
 
 class TestFedCLOnBERT4Rec(Conformance):
     def method(self, catalogue: Catalogue) -> Method:
         objective = NextItemSoftmax(stored=12, local=3, in_batch=True, hide=0.4)
-        return Method(BERT4Rec(8, layers=1), objective, catalogue, GRADIENT, (HARD,), combine=Sum(), server_step=STEP)
+        return Method(
+            BERT4Rec(8, layers=1),
+            objective,
+            catalogue,
+            GRADIENT,
+            (HARD,),
+            combine=Sum(),
+            server_step=STEP,
+        )
 
 
 class TestBilOnBERT4Rec(Conformance):
     def method(self, catalogue: Catalogue) -> Method:
         objective = PositiveHinge(hide=0.4)
         return Method(
-            BERT4Rec(8, layers=1), objective, catalogue, GRADIENT, (Spreadout(),), combine=Mean(), server_step=STEP
+            BERT4Rec(8, layers=1),
+            objective,
+            catalogue,
+            GRADIENT,
+            (Spreadout(),),
+            combine=Mean(),
+            server_step=STEP,
         )

@@ -30,7 +30,9 @@ from covey.solvers import Local
 from covey.testing import Conformance
 
 ITEMS, USERS = 40, 6
-LISTS = Ragged.of([[3, 1, 4], [1, 5, 9, 2, 6], [2], [7], [5, 3, 8], [0, 2, 4, 6, 8, 10, 12, 14, 16]])
+LISTS = Ragged.of(
+    [[3, 1, 4], [1, 5, 9, 2, 6], [2], [7], [5, 3, 8], [0, 2, 4, 6, 8, 10, 12, 14, 16]]
+)
 HARD = HardNegatives(clusters=3, difficulty=0.25, count=4)
 SOFTMAX = NextItemSoftmax(stored=12, local=3)
 
@@ -45,7 +47,9 @@ class TestEveryRound(Conformance):
     def method(self, catalogue: Catalogue) -> Method:
         hard = replace(HARD, repeat="round", every=2)
         solver = Local("sgd", lr=1.0, epochs=1)
-        return Method(GRU(6), SOFTMAX, catalogue, solver, (hard,), combine=Sum(), server_step=Adam(0.01))
+        return Method(
+            GRU(6), SOFTMAX, catalogue, solver, (hard,), combine=Sum(), server_step=Adam(0.01)
+        )
 
 
 class TestBudgetOnAnMlp(Conformance):
@@ -55,14 +59,21 @@ class TestBudgetOnAnMlp(Conformance):
     """
 
     def method(self, catalogue: Catalogue) -> Method:
-        hard, step = replace(HARD, repeat="budget", reports=2, cluster="kmeans"), Adam(0.01, eps=1e-4)
-        return Method(NCF(4, (4, 3)), SOFTMAX, catalogue, sgd(), (hard,), combine=Sum(), server_step=step)
+        hard, step = (
+            replace(HARD, repeat="budget", reports=2, cluster="kmeans"),
+            Adam(0.01, eps=1e-4),
+        )
+        return Method(
+            NCF(4, (4, 3)), SOFTMAX, catalogue, sgd(), (hard,), combine=Sum(), server_step=step
+        )
 
 
 class TestControl(Conformance):
     def method(self, catalogue: Catalogue) -> Method:
         hard = replace(HARD, pool="random")
-        return Method(MF(4), SOFTMAX, catalogue, sgd(), (hard,), combine=Sum(), server_step=Adam(0.01))
+        return Method(
+            MF(4), SOFTMAX, catalogue, sgd(), (hard,), combine=Sum(), server_step=Adam(0.01)
+        )
 
 
 def run(hard: HardNegatives, passes: int, lost: int = -1) -> tuple[SimulatedFleet, Server, Method]:
@@ -83,7 +94,9 @@ def run(hard: HardNegatives, passes: int, lost: int = -1) -> tuple[SimulatedFlee
     server = enrol(start(method), fleet, method)
     for number in range(1, 2 * passes + 1):
         ids_C = fleet.ids_N[(number - 1) % 2 :: 2]
-        server, _ = run_round(server, fleet, method, Round(number, ids_C, number % 2 == 1, number % 2 == 0))
+        server, _ = run_round(
+            server, fleet, method, Round(number, ids_C, number % 2 == 1, number % 2 == 0)
+        )
     return fleet, server, method
 
 
@@ -115,7 +128,9 @@ def total(fleet: SimulatedFleet) -> float:
         ({"count": 0}, 3, 0.0),
     ],
 )
-def test_the_ledger_has_the_users_total(options: dict[str, object], passes: int, spent: float) -> None:
+def test_the_ledger_has_the_users_total(
+    options: dict[str, object], passes: int, spent: float
+) -> None:
     assert total(run(replace(HARD, **options), passes)[0]) == pytest.approx(spent)  # type: ignore[arg-type]
 
 
@@ -152,7 +167,9 @@ def test_without_noise_reports_are_clipped_vectors() -> None:
     fleet, server, _ = run(replace(HARD, epsilon=math.inf, clip=0.2, first=2), 2)
     said_ND = server.state["fedcl"]["report"]
     assert float(said_ND.abs().sum(1).max()) <= 0.2 + 1e-6
-    assert float(torch.cosine_similarity(said_ND, fleet.store.dense["user"]).min()) > 0.9  # they moved on a little
+    assert (
+        float(torch.cosine_similarity(said_ND, fleet.store.dense["user"]).min()) > 0.9
+    )  # they moved on a little
 
 
 def test_noise_of_the_device_is_not_of_the_seed_and_both_are_named() -> None:
@@ -164,13 +181,23 @@ def test_noise_of_the_device_is_not_of_the_seed_and_both_are_named() -> None:
     assert "no noise" in replace(HARD, epsilon=math.inf).disclosures()[0].what
 
 
-def look(memory: dict[str, Tensor], ids_C: Tensor, number: int = 1, items_ID: Tensor | None = None) -> ServerView:
-    items_ID = torch.randn(ITEMS, 6, generator=torch.Generator().manual_seed(2)) if items_ID is None else items_ID
+def look(
+    memory: dict[str, Tensor], ids_C: Tensor, number: int = 1, items_ID: Tensor | None = None
+) -> ServerView:
+    items_ID = (
+        torch.randn(ITEMS, 6, generator=torch.Generator().manual_seed(2))
+        if items_ID is None
+        else items_ID
+    )
     catalogue = Catalogue(ITEMS, (), torch.arange(ITEMS).float())
-    return ServerView({"items": items_ID}, memory, Round(number, ids_C), 0, "fedcl", GRU(6), SOFTMAX, catalogue)
+    return ServerView(
+        {"items": items_ID}, memory, Round(number, ids_C), 0, "fedcl", GRU(6), SOFTMAX, catalogue
+    )
 
 
-def hear(hard: HardNegatives, ids: list[int], seed: int, memory: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
+def hear(
+    hard: HardNegatives, ids: list[int], seed: int, memory: dict[str, Tensor] | None = None
+) -> dict[str, Tensor]:
     ids_C = torch.tensor(ids)
     said_CD = torch.randn(len(ids), 6, generator=torch.Generator().manual_seed(seed))
     view = look(memory or {}, ids_C)
@@ -180,7 +207,11 @@ def hear(hard: HardNegatives, ids: list[int], seed: int, memory: dict[str, Tenso
 
 def drawn(hard: HardNegatives, memory: dict[str, Tensor], client: int) -> set[int]:
     ids_C = torch.tensor([client])
-    return {i for n in range(150) for i in hard.send(look(memory, ids_C, n)).each["items"].flatten().tolist()}
+    return {
+        i
+        for n in range(150)
+        for i in hard.send(look(memory, ids_C, n)).each["items"].flatten().tolist()
+    }
 
 
 def best(query_D: Tensor, many: int) -> set[int]:
@@ -227,7 +258,9 @@ def test_between_clusterings_a_report_joins_the_centre_next_to_it() -> None:
     assert not torch.equal(anew["centre"], memory["centre"])
 
 
-def test_by_the_letter_only_this_rounds_reports_are_clustered(caplog: pytest.LogCaptureFixture) -> None:
+def test_by_the_letter_only_this_rounds_reports_are_clustered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     letter = replace(HARD, repeat="round", latest=False, clusters=5)
     memory = hear(letter, list(range(12)), 0)
     with caplog.at_level(logging.WARNING):

@@ -34,7 +34,9 @@ class TestGPFedRec(Conformance):
 
 class TestGPFedRecWithoutPull(Conformance):
     def method(self, catalogue: Catalogue) -> Method:
-        return method_of(catalogue, GraphPull(0.0), graph=UserGraph("similar", neighbours=3, layers=2))
+        return method_of(
+            catalogue, GraphPull(0.0), graph=UserGraph("similar", neighbours=3, layers=2)
+        )
 
     def neutral(self, catalogue: Catalogue) -> tuple[Method, Method]:
         graph = UserGraph("similar", neighbours=3, layers=2)
@@ -45,8 +47,12 @@ def test_the_published_graph_links_the_dissimilar() -> None:
     """Distances: east-north 1, east-west 2, north-west 1, mean over all nine pairs 8 / 9."""
     a_PP = UserGraph().graph(torch.tensor([EAST, NORTH, WEST]))
     half = 1 / 2
-    torch.testing.assert_close(a_PP, torch.tensor([[0, half, half], [half, 0, half], [half, half, 0]]))
-    a_PP = UserGraph(threshold=1.5).graph(torch.tensor([EAST, NORTH, WEST]))  # over 4 / 3: north is alone
+    torch.testing.assert_close(
+        a_PP, torch.tensor([[0, half, half], [half, 0, half], [half, half, 0]])
+    )
+    a_PP = UserGraph(threshold=1.5).graph(
+        torch.tensor([EAST, NORTH, WEST])
+    )  # over 4 / 3: north is alone
     torch.testing.assert_close(a_PP, torch.tensor([[0.0, 0, 1], [0, 1, 0], [1, 0, 0]]))
 
 
@@ -64,12 +70,25 @@ def test_so_many_neighbours() -> None:
 
 
 def seen(public_ID: Tensor, ids: list[int], memory: dict[str, Tensor]) -> ServerView:
-    return ServerView({"items": public_ID}, memory, Round(2, torch.tensor(ids)), 0, "x", MODEL, Bce(), Catalogue(1))
+    return ServerView(
+        {"items": public_ID},
+        memory,
+        Round(2, torch.tensor(ids)),
+        0,
+        "x",
+        MODEL,
+        Bce(),
+        Catalogue(1),
+    )
 
 
 def test_the_public_table_is_the_mean_of_the_neighbours() -> None:
     """Three tables of one item each; threshold 1.5 links east and west to each other, north to itself."""
-    rows = Rows(Ragged(torch.zeros(3, dtype=torch.long), torch.arange(4)), torch.tensor([EAST, NORTH, WEST]), 1)
+    rows = Rows(
+        Ragged(torch.zeros(3, dtype=torch.long), torch.arange(4)),
+        torch.tensor([EAST, NORTH, WEST]),
+        1,
+    )
     upload = Upload(torch.tensor([7, 3, 5]), torch.ones(3), {"items": rows})
     view = seen(torch.zeros(1, 2), [7, 3, 5], {})
     drawer, (everyone,) = UserGraph(threshold=1.5).groups(view, upload)
@@ -96,7 +115,9 @@ def test_the_pull_moves_the_rows_that_no_example_names() -> None:
         play.go(1)
         tuned_CID = play.fleet.store.rows["tuned/items"].take(torch.arange(6)).dense()
         moved.append((tuned_CID != 0).any(-1))
-    assert not bool(moved[0][0].any()) and not bool(moved[1][0].any())  # client 0 has no item and takes no step
+    assert not bool(moved[0][0].any()) and not bool(
+        moved[1][0].any()
+    )  # client 0 has no item and takes no step
     assert 0 < int(moved[0][3].sum()) < 80 and int(moved[1][3].sum()) == 80
 
 

@@ -16,11 +16,15 @@ from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 
-SOLVER = Local("sgd", 0.1, 1, 16, (("score", "bias"), ("items",)), rates={"items": 0.2}, per_item=("items",))
+SOLVER = Local(
+    "sgd", 0.1, 1, 16, (("score", "bias"), ("items",)), rates={"items": 0.2}, per_item=("items",)
+)
 
 
 def method_of(catalogue: Catalogue, *more: ItemSimilarity) -> Method:
-    return Method(LinearScore(4), Bce(), catalogue, SOLVER, (ItemCategories(3), *more), combine=Mean())
+    return Method(
+        LinearScore(4), Bce(), catalogue, SOLVER, (ItemCategories(3), *more), combine=Mean()
+    )
 
 
 class TestItemSimilarity(Conformance):
@@ -36,12 +40,16 @@ class TestItemSimilarity(Conformance):
 class TestItemSimilarityInGroups(Conformance):
     def method(self, catalogue: Catalogue) -> Method:
         parts = (ItemSimilarity(0.1, listens="co-clusters"),)
-        return Method(LinearScore(4, keep_items=True), Bce(), catalogue, SOLVER, parts, CoClusters(3), Mean())
+        return Method(
+            LinearScore(4, keep_items=True), Bce(), catalogue, SOLVER, parts, CoClusters(3), Mean()
+        )
 
 
 def test_by_hand() -> None:
     """Items 0, 1, 2 are a category: east, north and north-east; 3 is alone. The client knows 0 and 3."""
-    table_CID = torch.tensor([[[2.0, 0.0], [0.0, 5.0], [3.0, 3.0], [0.0, 1.0]]], dtype=torch.float64)
+    table_CID = torch.tensor(
+        [[[2.0, 0.0], [0.0, 5.0], [3.0, 3.0], [0.0, 1.0]]], dtype=torch.float64
+    )
     mine_CI = torch.tensor([[0.5, 0, 0, 0.5]], dtype=torch.float64)
     loss_C = similar(table_CID, members(torch.tensor([0, 0, 0, 1])), mine_CI)
     assert float(loss_C) == pytest.approx(-0.5 * (0 + 2**-0.5) / 2)
@@ -58,7 +66,9 @@ def test_item_by_item() -> None:
         total = 0.0
         for i in known[c]:
             others = [z for z in range(20) if z != i and category_I[z] == category_I[i]]
-            total -= float(F.cosine_similarity(table_CID[c, i], table_CID[c, others], dim=-1).mean())
+            total -= float(
+                F.cosine_similarity(table_CID[c, i], table_CID[c, others], dim=-1).mean()
+            )
         assert float(loss) == pytest.approx(total / len(known[c]))
 
 

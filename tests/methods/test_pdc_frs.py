@@ -31,7 +31,9 @@ MINE = DataContribution(similarity="itself")
 
 
 class TestPdcFrs(Conformance):
-    contribution = DataContribution(similarity="itself", count=5, aux_epochs=2, aux_lr=0.01, aux_batch=64)
+    contribution = DataContribution(
+        similarity="itself", count=5, aux_epochs=2, aux_lr=0.01, aux_batch=64
+    )
 
     def method(self, catalogue: Catalogue) -> Method:
         solver = Local("adam", 0.01, epochs=2)
@@ -44,23 +46,32 @@ class TestPdcFrs(Conformance):
 
 
 class TestPdcFrsWithTitles(TestPdcFrs):
-    contribution = replace(TestPdcFrs.contribution, similarity="words", labels="hard", bound="clipped")
+    contribution = replace(
+        TestPdcFrs.contribution, similarity="words", labels="hard", bound="clipped"
+    )
 
     def world(self) -> World:
         world = super().world()
-        titles = tuple(f"{['red', 'blue', 'green'][i % 3]} {['cat', 'dog', 'cow'][i % 5 % 3]} {i}" for i in range(40))
+        titles = tuple(
+            f"{['red', 'blue', 'green'][i % 3]} {['cat', 'dog', 'cow'][i % 5 % 3]} {i}"
+            for i in range(40)
+        )
         return replace(world, catalogue=replace(world.catalogue, titles=titles))
 
 
 class TestPdcFrsAgainstSome(TestPdcFrs):
     """Lists of equal length, a few rotating negatives, similarity by the item table."""
 
-    contribution = replace(TestPdcFrs.contribution, against="some", others=3, length=4, similarity="items")
+    contribution = replace(
+        TestPdcFrs.contribution, against="some", others=3, length=4, similarity="items"
+    )
 
 
 @pytest.mark.slow
 class TestPdcFrsAgainstMadeUp(TestPdcFrs):
-    contribution = replace(TestPdcFrs.contribution, against="synthetic", others=4, contribute="uniform")
+    contribution = replace(
+        TestPdcFrs.contribution, against="synthetic", others=4, contribute="uniform"
+    )
 
 
 def vectors(*rows: list[float]) -> Tensor:
@@ -70,12 +81,16 @@ def vectors(*rows: list[float]) -> Tensor:
 def server_view(n_items: int, **options: Any) -> ServerView:
     model = MF(3, scale=0.5)
     public = {k: v.double() for k, v in model.public(n_items, Rng.server(0, 0, "public")).items()}
-    view = ServerView(public, {}, Round(1, torch.arange(3)), 0, "x", model, Bce(), Catalogue(n_items))
+    view = ServerView(
+        public, {}, Round(1, torch.arange(3)), 0, "x", model, Bce(), Catalogue(n_items)
+    )
     return replace(view, **options)
 
 
 def enrolment(ids: list[int], lists: list[list[int]]) -> Upload:
-    return Upload(torch.tensor(ids), torch.ones(len(ids)), extra={"contribution": {"list": Ragged.of(lists)}})
+    return Upload(
+        torch.tensor(ids), torch.ones(len(ids)), extra={"contribution": {"list": Ragged.of(lists)}}
+    )
 
 
 def test_asked_again_a_client_says_the_same() -> None:
@@ -103,7 +118,13 @@ def test_item_contrast() -> None:  # Eq. 8
 
     def loss(v_ID: Tensor) -> float:
         cosine = lambda i, j: float(v_ID[i] @ aux_ID[j] / v_ID[i].norm() / aux_ID[j].norm())
-        return sum(-math.log(math.exp(cosine(i, i)) / sum(math.exp(cosine(i, j)) for j in (0, 1))) for i in (0, 1)) / 2
+        return (
+            sum(
+                -math.log(math.exp(cosine(i, i)) / sum(math.exp(cosine(i, j)) for j in (0, 1)))
+                for i in (0, 1)
+            )
+            / 2
+        )
 
     assert loss(v_ID) == pytest.approx((math.log(1 + math.exp(-1)) + math.log(2)) / 2)
     grad_ID = item_gradient(v_ID, aux_ID, 1.0)
@@ -111,7 +132,9 @@ def test_item_contrast() -> None:  # Eq. 8
         for d in range(2):
             step = torch.zeros(2, 2, dtype=F64)
             step[i, d] = 1e-5
-            assert float(grad_ID[i, d]) == pytest.approx((loss(v_ID + step) - loss(v_ID - step)) / 2e-5, abs=1e-8)
+            assert float(grad_ID[i, d]) == pytest.approx(
+                (loss(v_ID + step) - loss(v_ID - step)) / 2e-5, abs=1e-8
+            )
 
 
 def test_polish_is_one_step_when_a_pass_closes() -> None:
@@ -119,7 +142,9 @@ def test_polish_is_one_step_when_a_pass_closes() -> None:
     view = server_view(4)
     view = replace(view, state=mine.init_state(view, enrolment([0, 1], [[0, 1], [2]])))
     _, model = mine.adjust_model(view, dict(view.public))
-    want = view.public["items"] - item_gradient(view.public["items"], view.state["aux/items"][0], 0.2)
+    want = view.public["items"] - item_gradient(
+        view.public["items"], view.state["aux/items"][0], 0.2
+    )
     torch.testing.assert_close(model["items"], want)
     midway = replace(view, round=replace(view.round, closes_epoch=False))
     assert mine.adjust_model(midway, model)[1] is model
@@ -134,10 +159,15 @@ def test_user_contrast() -> None:  # Eq. 9
 
 def test_user_contrast_with_some() -> None:  # Eq. 9
     """The client's own vector comes beside two others; where it is among them it counts once."""
-    u_CD, own_CD = vectors([2.0, 0.0], [2.0, 0.0], [1.0, 1.0]), vectors([0.0, 1.0], [0.0, 1.0], [0.0, 0.0])
+    u_CD, own_CD = (
+        vectors([2.0, 0.0], [2.0, 0.0], [1.0, 1.0]),
+        vectors([0.0, 1.0], [0.0, 1.0], [0.0, 0.0]),
+    )
     users_KD = vectors([1.0, 0.0], [0.0, 1.0])
     loss_C = user_loss(u_CD, users_KD, torch.tensor([-1, 1, -1]), 0.5, own_CD)
-    assert loss_C.tolist() == pytest.approx([math.log(1 + math.exp(2) + 1), math.log(1 + math.exp(2)), 0.0])
+    assert loss_C.tolist() == pytest.approx(
+        [math.log(1 + math.exp(2) + 1), math.log(1 + math.exp(2)), 0.0]
+    )
 
 
 def told_apart(against: str, number: int = 1, **options: Any) -> tuple[Sent, Any]:
@@ -158,7 +188,10 @@ def test_some_others_rotate_and_do_not_name_everybody() -> None:
         at = int(sent.each["me"][client])
         same = (sent.shared["users"] - unit_MD[row]).norm(dim=1) < 1e-12
         assert same.tolist() == [k == at for k in range(2)]
-    shown = {tuple(told_apart("some", number, others=2)[0].shared["users"].flatten().tolist()) for number in range(12)}
+    shown = {
+        tuple(told_apart("some", number, others=2)[0].shared["users"].flatten().tolist())
+        for number in range(12)
+    }
     assert len(shown) > 3
 
 
@@ -180,20 +213,29 @@ def test_what_is_told() -> None:
     assert float(memory["tell/items kept"]) == pytest.approx(4 / 7)
     clean = replace(MINE, contribute="clean").init_state(server_view(4), None)
     assert float(clean["tell/items kept"]) == 1 and "tell/sensitivity" not in clean
-    assert float(replace(MINE, contribute="uniform").init_state(server_view(4), None)["tell/items kept"]) == 0.25
+    assert (
+        float(
+            replace(MINE, contribute="uniform").init_state(server_view(4), None)["tell/items kept"]
+        )
+        == 0.25
+    )
 
 
 def test_augmentation() -> None:  # Eq. 7
     """Item 1 is the client's own and stays hard; the sampled negative 7 contradicts what was sent."""
     own = Ragged.of([[1, 2], [3]])
-    made = Examples(Ragged.of([[1, 7, 2, 8], [3, 7]]), torch.tensor([1.0, 0, 1, 0, 1, 0]), torch.ones(6))
+    made = Examples(
+        Ragged.of([[1, 7, 2, 8], [3, 7]]), torch.tensor([1.0, 0, 1, 0, 1, 0]), torch.ones(6)
+    )
     sent = Sent(
         each={
             "items": Ragged.of([[1, 7], [9]]),
             "scores": Ragged(torch.tensor([0.9, 0.6, 0.8]), torch.tensor([0, 2, 3])),
         }
     )
-    view = ClientView({}, TrainingData(own, own), sent, Rng.of(0, 0, torch.arange(2)), MF(), Bce(), Catalogue(10))
+    view = ClientView(
+        {}, TrainingData(own, own), sent, Rng.of(0, 0, torch.arange(2)), MF(), Bce(), Catalogue(10)
+    )
     out = MINE.augment(view, made)
     assert out.items.lengths.tolist() == [4, 3]
     assert out.items.values.tolist() == [1, 2, 8, 7, 3, 7, 9]
@@ -209,9 +251,15 @@ def test_best_items_are_those_not_contributed() -> None:  # Eq. 6
     memory |= {"aux/user": vectors([1.0, 0, 0], [1.0, 0, 0])}
     memory |= {"aux/items": vectors([0.1, 0, 0], [0.3, 0, 0], [0.2, 0, 0], [0.9, 0, 0])[None]}
     sent = mine.send(replace(view, state=memory))
-    assert sent.each["items"].lengths.tolist() == [2, 0, 0]  # client 2 contributed everything, client 1 is unknown
+    assert sent.each["items"].lengths.tolist() == [
+        2,
+        0,
+        0,
+    ]  # client 2 contributed everything, client 1 is unknown
     assert sent.each["items"].values.tolist() == [1, 2]
-    assert sent.each["scores"].values.tolist() == pytest.approx([1 / (1 + math.exp(-0.3)), 1 / (1 + math.exp(-0.2))])
+    assert sent.each["scores"].values.tolist() == pytest.approx(
+        [1 / (1 + math.exp(-0.3)), 1 / (1 + math.exp(-0.2))]
+    )
     assert sent.each["me"].tolist() == [0, -1, 1]
 
 
@@ -279,7 +327,13 @@ def test_what_the_auxiliary_model_cannot_have() -> None:
         MINE.init_state(server_view(10, model=NCF(3, (2,), keep_mlp=True)), None)
     lists = Ragged.of([[1]])
     view = ClientView(
-        {}, TrainingData(lists, lists), Sent(), Rng.of(0, 0, torch.arange(1)), MF(keep_items=True), Bce(), Catalogue(9)
+        {},
+        TrainingData(lists, lists),
+        Sent(),
+        Rng.of(0, 0, torch.arange(1)),
+        MF(keep_items=True),
+        Bce(),
+        Catalogue(9),
     )
     with pytest.raises(CoveyError, match="its own item table"):
         replace(MINE, similarity="items").enrol(view)

@@ -19,7 +19,9 @@ MINE = Auxiliary(epochs=3, lr=0.01, batch=24, negatives=4)
 
 
 def look(device: str = "cpu") -> ServerView:
-    public = {k: v.double().to(device) for k, v in MODEL.public(ITEMS, Rng.server(0, 0, "public")).items()}
+    public = {
+        k: v.double().to(device) for k, v in MODEL.public(ITEMS, Rng.server(0, 0, "public")).items()
+    }
     return ServerView(public, {}, Round(1, torch.arange(4)), 0, "x", MODEL, Bce(), Catalogue(ITEMS))
 
 

@@ -30,7 +30,8 @@ def test_exponential_mechanism() -> None:  # Eq. 5
     weights = [math.exp(1), math.exp(0), math.exp(-1)]
     edges = torch.tensor([w / sum(weights) for w in weights], dtype=F64).cumsum(0)
     unit_T = torch.tensor(
-        [0.0, edges[0] - 1e-9, edges[0] + 1e-9, edges[1] - 1e-9, edges[1] + 1e-9, 1 - 1e-9], dtype=F64
+        [0.0, edges[0] - 1e-9, edges[0] + 1e-9, edges[1] - 1e-9, edges[1] + 1e-9, 1 - 1e-9],
+        dtype=F64,
     )
     assert perturbed(torch.zeros(6).long(), unit_T, like, 4.0).tolist() == [0, 0, 1, 1, 2, 2]
 
@@ -42,7 +43,9 @@ def test_every_item_has_its_own_distribution(monkeypatch: pytest.MonkeyPatch) ->
     items_T = torch.arange(5).repeat(20_000)
     unit_T = Rng.of(1, 0, torch.tensor([5])).uniform(len(items_T))[0]
     drawn_T = perturbed(items_T, unit_T, like, 8.0)
-    share_II = torch.zeros(5, 5, dtype=F64).index_put_((items_T, drawn_T), torch.tensor(1 / 20_000, dtype=F64), True)
+    share_II = torch.zeros(5, 5, dtype=F64).index_put_(
+        (items_T, drawn_T), torch.tensor(1 / 20_000, dtype=F64), True
+    )
     want_II = (8.0 * (v_ID @ v_ID.mT) / 4.0).softmax(1)
     torch.testing.assert_close(share_II, want_II, rtol=0, atol=0.015)
 
@@ -78,7 +81,10 @@ def test_likeness_without_titles_is_randomised_response() -> None:
 def test_draws_are_those_of_each_item_alone(items: list[int], epsilon: float, seed: int) -> None:
     """Whoever else draws: position by position the inverse of the item's own distribution function."""
     like = table_likeness(Rng.of(seed, 0, torch.arange(1)).normal(7, 3, dtype=F64)[0])
-    items_T, unit_T = torch.tensor(items, dtype=torch.long), Rng.of(seed, 1, torch.arange(1)).uniform(len(items))[0]
+    items_T, unit_T = (
+        torch.tensor(items, dtype=torch.long),
+        Rng.of(seed, 1, torch.arange(1)).uniform(len(items))[0],
+    )
     cdf_TI = chances(items_T, like, epsilon).cumsum(1)
     want_T = (cdf_TI <= unit_T[:, None]).sum(1).clamp(max=6)
     assert torch.equal(perturbed(items_T, unit_T, like, epsilon), want_T)
@@ -99,9 +105,13 @@ def test_every_bound_of_the_sensitivity_is_one(epsilon: float, bound: str, seed:
 def test_bounds_by_hand() -> None:
     """Cosines 1, 0 and -0.6: the widest difference in a column is 1.6."""
     v_ID = vectors([1.0, 0.0], [0.0, 1.0], [-0.6, 0.8])
-    assert [table_likeness(v_ID, b).sensitivity for b in ("exact", "range", "clipped")] == pytest.approx([1.6, 2, 1])
+    assert [
+        table_likeness(v_ID, b).sensitivity for b in ("exact", "range", "clipped")
+    ] == pytest.approx([1.6, 2, 1])
     assert table_likeness(v_ID, "clipped").rows(torch.tensor([0])).tolist() == [[1, 0, 0]]
-    assert table_likeness(vectors([1.0, 0.0], [2.0, 0.0])).sensitivity == 1  # all alike: any draw will do
+    assert (
+        table_likeness(vectors([1.0, 0.0], [2.0, 0.0])).sensitivity == 1
+    )  # all alike: any draw will do
 
 
 def test_lists_of_equal_length() -> None:
@@ -113,7 +123,9 @@ def test_lists_of_equal_length() -> None:
         assert contribution(own, rng, how, like, 1.0, 5).lengths.tolist() == lengths  # type: ignore[arg-type]
     clean = contribution(own, rng, "clean", like, 1.0, 5)
     assert set(clean.values[:5].tolist()) <= {0, 1} and clean.values[5:].tolist() == [3] * 5
-    alone = contribution(own.take(torch.tensor([2])), rng.take(torch.tensor([2])), "perturbed", like, 1.0, 5)
+    alone = contribution(
+        own.take(torch.tensor([2])), rng.take(torch.tensor([2])), "perturbed", like, 1.0, 5
+    )
     assert torch.equal(alone.values, contribution(own, rng, "perturbed", like, 1.0, 5).values[10:])
 
 
@@ -151,14 +163,24 @@ def test_a_missing_encoder_names_the_command(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_mean_over_words_ignores_the_padding() -> None:
     """A model of one layer with random weights: a title has the same vector alone and beside a longer one."""
     torch.manual_seed(0)
-    config = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "layer_norm_eps": 1e-12}
+    config = {
+        "hidden_size": 8,
+        "num_attention_heads": 2,
+        "num_hidden_layers": 1,
+        "layer_norm_eps": 1e-12,
+    }
     at, sizes = "encoder.layer.0", {"intermediate.dense": (16, 8), "output.dense": (8, 16)}
-    sizes |= {f"attention.{k}": (8, 8) for k in ("self.query", "self.key", "self.value", "output.dense")}
+    sizes |= {
+        f"attention.{k}": (8, 8) for k in ("self.query", "self.key", "self.value", "output.dense")
+    }
     w = {f"{at}.{k}.weight": torch.randn(*size) for k, size in sizes.items()}
     w |= {f"{at}.{k}.bias": torch.randn(size[0]) for k, size in sizes.items()}
     norms = ("embeddings", f"{at}.attention.output", f"{at}.output")
     w |= {f"{k}.LayerNorm.{part}": torch.ones(8) for k in norms for part in ("weight", "bias")}
-    w |= {f"embeddings.{k}_embeddings.weight": torch.randn(10, 8) for k in ("word", "position", "token_type")}
+    w |= {
+        f"embeddings.{k}_embeddings.weight": torch.randn(10, 8)
+        for k in ("word", "position", "token_type")
+    }
     both = titles_encoder.sentences(
         w, config, torch.tensor([[1, 2, 0], [3, 4, 5]]), torch.tensor([[1.0, 1, 0], [1, 1, 1]])
     )
@@ -168,6 +190,11 @@ def test_the_mean_over_words_ignores_the_padding() -> None:
 
 @pytest.mark.skipif(find_spec(titles_encoder.PACKAGE) is None, reason="pip install 'covey[text]'")
 def test_the_encoder_knows_what_titles_mean() -> None:
-    titles = ("Toy Story (1995)", "Star Wars (1977)", "The Empire Strikes Back (1980)", "Cooking pasta at home")
+    titles = (
+        "Toy Story (1995)",
+        "Star Wars (1977)",
+        "The Empire Strikes Back (1980)",
+        "Cooking pasta at home",
+    )
     s_II = likeness(titles, 4, "encoder").rows(torch.arange(4))
     assert float(s_II[1, 2]) > 0.35 > float(s_II[1, 3])

@@ -40,7 +40,17 @@ class TestContrastWithFedCLAsPublished(Conformance):
     """A softmax over positions has no place for scored items: the contrast alone, one gradient, server Adam."""
 
     def method(self, catalogue: Catalogue) -> Method:
-        mine = DataContribution(contribute="clean", length=6, count=0, aux_epochs=1, against="some", others=4)
+        mine = DataContribution(
+            contribute="clean", length=6, count=0, aux_epochs=1, against="some", others=4
+        )
         solver = Local("sgd", 1.0, epochs=1, rates={"user": 0.1})
         theirs, objective = HardNegatives(clusters=3, count=4), NextItemSoftmax(stored=10, local=3)
-        return Method(MF(4), objective, catalogue, solver, (theirs, mine), combine=Sum(), server_step=Adam(0.01))
+        return Method(
+            MF(4),
+            objective,
+            catalogue,
+            solver,
+            (theirs, mine),
+            combine=Sum(),
+            server_step=Adam(0.01),
+        )

@@ -50,7 +50,13 @@ class TestPrivateSubspace(Conformance):
     users = cohort = 40
 
     def method(self, catalogue: Catalogue) -> Method:
-        return Method(Spectral(3), NoObjective(), catalogue, None, (PrivateSubspace(sums=3, epsilon=50.0, shrink=0.5),))
+        return Method(
+            Spectral(3),
+            NoObjective(),
+            catalogue,
+            None,
+            (PrivateSubspace(sums=3, epsilon=50.0, shrink=0.5),),
+        )
 
 
 class TestPrivateCount(Conformance):
@@ -58,7 +64,9 @@ class TestPrivateCount(Conformance):
     users = cohort = 40
 
     def method(self, catalogue: Catalogue) -> Method:
-        return Method(Spectral(1), NoObjective(), catalogue, None, (PrivateCount(sums=2, epsilon=50.0),))
+        return Method(
+            Spectral(1), NoObjective(), catalogue, None, (PrivateCount(sums=2, epsilon=50.0),)
+        )
 
 
 def test_the_budget_by_hand() -> None:
@@ -80,12 +88,17 @@ def test_the_budget_by_hand() -> None:
 @pytest.mark.parametrize(("sums", "epsilon"), [(1, 2.0), (2, 8.0), (4, 16.0)])
 def test_the_budget_by_another_accountant(sums: int, epsilon: float) -> None:
     """dp-accounting rounds losses up, so it may name a little more and never less."""
-    pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution", reason="pip install 'covey[privacy]'")
+    pld = pytest.importorskip(
+        "dp_accounting.pld.privacy_loss_distribution", reason="pip install 'covey[privacy]'"
+    )
     part = PrivateSubspace(sums=sums, epsilon=epsilon)
     one = pld.from_gaussian_mechanism(part.sigma, value_discretization_interval=1e-3)
     theirs = one.self_compose(sums).get_epsilon_for_delta(1e-5)
     ledger = Ledger.of(part.disclosures())
-    for sent, total in ((sums, epsilon), (sums + 3, epsilon)):  # what is asked for later is not answered
+    for sent, total in (
+        (sums, epsilon),
+        (sums + 3, epsilon),
+    ):  # what is asked for later is not answered
         ledger.sends = {("report", "spectral/sum"): sent}
         owed = ledger.summary(1e-5)
         ours = owed["accountant"]["epsilon"] if owed["accountant"] else owed["epsilon_user"]
@@ -104,11 +117,25 @@ def test_two_private_parts_spend_together() -> None:
 
 def test_strength_damps_by_the_mean_value() -> None:
     """Values 3 and 1, their mean 2: with strength 1 directions pass by 3 / (3 + 2) and 1 / (1 + 2)."""
-    part, z_ID = PrivateSubspace(shrink=0.0, strength=1.0), torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    part, z_ID = (
+        PrivateSubspace(shrink=0.0, strength=1.0),
+        torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]]),
+    )
     public = Spectral(2).public(3, Rng.server(0, 0, "public"))
-    view = ServerView(public, {}, Round(1, torch.arange(2)), 0, part.name, Spectral(2), NoObjective(), Catalogue(3))
+    view = ServerView(
+        public,
+        {},
+        Round(1, torch.arange(2)),
+        0,
+        part.name,
+        Spectral(2),
+        NoObjective(),
+        Catalogue(3),
+    )
     heard = Total(torch.arange(2), torch.tensor(2.0), {}, extra={part.name: {"sum": z_ID}})
-    torch.testing.assert_close(part.receive_reports(view, heard)[1]["filter"], torch.tensor([3 / 5, 1 / 3]))
+    torch.testing.assert_close(
+        part.receive_reports(view, heard)[1]["filter"], torch.tensor([3 / 5, 1 / 3])
+    )
 
 
 def test_more_sums_need_more_noise() -> None:
@@ -124,7 +151,12 @@ def test_nobody_adds_more_than_one(scale: float) -> None:
     basis = Sent({"basis": scale * torch.randn(ITEMS, 3), "clients": torch.tensor(5)})
     for one in range(5):
         total = fleet.ask(
-            Request("report", 1, torch.tensor([one]), Download(Sent(dict(start(ours).public)), {"spectral": basis}))
+            Request(
+                "report",
+                1,
+                torch.tensor([one]),
+                Download(Sent(dict(start(ours).public)), {"spectral": basis}),
+            )
         )
         rows = total.extra["spectral"]["rows" if isinstance(total, Total) else "sum"]
         assert float(rows.values.norm()) <= 1 + 1e-6
@@ -133,7 +165,9 @@ def test_nobody_adds_more_than_one(scale: float) -> None:
 def test_shares_add_up_to_the_noise() -> None:
     """Of the sum over clients: as wide as the budget asks, and wider by what drop-outs could take away."""
     lists = Ragged.of([[] for _ in range(50)])
-    nothing = Total(torch.arange(50), torch.tensor(50.0), {}, extra={"count": {"sum": torch.zeros(4000, 1)}})
+    nothing = Total(
+        torch.arange(50), torch.tensor(50.0), {}, extra={"count": {"sum": torch.zeros(4000, 1)}}
+    )
     for lost, wide in ((0.0, 1.0), (0.75, 2.0)):
         part = PrivateCount(lost=lost)
         ours = method(1, part, 4000)
@@ -141,9 +175,15 @@ def test_shares_add_up_to_the_noise() -> None:
         fleet = fleet_of(ours, lists)
         sent = Download(Sent(dict(start(ours).public)), {"count": about})
         total = fleet.ask(Request("report", 1, fleet.ids_N, sent, fold=True))
-        assert float(total.extra["count"]["sum"].std()) == pytest.approx(wide * part.sigma, rel=0.05)
-        drawn_ID = replace(part, noise="summed")._sum(view(start(ours), ours, "count", Round(1, fleet.ids_N)), nothing)
-        assert float(drawn_ID.std()) == pytest.approx(wide * part.sigma, rel=0.05)  # drawn once it is as wide
+        assert float(total.extra["count"]["sum"].std()) == pytest.approx(
+            wide * part.sigma, rel=0.05
+        )
+        drawn_ID = replace(part, noise="summed")._sum(
+            view(start(ours), ours, "count", Round(1, fleet.ids_N)), nothing
+        )
+        assert float(drawn_ID.std()) == pytest.approx(
+            wide * part.sigma, rel=0.05
+        )  # drawn once it is as wide
 
 
 def test_without_much_noise_it_is_the_power_method() -> None:
@@ -168,7 +208,9 @@ def test_nobody_reports_once_the_budget_is_spent() -> None:
     two, five = rounds(ours, fleet, 2), rounds(ours, fleet_of(ours), 5)
     assert torch.equal(two.public["items"], five.public["items"])
     for summed in (True, False):  # a promise about sums is none about single parts
-        ledger = Ledger.of(replace(fleet.program, hidden=SINGLES if summed else frozenset()).disclosures())
+        ledger = Ledger.of(
+            replace(fleet.program, hidden=SINGLES if summed else frozenset()).disclosures()
+        )
         ledger.sends = fleet.meter.most_sends()
         assert ledger.table()[0]["messages_per_user"] == 2
         owed = ledger.summary(1e-5)
@@ -176,7 +218,9 @@ def test_nobody_reports_once_the_budget_is_spent() -> None:
             assert owed["accountant"]["epsilon"] == pytest.approx(8.0) and not owed["unprotected"]
         else:
             assert owed["unprotected"] and owed["accountant"] is None
-    seen = replace(fleet.program, hidden=SINGLES, mechanisms=(PrivateSubspace(sums=2, noise="summed"),))
+    seen = replace(
+        fleet.program, hidden=SINGLES, mechanisms=(PrivateSubspace(sums=2, noise="summed"),)
+    )
     assert math.isinf(seen.disclosures()[-1].epsilon)  # whoever adds the noise has seen the sum
 
 

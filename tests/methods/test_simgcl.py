@@ -26,11 +26,15 @@ class TestSimGCL(Conformance):
     part = NoiseContrast()
 
     def method(self, catalogue: Catalogue) -> Method:
-        return Method(NCF(4, (4, 3), scale=0.1), Bce(), catalogue, Local("adam", 0.01, epochs=2), (self.part,))
+        return Method(
+            NCF(4, (4, 3), scale=0.1), Bce(), catalogue, Local("adam", 0.01, epochs=2), (self.part,)
+        )
 
     def neutral(self, catalogue: Catalogue) -> tuple[Method, Method]:
         full = self.method(catalogue)
-        return replace(full, mechanisms=(replace(self.part, weight=0.0),)), replace(full, mechanisms=())
+        return replace(full, mechanisms=(replace(self.part, weight=0.0),)), replace(
+            full, mechanisms=()
+        )
 
 
 class TestSimGCLOtherReadings(TestSimGCL):
@@ -44,7 +48,14 @@ def test_loss_is_the_contrast_of_two_noisy_tables() -> None:
     real = torch.tensor([[True, True, False]] * 2)
     batch = Batch(torch.zeros(2, 3).long(), real, None, torch.zeros(2, 3), real.double())
     view = ClientView(
-        {"items": v_CRD}, TrainingData(none, none), Sent(), rng, NCF(4, (4, 3)), Bce(), Catalogue(9), batch
+        {"items": v_CRD},
+        TrainingData(none, none),
+        Sent(),
+        rng,
+        NCF(4, (4, 3)),
+        Bce(),
+        Catalogue(9),
+        batch,
     )
     mine = NoiseContrast(weight=0.3)
     ready = mine.prepare(view)
@@ -53,7 +64,9 @@ def test_loss_is_the_contrast_of_two_noisy_tables() -> None:
     later_CRD = v_CRD + 1
     loss_C = mine.loss(replace(view, params={"items": later_CRD}, prepared=ready))
     assert loss_C is not None
-    torch.testing.assert_close(loss_C, 0.3 * item_loss(later_CRD + ready["one"], later_CRD + ready["two"], real, 0.2))
+    torch.testing.assert_close(
+        loss_C, 0.3 * item_loss(later_CRD + ready["one"], later_CRD + ready["two"], real, 0.2)
+    )
     assert replace(mine, weight=0.0).loss(view) is None
 
 

@@ -36,7 +36,9 @@ POWERS = {"item_power": 0.5, "user_power": 0.5, "response": "truncated"}
 
 
 def method(rank: int, n_items: int, **options: Any) -> Method:
-    return Method(Spectral(rank), NoObjective(), Catalogue(n_items), None, (SubspaceIteration(**options),))
+    return Method(
+        Spectral(rank), NoObjective(), Catalogue(n_items), None, (SubspaceIteration(**options),)
+    )
 
 
 def fleet_of(method: Method, lists: Ragged, held: HeldOut | None = None) -> SimulatedFleet:
@@ -57,7 +59,9 @@ def sums(method: Method, fleet: SimulatedFleet, rounds: int) -> Server:
 
 def dense(lists: Ragged, n_items: int) -> Tensor:
     x_NI = torch.zeros(len(lists), n_items, dtype=torch.float64)
-    return x_NI.index_put_((lists.owner, lists.values), torch.ones((), dtype=torch.float64), accumulate=True)
+    return x_NI.index_put_(
+        (lists.owner, lists.values), torch.ones((), dtype=torch.float64), accumulate=True
+    )
 
 
 def projector(basis_ID: Tensor) -> Tensor:
@@ -66,7 +70,9 @@ def projector(basis_ID: Tensor) -> Tensor:
 
 class TestSpectral(Conformance):
     rounds = 3
-    users = cohort = 60  # items of the very same users tie, and rounding would break the tie: few are alike here
+    users = cohort = (
+        60  # items of the very same users tie, and rounding would break the tie: few are alike here
+    )
 
     def method(self, catalogue: Catalogue) -> Method:
         return Method(Spectral(4), NoObjective(), catalogue, None, (SubspaceIteration(),))
@@ -86,8 +92,12 @@ def normalised(x_NI: Tensor, item_power: float, user_power: float) -> tuple[Tens
     return x_NI / (n_N[:, None] ** user_power * degree_I**item_power), degree_I**item_power
 
 
-@pytest.mark.parametrize(("item_power", "user_power"), [(0.5, 0.5), (0.25, 0.25), (0.0, 0.5), (0.25, 0.0)])
-def test_a_round_is_the_power_method_on_the_pooled_matrix(item_power: float, user_power: float) -> None:
+@pytest.mark.parametrize(
+    ("item_power", "user_power"), [(0.5, 0.5), (0.25, 0.25), (0.0, 0.5), (0.25, 0.0)]
+)
+def test_a_round_is_the_power_method_on_the_pooled_matrix(
+    item_power: float, user_power: float
+) -> None:
     ours = method(3, ITEMS, item_power=item_power, user_power=user_power)
     fleet = fleet_of(ours, LISTS)
     server = sums(ours, fleet, 1)
@@ -113,7 +123,9 @@ def test_enough_rounds_find_the_leading_eigenvectors() -> None:
 
 
 def test_eigenvalues_from_one_sum_where_the_rank_is_enough() -> None:
-    g_II = torch.tensor([[2.0, 1, 0, 0], [1, 2, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]], dtype=torch.float64)
+    g_II = torch.tensor(
+        [[2.0, 1, 0, 0], [1, 2, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]], dtype=torch.float64
+    )
     q_ID = torch.eye(4, 3, dtype=torch.float64)
     basis_ID, value_D = leading(q_ID, g_II @ q_ID, 1e-12)
     torch.testing.assert_close(value_D, torch.tensor([3.0, 1, 0], dtype=torch.float64))
@@ -133,8 +145,13 @@ def test_filters_by_hand() -> None:
 
 def test_low_rank_ease_is_ease_where_the_rest_is_diagonal() -> None:
     """G = U L U' + diagonal: the two tables give the weights of EASE off the diagonal."""
-    basis_ID = torch.linalg.qr(torch.linspace(-1, 1, 12, dtype=torch.float64).view(6, 2).sin() ** 2).Q
-    value_D, more_I = torch.tensor([5.0, 2.0], dtype=torch.float64), torch.linspace(1, 2, 6, dtype=torch.float64)
+    basis_ID = torch.linalg.qr(
+        torch.linspace(-1, 1, 12, dtype=torch.float64).view(6, 2).sin() ** 2
+    ).Q
+    value_D, more_I = (
+        torch.tensor([5.0, 2.0], dtype=torch.float64),
+        torch.linspace(1, 2, 6, dtype=torch.float64),
+    )
     low_II = basis_ID * value_D @ basis_ID.mT
     gram_II = low_II + torch.diag(more_I)
     strength = 3.0 / float(gram_II.diagonal().mean())
@@ -162,7 +179,11 @@ def test_an_item_that_stands_twice_counts_squared_in_the_diagonal() -> None:
     """x = (2, 1): X'X = [[4, 2], [2, 1]], so the diagonal is 4 and 1; the columns are u, degree, diagonal."""
     ours = method(1, 2, sums=1, response="ease", item_power=0.0, user_power=0.0)
     fleet = fleet_of(ours, Ragged.of([[0, 1, 0]]))
-    total = fleet.ask(Request("report", 1, fleet.ids_N, Download(Sent(dict(double(start(ours)).public))), fold=True))
+    total = fleet.ask(
+        Request(
+            "report", 1, fleet.ids_N, Download(Sent(dict(double(start(ours)).public))), fold=True
+        )
+    )
     rows = total.extra["spectral"]["rows"]
     assert rows[:, 1:].tolist() == [[2, 4], [1, 1]]
 
@@ -172,10 +193,12 @@ def test_an_item_that_stands_twice_counts_squared_in_the_diagonal() -> None:
     x_NI = dense(lists, 4)
     gram_II = x_NI.mT @ x_NI
     p_II = torch.linalg.inv(gram_II + 0.5 * gram_II.diagonal().mean() * torch.eye(4))
-    b_II = (server.public["weight"][:, None] * server.public["items"] * server.public["filter"]) @ server.public[
-        "items"
-    ].mT
-    torch.testing.assert_close(b_II.fill_diagonal_(0), (p_II / -p_II.diagonal()).fill_diagonal_(0), rtol=0, atol=1e-6)
+    b_II = (
+        server.public["weight"][:, None] * server.public["items"] * server.public["filter"]
+    ) @ server.public["items"].mT
+    torch.testing.assert_close(
+        b_II.fill_diagonal_(0), (p_II / -p_II.diagonal()).fill_diagonal_(0), rtol=0, atol=1e-6
+    )
 
 
 def test_scores_by_hand() -> None:
@@ -189,12 +212,19 @@ def test_scores_by_hand() -> None:
     assert model.listed(params, history).tolist() == [[1.5, 0.5], [0.0, 1.5], [0.0, 0.0]]
     u_CD = model.user(params, history, Rng.of(0, 0, torch.arange(3)), False)
     assert u_CD.tolist() == [[1.5, 0.25], [0.0, 0.75], [0.0, 0.0]]
-    assert model.score(params, u_CD, params["items"]).tolist() == [[1.5, 3.5, 0.75], [0.0, 1.5, 2.25], [0.0, 0.0, 0.0]]
+    assert model.score(params, u_CD, params["items"]).tolist() == [
+        [1.5, 3.5, 0.75],
+        [0.0, 1.5, 2.25],
+        [0.0, 0.0, 0.0],
+    ]
 
 
 def test_clients_choose_the_filter_that_serves_their_validation_items() -> None:
     """The chosen strength is the best of those tried one by one, and what is sent are sums of K + 1 numbers."""
-    rows = split(generate(Synthetic(users=300, items=80, mean_items=16)), SplitConfig(kind="ratio", order="random"))
+    rows = split(
+        generate(Synthetic(users=300, items=80, mean_items=16)),
+        SplitConfig(kind="ratio", order="random"),
+    )
     tries = (0.01, 1.0, 100.0)
     ours = method(8, 80, sums=2, choose=tries)
     fleet = fleet_of(ours, rows.train, HeldOut(rows.valid, rows.test))
@@ -224,7 +254,9 @@ def test_a_rank_above_the_number_of_items_is_refused() -> None:
     with pytest.raises(CoveyError, match=r"model\.rank = 8 but there are 7 items"):
         sums(ours, fleet_of(ours, LISTS), 1)
     full = method(7, ITEMS)  # as many as items is fine, also where the data have fewer directions
-    assert all(bool(v.isfinite().all()) for v in sums(full, fleet_of(full, LISTS), 3).public.values())
+    assert all(
+        bool(v.isfinite().all()) for v in sums(full, fleet_of(full, LISTS), 3).public.values()
+    )
 
 
 def test_users_without_items_change_nothing() -> None:
@@ -254,15 +286,25 @@ def test_impossible_options_are_refused(options: dict[str, Any], why: str) -> No
 
 
 def test_a_new_user_is_served_at_once_from_its_own_items() -> None:
-    fitted = covey.fit("spectral", data={"users": 60, "items": 40, "mean_items": 8}, model={"rank": 8})
+    fitted = covey.fit(
+        "spectral", data={"users": 60, "items": 40, "mean_items": 8}, model={"rank": 8}
+    )
     public = fitted.scorer.server.public  # type: ignore[attr-defined]
     u_D = (public["items"] * public["weight"][:, None])[[3, 5]].sum(0) * public["filter"]
-    torch.testing.assert_close(fitted.scorer.newcomer(Ragged.of([[3, 5]]), 0)[0], public["items"] @ u_D)
+    torch.testing.assert_close(
+        fitted.scorer.newcomer(Ragged.of([[3, 5]]), 0)[0], public["items"] @ u_D
+    )
 
 
 def test_an_item_that_stands_twice_is_one_row_with_double_weight() -> None:
     items, count_T = distinct(LISTS, ITEMS)
-    assert items.padded(4).tolist() == [[0, 1, 2, 0], [1, 3, 0, 0], [0, 0, 0, 0], [0, 4, 0, 0], [1, 2, 3, 5]]
+    assert items.padded(4).tolist() == [
+        [0, 1, 2, 0],
+        [1, 3, 0, 0],
+        [0, 0, 0, 0],
+        [0, 4, 0, 0],
+        [1, 2, 3, 5],
+    ]
     assert count_T.tolist() == [1, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1]
 
 
@@ -276,7 +318,10 @@ def test_only_sums_reach_the_server() -> None:
 
 
 def test_four_sums_beat_popularity() -> None:
-    rows = split(generate(Synthetic(users=400, items=120, mean_items=20)), SplitConfig(kind="ratio", order="random"))
+    rows = split(
+        generate(Synthetic(users=400, items=120, mean_items=20)),
+        SplitConfig(kind="ratio", order="random"),
+    )
     ours = method(8, 120)
     fleet = fleet_of(ours, rows.train, HeldOut(rows.valid, rows.test))
     assert torch.equal(pool(rows, "train").lengths, rows.train.lengths)

@@ -42,12 +42,16 @@ SMALL = SpectralResidual(rank=4, sums=2, choose=(0.5, 2.0))  # 4 exchanges, then
 def tables(dtype: torch.dtype = torch.float64) -> Fields:
     rng = Rng.server(3, 0, "tables")
     made = {"items": rng.fold("i").normal(N, 3)[0], "weight": rng.fold("w").uniform(N)[0] + 0.5}
-    return {k: v[None].to(dtype) for k, v in {**made, "filter": torch.tensor([1.0, 0.6, 0.2])}.items()}
+    return {
+        k: v[None].to(dtype) for k, v in {**made, "filter": torch.tensor([1.0, 0.6, 0.2])}.items()
+    }
 
 
 class TestOnMF(Conformance):
     rounds: int = 6
-    users: int = 60  # items of the very same users tie, and rounding would break the tie: few are alike here
+    users: int = (
+        60  # items of the very same users tie, and rounding would break the tie: few are alike here
+    )
     cohort: int = 24
 
     def method(self, catalogue: Catalogue) -> Method:
@@ -63,9 +67,18 @@ class TestOnPFedRec(Conformance):
     rounds: int = 6
 
     def method(self, catalogue: Catalogue) -> Method:
-        solver = Local("sgd", 0.1, epochs=1, batch=8, phases=(("score", "bias"), ("items",)), rates={"items": 0.5})
+        solver = Local(
+            "sgd",
+            0.1,
+            epochs=1,
+            batch=8,
+            phases=(("score", "bias"), ("items",)),
+            rates={"items": 0.5},
+        )
         part = replace(SMALL, choose=())
-        return Method(LinearScore(4), Bce(saturating=True), catalogue, solver, (part,), combine=Mean())
+        return Method(
+            LinearScore(4), Bce(saturating=True), catalogue, solver, (part,), combine=Mean()
+        )
 
 
 class TestOnCL4FedRec(Conformance):
@@ -76,7 +89,9 @@ class TestOnCL4FedRec(Conformance):
         return Method(NCF(4, (4, 2)), Bce(), catalogue, Local("adam", 0.01, epochs=1), parts)
 
 
-def played(model: MF, objective: Bce | NoObjective, lr: float, parts: tuple[Mechanism, ...], rounds: int) -> Play:
+def played(
+    model: MF, objective: Bce | NoObjective, lr: float, parts: tuple[Mechanism, ...], rounds: int
+) -> Play:
     world = World.of(25, 40)
     solver = Local("sgd", lr) if isinstance(objective, Bce) else None
     method = Method(model, objective, world.catalogue, solver, parts)
@@ -121,7 +136,9 @@ def test_an_own_item_is_left_out_of_its_own_score() -> None:
         for item in items:
             rest = Ragged.of([[i for i in own if i != item]])
             u_CD = model.listed(given, History.of(rest)) * given["filter"]
-            assert float(found[at]) == pytest.approx(float(u_CD[0] @ given["items"][0, item]), abs=1e-12)
+            assert float(found[at]) == pytest.approx(
+                float(u_CD[0] @ given["items"][0, item]), abs=1e-12
+            )
             at += 1
 
 
@@ -145,7 +162,9 @@ def test_the_unit_is_the_slope_of_the_log_odds() -> None:
     """Of normal distributions around 3 and 1 with variance 4: (3 - 1) / 4 from the middle on."""
     slope, shift = log_odds(2 * torch.tensor([1.0, 3.0, 9 + 4, 1.0, 1 + 4]))
     assert (float(slope), float(shift)) == (0.5, -1.0)
-    slope, _ = log_odds(torch.tensor([1.0, 1.0, 5.0, 3.0, 13.0]))  # a score that is worse than none is not turned round
+    slope, _ = log_odds(
+        torch.tensor([1.0, 1.0, 5.0, 3.0, 13.0])
+    )  # a score that is worse than none is not turned round
     assert float(slope) == 0
     assert all(bool(x.isfinite()) for x in log_odds(torch.zeros(5)))
 
@@ -164,7 +183,9 @@ def test_somebody_new_is_served_on_top_of_the_same_base() -> None:
     assert [fitted.items.index(x.item) for x in found] == best.indices.tolist()
     private = private_part(fitted.scorer.clients.program)
     assert private is not None and [m.name for m in private.mechanisms] == ["spectral residual"]
-    learned = covey.fit("fedmf", rounds=9, data=data, set=[part]).ranked_new([fitted.items[3]], k=30)
+    learned = covey.fit("fedmf", rounds=9, data=data, set=[part]).ranked_new(
+        [fitted.items[3]], k=30
+    )
     assert len(learned) == 29
 
 
@@ -172,8 +193,15 @@ def test_contrast_sees_the_offsets_of_the_rows_that_take_part() -> None:
     """Two examples of row 1; row 0 does not take part; beside them stands one for all that is set aside."""
     index, ones = torch.tensor([[0, 1, 1, 2]] * 2), torch.ones(2, 4)
     offset = torch.tensor([[5.0, 2.0, 2.0, 3.0], [6.0, -2.0, -2.0, -3.0]])
-    batch = Batch(torch.tensor([[7, 8, 9]] * 2), torch.ones(2, 3).bool(), index, ones, ones, None, offset)
-    few = Few("", torch.arange(2), torch.tensor([[1, 2, 0], [4, 5, 0]]), torch.tensor([[True, True, False]] * 2))
+    batch = Batch(
+        torch.tensor([[7, 8, 9]] * 2), torch.ones(2, 3).bool(), index, ones, ones, None, offset
+    )
+    few = Few(
+        "",
+        torch.arange(2),
+        torch.tensor([[1, 2, 0], [4, 5, 0]]),
+        torch.tensor([[True, True, False]] * 2),
+    )
     params = {"items": torch.zeros(2, 3, 4), "user": torch.zeros(2, 4)}
     data, rng = TrainingData(LISTS, LISTS), Rng.of(0, 1, torch.arange(2))
     view = ClientView(params, data, Sent(), rng, MF(4), Bce(), Catalogue(N), batch)
@@ -185,14 +213,22 @@ def test_contrast_sees_the_offsets_of_the_rows_that_take_part() -> None:
 def test_what_cannot_be_is_refused() -> None:
     def joined(method: Method) -> None:
         data = LocalData(TrainingData(LISTS, LISTS))
-        enrol(start(method), SimulatedFleet(Program(method.model, method.objective, method.catalogue), data), method)
+        enrol(
+            start(method),
+            SimulatedFleet(Program(method.model, method.objective, method.catalogue), data),
+            method,
+        )
 
     with pytest.raises(CoveyError, match="Bce or Bpr"):
         joined(Method(MF(2), NextItemSoftmax(), Catalogue(N), Local("sgd", 0.1), (SMALL,)))
     with pytest.raises(CoveyError, match="there are 6 items"):
         joined(Method(MF(2), Bce(), Catalogue(N), Local("sgd", 0.1), (replace(SMALL, rank=7),)))
-    with pytest.raises(CoveyError, match="a model stands on one base, here are spectral residual, other"):
-        Program(MF(2), Bce(), Catalogue(N), Local("sgd", 0.1), (SMALL, replace(SMALL, name="other")))
+    with pytest.raises(
+        CoveyError, match="a model stands on one base, here are spectral residual, other"
+    ):
+        Program(
+            MF(2), Bce(), Catalogue(N), Local("sgd", 0.1), (SMALL, replace(SMALL, name="other"))
+        )
     with pytest.raises(CoveyError, match="weight = -1"):
         SpectralResidual(weight=-1.0)
     with pytest.raises(CoveyError, match="choose = 0"):

@@ -48,7 +48,14 @@ def test_the_table_holds_the_leading_directions() -> None:
 def test_clients_with_tables_of_their_own_are_handed_the_factors() -> None:
     lists = Ragged.of([[0, 1, 2], [0, 1, 2], [3, 4]])
     model = LinearScore(2, keep_items=True)
-    ours = Method(model, NoObjective(), Catalogue(5), None, (SpectralStart(sums=2),), grouping=CoClusters(categories=2))
+    ours = Method(
+        model,
+        NoObjective(),
+        Catalogue(5),
+        None,
+        (SpectralStart(sums=2),),
+        grouping=CoClusters(categories=2),
+    )
     program = Program(model, ours.objective, ours.catalogue, None, ours.mechanisms)
     fleet = SimulatedFleet(program, LocalData(TrainingData(lists, lists)))
     server = enrol(start(ours), fleet, ours)
@@ -62,12 +69,18 @@ def test_clients_with_tables_of_their_own_are_handed_the_factors() -> None:
 
 def test_a_share_of_the_table_that_was_there_stays() -> None:
     def table(blend: float) -> tuple[torch.Tensor, torch.Tensor]:
-        lists = Ragged.of([[0, 1, 2], [0, 1, 2], [3, 4]])  # nobody has item 5: its row of the factors is nothing
-        ours = Method(MF(2), NoObjective(), Catalogue(6), None, (SpectralStart(sums=1, blend=blend),))
+        lists = Ragged.of(
+            [[0, 1, 2], [0, 1, 2], [3, 4]]
+        )  # nobody has item 5: its row of the factors is nothing
+        ours = Method(
+            MF(2), NoObjective(), Catalogue(6), None, (SpectralStart(sums=1, blend=blend),)
+        )
         program = Program(ours.model, ours.objective, ours.catalogue, None, ours.mechanisms)
         fleet = SimulatedFleet(program, LocalData(TrainingData(lists, lists)))
         server = enrol(start(ours), fleet, ours)
-        return server.public["items"], run_round(server, fleet, ours, Round(1, fleet.ids_N))[0].public["items"]
+        return server.public["items"], run_round(server, fleet, ours, Round(1, fleet.ids_N))[
+            0
+        ].public["items"]
 
     before, plain = table(0.0)
     _, mixed = table(0.25)
@@ -87,7 +100,9 @@ def test_everybody_is_in_the_sums_whoever_trains() -> None:
         server, answered = run_round(server, fleet, ours, Round(number, torch.tensor([0, 1])))
         assert answered.ids_C.tolist() == [0, 1]
     sends = fleet.meter.sends_N["report", "spectral start/rows"]
-    assert sends.tolist() == [2] * 5  # in the first two rounds, also those who were not asked to train
+    assert (
+        sends.tolist() == [2] * 5
+    )  # in the first two rounds, also those who were not asked to train
 
 
 def test_more_directions_than_items_are_refused() -> None:

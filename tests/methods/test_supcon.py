@@ -46,7 +46,9 @@ def world(items: int) -> tuple[Tensor, Tensor]:
     return table_CID.requires_grad_(), category_I
 
 
-@pytest.mark.parametrize(("items", "tile", "held"), [(50, 256, 9999), (50, 7, 9999), (50, 7, 0), (200, 128, 9999)])
+@pytest.mark.parametrize(
+    ("items", "tile", "held"), [(50, 256, 9999), (50, 7, 9999), (50, 7, 0), (200, 128, 9999)]
+)
 def test_published_slope_is_that_of_the_formula(
     items: int, tile: int, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,8 +63,12 @@ def test_published_slope_is_that_of_the_formula(
 
 
 @pytest.mark.parametrize("tile", [256, 7])
-@pytest.mark.parametrize("tau", [0.5, 0.02])  # at 0.02 exponentials span hundreds of orders of magnitude
-def test_printed_slope_is_that_of_the_formula(tau: float, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "tau", [0.5, 0.02]
+)  # at 0.02 exponentials span hundreds of orders of magnitude
+def test_printed_slope_is_that_of_the_formula(
+    tau: float, tile: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(supcon, "TILE", tile)
     table_CID, category_I = world(40)
     value_C, slope_CID = printed(table_CID.detach(), members(category_I), tau)
@@ -76,7 +82,9 @@ def test_printed_slope_is_that_of_the_formula(tau: float, tile: int, monkeypatch
 
 def test_two_pairs_by_hand() -> None:
     """Items 0 and 1 point east and are a category; 2 and 3 point north and are the other."""
-    table_CID = torch.tensor([[[2.0, 0.0], [5.0, 0.0], [0.0, 1.0], [0.0, 3.0]]], dtype=torch.float64).repeat(2, 1, 1)
+    table_CID = torch.tensor(
+        [[[2.0, 0.0], [5.0, 0.0], [0.0, 1.0], [0.0, 3.0]]], dtype=torch.float64
+    ).repeat(2, 1, 1)
     member_KI = members(torch.tensor([0, 0, 1, 1]))
     value_C, _ = published(table_CID, member_KI, 0.5, 0.5)
     # s = 2 to the partner, 0 to the others: -log(e^2 / (e^2 + 1 + 1)) for each item, tau = tau_0
@@ -92,7 +100,9 @@ def test_a_sample_of_everything_is_exact() -> None:
     table_CID = table_CID.detach()
     everything_CS = torch.arange(30).expand(3, -1)
     sampled = published(table_CID, members(category_I), TAU, TAU0, everything_CS)
-    for ours, exact in zip(sampled, published(table_CID, members(category_I), TAU, TAU0), strict=True):
+    for ours, exact in zip(
+        sampled, published(table_CID, members(category_I), TAU, TAU0), strict=True
+    ):
         torch.testing.assert_close(ours, exact, rtol=1e-9, atol=1e-12)
 
 

@@ -24,7 +24,9 @@ F64 = torch.float64
 class TestUniformity(Conformance):
     def method(self, catalogue: Catalogue) -> Method:
         part = Uniformity(0.5)
-        return Method(NCF(4, (4, 3), scale=0.1), Bce(), catalogue, Local("adam", 0.01, epochs=2), (part,))
+        return Method(
+            NCF(4, (4, 3), scale=0.1), Bce(), catalogue, Local("adam", 0.01, epochs=2), (part,)
+        )
 
     def neutral(self, catalogue: Catalogue) -> tuple[Method, Method]:
         full = self.method(catalogue)
@@ -35,7 +37,10 @@ def test_by_hand() -> None:  # Eq. 12
     """Two columns: equal up to scale and shift, opposite, and without correlation."""
     column = torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=F64)
     across = torch.tensor([1.0, 1.0, -1.0, -1.0], dtype=F64)
-    tables = [torch.stack(pair, 1) for pair in ((column, 3 * column + 7), (column, -column), (column, across))]
+    tables = [
+        torch.stack(pair, 1)
+        for pair in ((column, 3 * column + 7), (column, -column), (column, across))
+    ]
     assert uniformity(torch.stack(tables)).tolist() == pytest.approx([1, 1, math.sqrt(2) / 2])
 
 
@@ -75,11 +80,18 @@ def test_bad_options() -> None:
 
 @pytest.mark.parametrize(
     ("values", "rank", "first"),
-    [([2.0, 2.0, 2.0], 3.0, 1 / 3), ([3.0, 1.0, 0.0], math.exp(-0.75 * math.log(0.75) - 0.25 * math.log(0.25)), 0.75)],
+    [
+        ([2.0, 2.0, 2.0], 3.0, 1 / 3),
+        ([3.0, 1.0, 0.0], math.exp(-0.75 * math.log(0.75) - 0.25 * math.log(0.25)), 0.75),
+    ],
 )
 @pytest.mark.parametrize("weight", [0.0, 1.0])
-def test_it_tells_how_flat_the_spectrum_is(weight: float, values: list[float], rank: float, first: float) -> None:
+def test_it_tells_how_flat_the_spectrum_is(
+    weight: float, values: list[float], rank: float, first: float
+) -> None:
     turned = torch.linalg.qr(Rng.of(0, 0, torch.arange(1)).normal(5, 5, dtype=F64)[0]).Q[:, :3]
     table_ID = turned @ torch.diag(torch.tensor(values, dtype=F64))
     said = Uniformity(weight).end_round(SimpleNamespace(public={"items": table_ID}, state={}))  # type: ignore[arg-type]
-    assert float(said["tell/rank"]) == pytest.approx(rank) and float(said["tell/first"]) == pytest.approx(first)
+    assert float(said["tell/rank"]) == pytest.approx(rank) and float(
+        said["tell/first"]
+    ) == pytest.approx(first)

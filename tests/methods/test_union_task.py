@@ -27,17 +27,23 @@ F64 = torch.float64
 class TestUnionTask(Conformance):
     def method(self, catalogue: Catalogue) -> Method:
         part = UnionTask(negatives=3)
-        return Method(NCF(4, (4, 3), scale=0.1), Bce(), catalogue, Local("adam", 0.01, epochs=2), (part,))
+        return Method(
+            NCF(4, (4, 3), scale=0.1), Bce(), catalogue, Local("adam", 0.01, epochs=2), (part,)
+        )
 
     def neutral(self, catalogue: Catalogue) -> tuple[Method, Method]:
         full = self.method(catalogue)
-        return replace(full, mechanisms=(UnionTask(0.0, negatives=3),)), replace(full, mechanisms=())
+        return replace(full, mechanisms=(UnionTask(0.0, negatives=3),)), replace(
+            full, mechanisms=()
+        )
 
 
 def view_of(lists: list[list[int]], n_items: int = 20) -> ClientView:
     mine = Ragged.of(lists)
     rng = Rng.of(0, 1, torch.arange(len(lists)))
-    return ClientView({}, TrainingData(mine, mine), Sent(), rng, NCF(2, (2,)), Bce(), Catalogue(n_items))
+    return ClientView(
+        {}, TrainingData(mine, mine), Sent(), rng, NCF(2, (2,)), Bce(), Catalogue(n_items)
+    )
 
 
 def test_by_hand() -> None:

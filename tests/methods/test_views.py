@@ -54,7 +54,11 @@ def test_few_items_are_the_same_items() -> None:
 
 def test_which_items_are_contrasted() -> None:
     """Two examples of row 0, one of them positive; a negative in row 1; row 2 without weight; row 3 is padding."""
-    index, label, weight = torch.tensor([[0, 0, 1, 2]]), torch.tensor([[1.0, 0, 0, 1]]), torch.tensor([[1.0, 1, 1, 0]])
+    index, label, weight = (
+        torch.tensor([[0, 0, 1, 2]]),
+        torch.tensor([[1.0, 0, 0, 1]]),
+        torch.tensor([[1.0, 1, 1, 0]]),
+    )
     real = torch.tensor([[True, True, True, False]])
     batch = Batch(torch.zeros(1, 4).long(), real, index, label, weight)
     assert contrasted_rows(batch, "all").tolist() == [[True, True, False, False]]
@@ -72,7 +76,11 @@ def test_item_loss_in_tiles_is_the_plain_one(tau: float, monkeypatch: pytest.Mon
     )
     rows_CR = rng.fold(3).uniform(37) < 0.8
     cosine_CRR = F.normalize(one_CRD, dim=2) @ F.normalize(two_CRD, dim=2).mT / tau
-    log_CR = cosine_CRR.masked_fill(~rows_CR[:, None], float("-inf")).log_softmax(2).diagonal(dim1=1, dim2=2)
+    log_CR = (
+        cosine_CRR.masked_fill(~rows_CR[:, None], float("-inf"))
+        .log_softmax(2)
+        .diagonal(dim1=1, dim2=2)
+    )
     plain_C = -(log_CR.where(rows_CR, 0)).sum(1) / rows_CR.sum(1)
     tiled_C = item_loss(one_CRD, two_CRD, rows_CR, tau)
     torch.testing.assert_close(tiled_C, plain_C)

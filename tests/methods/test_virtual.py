@@ -17,7 +17,9 @@ from covey.objectives.pairs import Bce
 from covey.solvers import Local
 from covey.testing import Conformance
 
-SOLVER = Local("sgd", 0.1, 1, 16, (("score", "bias"), ("items",)), rates={"items": 0.2}, per_item=("items",))
+SOLVER = Local(
+    "sgd", 0.1, 1, 16, (("score", "bias"), ("items",)), rates={"items": 0.2}, per_item=("items",)
+)
 
 
 def method_of(catalogue: Catalogue, *virtual: VirtualRatings) -> Method:
@@ -32,7 +34,9 @@ class TestVirtualRatings(Conformance):
         return method_of(catalogue, VirtualRatings(0.0)), method_of(catalogue)
 
 
-def augmented(lists: list[list[int]], n_items: int, share: float, seed: int = 0) -> tuple[Examples, Examples]:
+def augmented(
+    lists: list[list[int]], n_items: int, share: float, seed: int = 0
+) -> tuple[Examples, Examples]:
     items = Ragged.of(lists)
     ids_C = torch.arange(len(lists))
     data = TrainingData(items, Ragged.of([sorted(one) for one in lists]))
@@ -58,7 +62,9 @@ def test_ratings_are_fair_coins() -> None:
     assert 0.48 < float(after.label[first].mean()) < 0.52
     assert set(after.label[first].tolist()) == {0.0, 1.0}
     again = augmented(lists, 100, 1.0)[1]
-    assert torch.equal(after.label, again.label) and torch.equal(after.items.values, again.items.values)
+    assert torch.equal(after.label, again.label) and torch.equal(
+        after.items.values, again.items.values
+    )
 
 
 def test_a_negative_share_is_refused() -> None:

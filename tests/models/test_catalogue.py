@@ -15,7 +15,10 @@ def test_it_is_torchs(tables: int, tile: tuple[int, int]) -> None:
     make = torch.Generator().manual_seed(0)
     u = torch.randn(C, P, D, generator=make, dtype=torch.float64).requires_grad_()
     v = torch.randn(tables, ITEMS, D, generator=make, dtype=torch.float64).requires_grad_()
-    target, weigh = torch.randint(0, ITEMS, (C, P), generator=make), torch.rand(C, P, generator=make)
+    target, weigh = (
+        torch.randint(0, ITEMS, (C, P), generator=make),
+        torch.rand(C, P, generator=make),
+    )
     plain = F.cross_entropy((u @ v.mT).flatten(0, 1), target.flatten(), reduction="none").view(C, P)
     ours = catalogue_nll(u, v, target, tile)
     torch.testing.assert_close(ours, plain, rtol=0, atol=1e-12)
@@ -26,7 +29,10 @@ def test_it_is_torchs(tables: int, tile: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("tile", [None, (1, 1)])
 def test_large_scores_stay_finite(tile: tuple[int, int] | None) -> None:
-    u, v = torch.tensor([[[300.0]]], requires_grad=True), torch.tensor([[[1.0], [-1.0]]], requires_grad=True)
+    u, v = (
+        torch.tensor([[[300.0]]], requires_grad=True),
+        torch.tensor([[[1.0], [-1.0]]], requires_grad=True),
+    )
     nll = catalogue_nll(u, v, torch.tensor([[1]]), tile)
     assert nll.item() == pytest.approx(600.0)
     assert all(g.isfinite().all() for g in torch.autograd.grad(nll.sum(), (u, v)))

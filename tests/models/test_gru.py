@@ -32,10 +32,14 @@ def naive(one: Fields, items: list[int]) -> list[Tensor]:
     """States before the first item and after each, by torch's cell."""
     cell = torch.nn.GRUCell(6, 6, dtype=torch.float64)
     names = {"weight_ih": "w_in", "weight_hh": "w_state", "bias_ih": "b_in", "bias_hh": "b_state"}
-    weights = {theirs: one[ours].mT if ours[0] == "w" else one[ours] for theirs, ours in names.items()}
+    weights = {
+        theirs: one[ours].mT if ours[0] == "w" else one[ours] for theirs, ours in names.items()
+    }
     states = [torch.zeros(1, 6, dtype=torch.float64)]
     for item in items:
-        states.append(torch.func.functional_call(cell, weights, (one["items"][item][None], states[-1])))
+        states.append(
+            torch.func.functional_call(cell, weights, (one["items"][item][None], states[-1]))
+        )
     return [h[0] for h in states]
 
 
@@ -53,7 +57,10 @@ def test_states_are_those_of_torchs_cell(clients: int) -> None:
 
 def test_both_ways_are_equal_with_their_gradients() -> None:
     shared = {k: v.requires_grad_() for k, v in params().items()}
-    own = {k: v.detach().expand(len(LISTS), *v.shape[1:]).clone().requires_grad_() for k, v in shared.items()}
+    own = {
+        k: v.detach().expand(len(LISTS), *v.shape[1:]).clone().requires_grad_()
+        for k, v in shared.items()
+    }
     torch.manual_seed(0)
     weigh_CPD = torch.randn(len(LISTS), 4, 6, dtype=torch.float64)
     one, many = (MODEL.user(p, history(), RNG, True) for p in (shared, own))
@@ -80,7 +87,9 @@ def test_only_the_newest_items_count() -> None:
     long, short = [8, 7, 3, 1, 4, 1, 5], [3, 1, 4, 1, 5]
     u_CD = MODEL.user(stacked, history([long, short, [2]]), RNG, False)
     torch.testing.assert_close(u_CD[0], u_CD[1], rtol=0, atol=1e-12)
-    torch.testing.assert_close(u_CD[2], naive({k: v[0] for k, v in stacked.items()}, [2])[-1], rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        u_CD[2], naive({k: v[0] for k, v in stacked.items()}, [2])[-1], rtol=0, atol=1e-12
+    )
 
 
 def test_without_items_the_state_is_zero() -> None:

@@ -29,14 +29,23 @@ class TestSASRecOneGradient(Conformance):
 
     def method(self, catalogue: Catalogue) -> Method:
         model = SASRec(dim=8, last=12)
-        return Method(model, CrossEntropy(last=12), catalogue, ONE_GRADIENT, combine=Sum(), server_step=Adam(0.01))
+        return Method(
+            model,
+            CrossEntropy(last=12),
+            catalogue,
+            ONE_GRADIENT,
+            combine=Sum(),
+            server_step=Adam(0.01),
+        )
 
 
 class TestBERT4Rec(Conformance):
     """Hidden items among all, several steps."""
 
     def method(self, catalogue: Catalogue) -> Method:
-        return Method(BERT4Rec(dim=8, last=12), MaskedItem(last=12), catalogue, STEPS, combine=Mean())
+        return Method(
+            BERT4Rec(dim=8, last=12), MaskedItem(last=12), catalogue, STEPS, combine=Mean()
+        )
 
 
 class TestBERT4RecEq1(Conformance):
@@ -45,7 +54,9 @@ class TestBERT4RecEq1(Conformance):
     def method(self, catalogue: Catalogue) -> Method:
         objective = NextItemSoftmax(stored=12, local=3, in_batch=True, last=12, hide=0.4)
         model = BERT4Rec(dim=8, last=12)
-        return Method(model, objective, catalogue, ONE_GRADIENT, combine=Sum(), server_step=Adam(0.01))
+        return Method(
+            model, objective, catalogue, ONE_GRADIENT, combine=Sum(), server_step=Adam(0.01)
+        )
 
 
 class TestGRU(Conformance):
@@ -53,4 +64,6 @@ class TestGRU(Conformance):
 
     def method(self, catalogue: Catalogue) -> Method:
         model = GRU(dim=8, last=12, dropout=0.2)
-        return Method(model, CrossEntropy(last=12, reduction="mean"), catalogue, STEPS, combine=Mean())
+        return Method(
+            model, CrossEntropy(last=12, reduction="mean"), catalogue, STEPS, combine=Mean()
+        )

@@ -31,7 +31,9 @@ def params(model: SASRec | BERT4Rec, clients: int = 1) -> Fields:
     for seed in range(clients):
         rng = Rng.server(seed, 0, "public")
         start = model.public(ITEMS, rng)
-        out.append({k: v + 0.3 * rng.fold(f"more {k}").normal(*v.shape)[0] for k, v in start.items()})
+        out.append(
+            {k: v + 0.3 * rng.fold(f"more {k}").normal(*v.shape)[0] for k, v in start.items()}
+        )
     return {k: torch.stack([m[k] for m in out]).double() for k in out[0]}
 
 
@@ -85,16 +87,24 @@ def naive_bert(one: Fields, items: list[int], hidden: list[int]) -> list[Tensor]
         a = [looks(q, through[1], through[2], 2) @ w[4 * n + 3] + b[5 * n + 3] for q in through[0]]
         xs = [layer_norm(x + y, norm[2 * n + 1]) for x, y in zip(xs, a, strict=True)]
         wide = [F.gelu(x @ one["w_up"][n] + one["b_up"][n]) for x in xs]
-        xs = [layer_norm(x + y @ one["w_down"][n] + b[5 * n + 4], norm[2 * n + 2]) for x, y in zip(xs, wide)]
+        xs = [
+            layer_norm(x + y @ one["w_down"][n] + b[5 * n + 4], norm[2 * n + 2])
+            for x, y in zip(xs, wide)
+        ]
     return [layer_norm(F.gelu(x @ one["w_head"] + one["b_head"]), norm[-1]) for x in xs]
 
 
 @pytest.mark.parametrize("clients", [1, len(LISTS)])
 def test_sasrec_is_the_plain_loop(clients: int) -> None:
     stacked = params(SAS, clients)
-    before_CPD, after_CD = (SAS.user(stacked, history(), RNG, training) for training in (True, False))
+    before_CPD, after_CD = (
+        SAS.user(stacked, history(), RNG, training) for training in (True, False)
+    )
     for c, items in enumerate(LISTS):
-        states = [torch.zeros(D).double(), *naive_sasrec({k: v[c % clients] for k, v in stacked.items()}, items)]
+        states = [
+            torch.zeros(D).double(),
+            *naive_sasrec({k: v[c % clients] for k, v in stacked.items()}, items),
+        ]
         torch.testing.assert_close(after_CD[c], states[-1], rtol=0, atol=1e-12)
         for p in range(len(items)):
             torch.testing.assert_close(before_CPD[c, p], states[p], rtol=0, atol=1e-12)
@@ -114,9 +124,14 @@ def test_bert4rec_is_the_plain_loop(clients: int) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
-def test_one_set_of_weights_and_one_for_each_agree_with_their_gradients(model: SASRec | BERT4Rec) -> None:
+def test_one_set_of_weights_and_one_for_each_agree_with_their_gradients(
+    model: SASRec | BERT4Rec,
+) -> None:
     shared = {k: v.requires_grad_() for k, v in params(model).items()}
-    own = {k: v.detach().expand(len(LISTS), *v.shape[1:]).clone().requires_grad_() for k, v in shared.items()}
+    own = {
+        k: v.detach().expand(len(LISTS), *v.shape[1:]).clone().requires_grad_()
+        for k, v in shared.items()
+    }
     weigh_CPD = RNG.normal(4, D, dtype=torch.float64)
     known = history(LISTS, [[1], [0, 3], [], [0]])
     one, many = (model.user(p, known, RNG, True) for p in (shared, own))
@@ -129,7 +144,9 @@ def test_one_set_of_weights_and_one_for_each_agree_with_their_gradients(model: S
 
 def test_sasrec_does_not_look_ahead_and_bert4rec_does() -> None:
     one, other = [[3, 1, 4, 1]], [[3, 1, 7, 2]]
-    sas = [SAS.user(params(SAS), history(x), RNG.take(torch.tensor([0])), True) for x in (one, other)]
+    sas = [
+        SAS.user(params(SAS), history(x), RNG.take(torch.tensor([0])), True) for x in (one, other)
+    ]
     assert torch.equal(sas[0][:, :3], sas[1][:, :3]) and not torch.equal(sas[0][:, 3], sas[1][:, 3])
     bert = [BERT.user(params(BERT), history(x, [[0]]), RNG, True) for x in (one, other)]
     assert not torch.isclose(bert[0][0, 0], bert[1][0, 0]).all()
@@ -141,8 +158,12 @@ def test_sasrec_does_not_look_ahead_and_bert4rec_does() -> None:
 @pytest.mark.parametrize("training", [True, False])
 def test_padding_does_not_reach_a_vector(model: SASRec | BERT4Rec, training: bool) -> None:
     alone = model.user(params(model), history([[3, 1, 4]], [[1]]), RNG, training)
-    beside = model.user(params(model), history([[3, 1, 4], [1, 5, 9, 2, 6]], [[1], [0]]), RNG, training)
-    torch.testing.assert_close(alone[0], beside[0, : alone.shape[1]] if training else beside[0], rtol=0, atol=1e-12)
+    beside = model.user(
+        params(model), history([[3, 1, 4], [1, 5, 9, 2, 6]], [[1], [0]]), RNG, training
+    )
+    torch.testing.assert_close(
+        alone[0], beside[0, : alone.shape[1]] if training else beside[0], rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
@@ -165,19 +186,28 @@ def test_the_same_bits_whoever_is_asked_beside(model: SASRec | BERT4Rec, many: i
     assert torch.equal(model.user(stacked, history(lists[:many]), RNG, False), together[:many])
 
 
-@pytest.mark.parametrize("model", [SASRec(D, dropout=0.5), BERT4Rec(D, dropout=0.5), GRU(D, dropout=0.5)])
+@pytest.mark.parametrize(
+    "model", [SASRec(D, dropout=0.5), BERT4Rec(D, dropout=0.5), GRU(D, dropout=0.5)]
+)
 def test_dropout_is_the_clients_own(model: SASRec | BERT4Rec | GRU) -> None:
     """The same alone as in a cohort, whatever the padding; another in another round; none in evaluation."""
     assert model.stochastic
     start = model.public(ITEMS, Rng.server(0, 0, "public"))
     stacked = {k: v[None].double() for k, v in start.items()}
-    known, wide = history([[3, 1, 4], [5, 9, 2]], [[1], [1]]), history([[3, 1, 4], [5, 9, 2, 8, 1]], [[1], [1]])
+    known, wide = (
+        history([[3, 1, 4], [5, 9, 2]], [[1], [1]]),
+        history([[3, 1, 4], [5, 9, 2, 8, 1]], [[1], [1]]),
+    )
     first, second = Rng.of(0, 1, torch.arange(2)), Rng.of(0, 2, torch.arange(2))
     u_CPD = model.user(stacked, known, first, True)
-    torch.testing.assert_close(model.user(stacked, wide, first, True)[0, :3], u_CPD[0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        model.user(stacked, wide, first, True)[0, :3], u_CPD[0], rtol=0, atol=1e-12
+    )
     assert not torch.isclose(model.user(stacked, known, second, True)[:, 2], u_CPD[:, 2]).all()
     off = type(model)(D, dropout=0.0)
-    torch.testing.assert_close(model.user(stacked, known, first, False), off.user(stacked, known, first, False))
+    torch.testing.assert_close(
+        model.user(stacked, known, first, False), off.user(stacked, known, first, False)
+    )
 
 
 def test_dropout_keeps_the_mean() -> None:
@@ -199,7 +229,10 @@ def test_what_is_hidden() -> None:
     assert not counts[:, 0].any() and counts[:, 1:].min() == 1  # none of nothing, else one at least
     assert float(counts[:, 3].double().mean()) == pytest.approx(10 * 0.2 + 0.8**10, abs=0.1)
     ends = cloze(mask, 0.2, 0.999, rng).view(many, 4, 12)[:, 3]
-    assert float((ends.sum(1) == 1).double().mean()) > 0.99 and float(ends[:, 9].double().mean()) > 0.99
+    assert (
+        float((ends.sum(1) == 1).double().mean()) > 0.99
+        and float(ends[:, 9].double().mean()) > 0.99
+    )
     assert torch.equal(cloze(mask[:, :11], 0.2, 0.1, rng), cloze(mask, 0.2, 0.1, rng)[:, :11])
 
 
@@ -208,9 +241,13 @@ def test_bert4rec_needs_something_hidden() -> None:
         BERT.user(params(BERT), History.of(Ragged.of(LISTS)), RNG, True)
 
 
-@pytest.mark.parametrize("options", [{"heads": 3}, {"dropout": 1.0}, {"last": 1}, {"layers": 0}, {"dim": 0}])
+@pytest.mark.parametrize(
+    "options", [{"heads": 3}, {"dropout": 1.0}, {"last": 1}, {"layers": 0}, {"dim": 0}]
+)
 @pytest.mark.parametrize("model", [SASRec, BERT4Rec])
-def test_impossible_options_are_named(model: type[SASRec] | type[BERT4Rec], options: dict[str, float]) -> None:
+def test_impossible_options_are_named(
+    model: type[SASRec] | type[BERT4Rec], options: dict[str, float]
+) -> None:
     with pytest.raises(CoveyError, match=next(iter(options))):
         model(**{"dim": 8, **options})  # type: ignore[arg-type]
 

@@ -29,18 +29,24 @@ def regression(x: np.ndarray, weight: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("weight", [0.5, 300.0])
-def test_ease_is_regression_on_the_other_items(weight: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ease_is_regression_on_the_other_items(
+    weight: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("covey.pooled.ease.GRAM_CHUNK", 64)  # several chunks of users
     rng = np.random.default_rng(0)
     x = (rng.random((30, 12)) < 0.3).astype(float)
-    train = Ragged.of([[*np.flatnonzero(row), *np.flatnonzero(row)[:1]] for row in x])  # some rows twice
+    train = Ragged.of(
+        [[*np.flatnonzero(row), *np.flatnonzero(row)[:1]] for row in x]
+    )  # some rows twice
     model = Ease(weight).fit(train, 12)
     b = regression(x, weight)
     np.testing.assert_allclose(model.items().numpy(), b, atol=1e-6)
     users_C = torch.tensor([7, 0, 29])
     np.testing.assert_allclose(model.score(users_C).numpy(), (x @ b)[users_C], atol=1e-5)
     items_CL = torch.tensor([[3, 1], [0, 11], [5, 5]])
-    assert torch.equal(model.score_items(users_C, items_CL), model.score(users_C).gather(1, items_CL))
+    assert torch.equal(
+        model.score_items(users_C, items_CL), model.score(users_C).gather(1, items_CL)
+    )
 
 
 def test_ease_with_users_who_have_nothing() -> None:

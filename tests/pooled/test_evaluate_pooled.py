@@ -62,11 +62,16 @@ def test_the_test_hides_validation_items() -> None:
 def test_sampled_is_evaluate_scores() -> None:
     split = split_of([1] * USERS, [1] * (USERS - 1) + [0])
     config = EvaluateConfig(candidates="sampled", metrics=("hit@5", "ndcg@5"))
-    candidates = {"valid": torch.tensor(some([30] * USERS, 2)), "test": torch.tensor(some([30] * USERS, 3))}
+    candidates = {
+        "valid": torch.tensor(some([30] * USERS, 2)),
+        "test": torch.tensor(some([30] * USERS, 3)),
+    }
     found = evaluate_pooled(model(), split, config, candidates, chunk=4)
     score_NI = model().score(torch.arange(USERS))
     for part in ("valid", "test"):
-        expected = evaluate_scores(score_NI, getattr(split, part), split.train, config, candidates[part])
+        expected = evaluate_scores(
+            score_NI, getattr(split, part), split.train, config, candidates[part]
+        )
         torch.testing.assert_close(found[part]["ndcg@5"], expected["ndcg@5"], equal_nan=True)
     assert found["test"]["hit@5"][-1].isnan()
     with pytest.raises(CoveyError, match="the test part has no candidates"):
@@ -90,7 +95,9 @@ class Scripted:
 
     def fit(self, request: FitRequest) -> Fitted:
         for epoch in range(1, self.epochs + 1):
-            item_ID = torch.arange(float(request.n_items))[:, None] * (1 if epoch in self.good else -1)
+            item_ID = torch.arange(float(request.n_items))[:, None] * (
+                1 if epoch in self.good else -1
+            )
             fitted = FittedMF(torch.ones(len(request.train), 1), item_ID)
             if request.on_epoch is not None and request.on_epoch(epoch, fitted):
                 break
@@ -98,7 +105,9 @@ class Scripted:
 
 
 def split_with_last_item_valid() -> SplitLike:
-    return SimpleNamespace(train=Ragged.of([[0]]), valid=Ragged.of([[ITEMS - 1]]), test=Ragged.of([[3]]))
+    return SimpleNamespace(
+        train=Ragged.of([[0]]), valid=Ragged.of([[ITEMS - 1]]), test=Ragged.of([[3]])
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,10 +119,16 @@ def split_with_last_item_valid() -> SplitLike:
         ({6}, 1, 3, 1, [1, 2, 3, 4]),  # stopped before it got better
     ],
 )
-def test_selection_on_validation(good: set[int], every: int, patience: int, epoch: int, asked: list[int]) -> None:
+def test_selection_on_validation(
+    good: set[int], every: int, patience: int, epoch: int, asked: list[int]
+) -> None:
     split, config = split_with_last_item_valid(), EvaluateConfig(metrics=("mrr@1",), every=every)
     found = fit_selected(
-        Scripted(good, 6), FitRequest(split.train, split.train, ITEMS), split, config, patience=patience
+        Scripted(good, 6),
+        FitRequest(split.train, split.train, ITEMS),
+        split,
+        config,
+        patience=patience,
     )
     assert found.epoch == epoch
     assert list(found.history) == asked
@@ -123,8 +138,17 @@ def test_selection_on_validation(good: set[int], every: int, patience: int, epoc
 
 def test_nothing_to_select_from() -> None:
     split, config = split_with_last_item_valid(), EvaluateConfig(every=5)
-    with pytest.raises(CoveyError, match=r"no epoch would be evaluated: evaluate\.every = 5, but epochs = 2"):
-        fit_selected(PooledMF(dim=2, epochs=2), FitRequest(split.train, split.train, ITEMS), split, config)
+    with pytest.raises(
+        CoveyError, match=r"no epoch would be evaluated: evaluate\.every = 5, but epochs = 2"
+    ):
+        fit_selected(
+            PooledMF(dim=2, epochs=2), FitRequest(split.train, split.train, ITEMS), split, config
+        )
     empty = SimpleNamespace(train=split.train, valid=nothing(1), test=split.test)
     with pytest.raises(CoveyError, match="nothing is held out for validation"):
-        fit_selected(PooledMF(dim=2, epochs=2), FitRequest(split.train, split.train, ITEMS), empty, EvaluateConfig())
+        fit_selected(
+            PooledMF(dim=2, epochs=2),
+            FitRequest(split.train, split.train, ITEMS),
+            empty,
+            EvaluateConfig(),
+        )

@@ -19,7 +19,9 @@ MODELS = [
 
 def checkerboard() -> Ragged:
     """Even users like even items, odd users odd ones; each lacks one of its kind."""
-    return Ragged.of([[i for i in range(u % 2, ITEMS, 2) if i // 2 != u // 2 % 6] for u in range(24)])
+    return Ragged.of(
+        [[i for i in range(u % 2, ITEMS, 2) if i // 2 != u // 2 % 6] for u in range(24)]
+    )
 
 
 def test_pairs_are_positives_and_unknown_items() -> None:
@@ -43,7 +45,9 @@ def test_negatives_are_uniform_and_fresh() -> None:
 
 
 def test_a_user_who_knows_everything_has_no_negatives() -> None:
-    users_T, _, label_T = pairs(Ragged.of([[0, 1, 2], [1]]), Ragged.of([[0, 1, 2], [1]]), 3, 2, seed=0, epoch=1)
+    users_T, _, label_T = pairs(
+        Ragged.of([[0, 1, 2], [1]]), Ragged.of([[0, 1, 2], [1]]), 3, 2, seed=0, epoch=1
+    )
     assert users_T[label_T == 0].tolist() == [1, 1]
 
 
@@ -64,7 +68,9 @@ def test_learns_a_checkerboard(model: PooledMF | PooledNCF) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS, ids=["mf", "ncf"])
-def test_some_items_are_scored_as_among_all(model: PooledMF | PooledNCF, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_some_items_are_scored_as_among_all(
+    model: PooledMF | PooledNCF, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("covey.pooled.ncf.CPU_LAYER", 200)  # several chunks of users
     fitted = model.fit(FitRequest(checkerboard(), checkerboard(), ITEMS, seed=0))
     users_C, items_CL = torch.tensor([5, 0, 17]), torch.tensor([[3, 1], [0, 11], [5, 5]])
@@ -86,13 +92,17 @@ def test_epochs_are_reported_and_can_be_stopped(model: PooledMF | PooledNCF) -> 
     last = model.fit(FitRequest(train, train, ITEMS, seed=0, on_epoch=on_epoch))
     assert [epoch for epoch, _ in seen] == [1, 2, 3]
     assert torch.equal(last.score(users_C), seen[-1][1].score(users_C))
-    assert not torch.equal(seen[0][1].score(users_C), seen[1][1].score(users_C)), "a copy, not the model in training"
+    assert not torch.equal(seen[0][1].score(users_C), seen[1][1].score(users_C)), (
+        "a copy, not the model in training"
+    )
     assert not last.score(users_C).requires_grad
 
 
 @pytest.mark.parametrize("model", MODELS, ids=["mf", "ncf"])
 def test_the_seed_decides(model: PooledMF | PooledNCF) -> None:
     train, users_C = checkerboard(), torch.arange(24)
-    one, same, other = (model.fit(FitRequest(train, train, ITEMS, seed)).score(users_C) for seed in (1, 1, 2))
+    one, same, other = (
+        model.fit(FitRequest(train, train, ITEMS, seed)).score(users_C) for seed in (1, 1, 2)
+    )
     assert torch.equal(one, same)
     assert not torch.allclose(one, other)

@@ -12,7 +12,15 @@ from covey.core.errors import CoveyError
 from covey.core.ragged import Ragged
 from covey.core.rng import Rng
 from covey.evaluate import EvaluateConfig, summarise
-from covey.pooled import FitRequest, PooledBERT4Rec, PooledGRU, PooledSASRec, evaluate_pooled, fit_selected, sequence
+from covey.pooled import (
+    FitRequest,
+    PooledBERT4Rec,
+    PooledGRU,
+    PooledSASRec,
+    evaluate_pooled,
+    fit_selected,
+    sequence,
+)
 from covey.pooled.sequence import FittedSequence, batch_loss
 
 ITEMS = 12
@@ -48,15 +56,20 @@ CONFIG = EvaluateConfig(metrics=("hit@1",), seen="kept")
 
 @named
 def test_it_learns_what_comes_next(options: Options) -> None:
-    figures = evaluate_pooled(options.fit(FitRequest(SPLIT.train, SPLIT.train, ITEMS, 0)), SPLIT, CONFIG)
+    figures = evaluate_pooled(
+        options.fit(FitRequest(SPLIT.train, SPLIT.train, ITEMS, 0)), SPLIT, CONFIG
+    )
     assert summarise(figures["valid"])["hit@1"] > 0.9
-    assert summarise(figures["test"])["hit@1"] > 0.9  # which follows the validation item, not the training list
+    assert (
+        summarise(figures["test"])["hit@1"] > 0.9
+    )  # which follows the validation item, not the training list
 
 
 @named
 def test_the_same_seed_gives_the_same_model(options: Options) -> None:
     one, same, other = (
-        replace(options, epochs=2).fit(FitRequest(SPLIT.train, SPLIT.train, ITEMS, seed)).items() for seed in (0, 0, 1)
+        replace(options, epochs=2).fit(FitRequest(SPLIT.train, SPLIT.train, ITEMS, seed)).items()
+        for seed in (0, 0, 1)
     )
     assert torch.equal(one, same) and not torch.equal(one, other)
 
@@ -76,10 +89,13 @@ def test_users_without_items_and_with_one(options: Options) -> None:
 def test_a_gpu_learns_the_same(options: Options) -> None:
     short = replace(options, epochs=2)
     here, there, again = (
-        short.fit(FitRequest(SPLIT.train, SPLIT.train, ITEMS, 0, d)).items() for d in ("cpu", "cuda", "cuda")
+        short.fit(FitRequest(SPLIT.train, SPLIT.train, ITEMS, 0, d)).items()
+        for d in ("cpu", "cuda", "cuda")
     )
     assert torch.equal(there, again)
-    torch.testing.assert_close(there.cpu(), here, rtol=0, atol=0.01)  # Adam turns rounding into steps
+    torch.testing.assert_close(
+        there.cpu(), here, rtol=0, atol=0.01
+    )  # Adam turns rounding into steps
 
 
 def test_one_list_is_learnt_by_heart() -> None:
@@ -88,13 +104,20 @@ def test_one_list_is_learnt_by_heart() -> None:
     fitted = options.fit(FitRequest(lists, lists, ITEMS, 0))
     assert isinstance(fitted, FittedSequence)
     loss = batch_loss(
-        fitted.model, fitted.params, History.of(lists), torch.tensor([0]), Rng.of(0, 0, torch.arange(1)), None
+        fitted.model,
+        fitted.params,
+        History.of(lists),
+        torch.tensor([0]),
+        Rng.of(0, 0, torch.arange(1)),
+        None,
     )
     assert float(loss) < 0.01
 
 
 @named
-def test_a_batch_learns_the_same_whoever_is_padded_with_whom(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_learns_the_same_whoever_is_padded_with_whom(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Lists of like length side by side, or all padded to the longest; dropout and hidden items are a user's own."""
     options = replace(options, last=200, dropout=0.3)
     lists = Ragged.of([walk(user, 0, many) for user, many in enumerate([2, 150, 9, 3, 40, 17, 8])])
@@ -105,7 +128,9 @@ def test_a_batch_learns_the_same_whoever_is_padded_with_whom(options: Options, m
             monkeypatch.setattr(sequence, "alike", lambda length_B: [torch.arange(len(length_B))])
         start = options.model().public(ITEMS, Rng.server(0, 0, "start"))
         params = {k: v[None].requires_grad_() for k, v in start.items()}
-        loss = batch_loss(options.model(), params, History.of(lists, 200), users, Rng.of(0, 1, users), hide)
+        loss = batch_loss(
+            options.model(), params, History.of(lists, 200), users, Rng.of(0, 1, users), hide
+        )
         loss.backward()
         found.append([loss.detach(), *(v.grad for v in params.values())])
     for apart, side_by_side in zip(*found, strict=True):
@@ -120,7 +145,11 @@ def test_lists_are_alike_up_to_the_next_power_of_two() -> None:
 def test_it_stops_without_a_new_best() -> None:
     options = replace(MODELS[0], lr=1e-9, epochs=50, patience=3)
     chosen = fit_selected(
-        options, FitRequest(SPLIT.train, SPLIT.train, ITEMS), SPLIT, CONFIG, patience=options.patience
+        options,
+        FitRequest(SPLIT.train, SPLIT.train, ITEMS),
+        SPLIT,
+        CONFIG,
+        patience=options.patience,
     )
     assert max(chosen.history) == chosen.epoch + 3 < 50
 
@@ -136,7 +165,9 @@ def test_from_the_command_to_a_new_user(method: str, tmp_path: Path) -> None:
     assert len(first) == 3 and first != second
 
 
-@pytest.mark.parametrize("options", [{"last": 1}, {"patience": -1}, {"lr": 0.0}, {"dropout": 1.0}, {"batch": 0}])
+@pytest.mark.parametrize(
+    "options", [{"last": 1}, {"patience": -1}, {"lr": 0.0}, {"dropout": 1.0}, {"batch": 0}]
+)
 def test_impossible_options_are_named(options: dict[str, float]) -> None:
     with pytest.raises(CoveyError, match=next(iter(options))):
         PooledSASRec(**options)  # type: ignore[arg-type]

@@ -43,9 +43,15 @@ def test_the_law_is_discrete_laplace(scale: Fraction) -> None:
 def test_the_clip_on_the_grid_is_exact(row: list[float], most: int) -> None:
     whole = on_grid(row, 2.0**-4, most)
     assert sum(map(abs, whole)) <= most
-    assert all(z == 0 or math.copysign(1, z) == math.copysign(1, x) for z, x in zip(whole, row, strict=True))
+    assert all(
+        z == 0 or math.copysign(1, z) == math.copysign(1, x)
+        for z, x in zip(whole, row, strict=True)
+    )
     if sum(abs(x) * 16 for x in row) <= most:
-        assert all(abs(z / 16 - x) < 1 / 16 and abs(z / 16) <= abs(x) for z, x in zip(whole, row, strict=True))
+        assert all(
+            abs(z / 16 - x) < 1 / 16 and abs(z / 16) <= abs(x)
+            for z, x in zip(whole, row, strict=True)
+        )
 
 
 def test_what_is_not_finite_counts_as_nothing() -> None:
@@ -58,9 +64,16 @@ def test_the_guarantee_on_every_pair_of_inputs() -> None:
     most, epsilon = 3, 1.5
     scale = float(scale_of(most, epsilon))
     chance = lambda out, z: math.exp(-sum(abs(o - x) for o, x in zip(out, z, strict=True)) / scale)
-    inputs = {tuple(on_grid([float(x) for x in z], 1.0, most)) for z in product(range(-9, 10), repeat=2)}
+    inputs = {
+        tuple(on_grid([float(x) for x in z], 1.0, most)) for z in product(range(-9, 10), repeat=2)
+    }
     assert len(inputs) == 25  # all vectors of at most three steps
-    ratios = [chance(o, a) / chance(o, b) for a in inputs for b in inputs for o in product(range(-8, 9), repeat=2)]
+    ratios = [
+        chance(o, a) / chance(o, b)
+        for a in inputs
+        for b in inputs
+        for o in product(range(-8, 9), repeat=2)
+    ]
     assert max(ratios) <= math.exp(epsilon) * (1 + 1e-12)
     assert max(ratios) == pytest.approx(math.exp(epsilon))  # and no more noise than that needs
 
@@ -74,7 +87,9 @@ def test_a_release_has_the_scale_of_the_paper() -> None:
         assert float(noise_CD.abs().mean()) == pytest.approx(2 * clip / epsilon, rel=0.04)
         assert noisy_CD.dtype == u_CD.dtype and noisy_CD.shape == u_CD.shape
         step = 2.0 ** (math.floor(math.log2(clip)) - 16)
-        assert torch.equal((noisy_CD.double() / step).round() * step, noisy_CD.double())  # on the grid
+        assert torch.equal(
+            (noisy_CD.double() / step).round() * step, noisy_CD.double()
+        )  # on the grid
 
 
 def test_the_system_is_asked_for_the_randomness() -> None:

@@ -22,7 +22,9 @@ from covey.privacy.discrete import discrete_laplace
 
 MANY = 1_000_000
 FIT, RISK = 1e-3, 1e-4
-SCORES = torch.linspace(0, 1, 12)[None] ** 2  # of twelve candidates; a neighbour's are the other way round
+SCORES = (
+    torch.linspace(0, 1, 12)[None] ** 2
+)  # of twelve candidates; a neighbour's are the other way round
 
 
 def ours(kind: str, spread: float, seed: int = 0, many: int = MANY) -> np.ndarray:
@@ -71,7 +73,10 @@ def test_laplace_keeps_its_epsilon() -> None:
     scale = 2.0 / 1.5
     proven = loss_at_least(*binned(ours("laplace", scale, 1), 2 + ours("laplace", scale, 2)))
     assert 1.4 < proven <= 1.5
-    assert loss_at_least(*binned(ours("laplace", 0.9 * scale, 1), 2 + ours("laplace", 0.9 * scale, 2))) > 1.5
+    assert (
+        loss_at_least(*binned(ours("laplace", 0.9 * scale, 1), 2 + ours("laplace", 0.9 * scale, 2)))
+        > 1.5
+    )
 
 
 def test_gaussian_draws() -> None:
@@ -91,7 +96,9 @@ def excess(deviation: float, epsilon: float) -> tuple[float, float]:
     likelier = count(x[:half]) > math.exp(epsilon) * count(y[:half])
     events = [np.array([likelier[np.searchsorted(edges, z[half:])].sum()]) for z in (x, y)]
     (low, high), (low2, high2) = (bounds(n, half, 2) for n in events)
-    return float(low[0] - math.exp(epsilon) * high2[0]), float(high[0] - math.exp(epsilon) * low2[0])
+    return float(low[0] - math.exp(epsilon) * high2[0]), float(
+        high[0] - math.exp(epsilon) * low2[0]
+    )
 
 
 def test_gaussian_keeps_its_epsilon_and_delta() -> None:
@@ -102,7 +109,9 @@ def test_gaussian_keeps_its_epsilon_and_delta() -> None:
     assert excess(0.9 * deviation, 1.0)[0] > 0.02
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-5), (8.0, 1e-9), (60.0, 1e-5)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-5), (8.0, 1e-9), (60.0, 1e-5)]
+)
 def test_gaussian_noise_is_the_least(epsilon: float, delta: float) -> None:
     z = gaussian_multiplier(epsilon, delta)
     assert gaussian_delta(epsilon, z) == pytest.approx(delta, rel=1e-6)
@@ -146,9 +155,13 @@ def test_exponential_draws_do_not_depend_on_company() -> None:
     together = exponential.simulated(rng, SCORES.expand(40, -1), 1.0, 1.0, 5)
     alone = exponential.simulated(rng.take(torch.tensor([17])), SCORES, 1.0, 1.0, 5)
     assert torch.equal(together[17:18], alone)
-    assert torch.equal(together[:, :2], exponential.simulated(rng, SCORES.expand(40, -1), 1.0, 1.0, 2))
+    assert torch.equal(
+        together[:, :2], exponential.simulated(rng, SCORES.expand(40, -1), 1.0, 1.0, 2)
+    )
     none = torch.tensor([[0.0, -math.inf, 0.0]])
-    assert set(exponential.simulated(rng.take(torch.tensor([0])), none, 1.0, 1.0, 500).flatten().tolist()) == {0, 2}
+    assert set(
+        exponential.simulated(rng.take(torch.tensor([0])), none, 1.0, 1.0, 500).flatten().tolist()
+    ) == {0, 2}
 
 
 @pytest.mark.slow
@@ -172,8 +185,14 @@ def test_the_librarys_noise(kind: str) -> None:
     """Ten thousand draws by OpenDP have the distribution that ours have."""
     pytest.importorskip("opendp", reason="pip install 'covey[privacy]'")
     none = [0.0] * 10_000
-    drawn = library.laplace(none, 0.7, 1.4, 2.0) if kind == "laplace" else library.gaussian(none, 0.7, 1.0)
-    assert stats.ks_2samp(drawn, ours(kind, 0.7, many=100_000)).pvalue > 1e-6  # its draws have no seed
+    drawn = (
+        library.laplace(none, 0.7, 1.4, 2.0)
+        if kind == "laplace"
+        else library.gaussian(none, 0.7, 1.0)
+    )
+    assert (
+        stats.ks_2samp(drawn, ours(kind, 0.7, many=100_000)).pvalue > 1e-6
+    )  # its draws have no seed
     assert stats.ks_2samp(drawn, ours(kind, 0.9, many=100_000)).pvalue < 1e-6
 
 
@@ -182,7 +201,12 @@ def test_the_librarys_choices() -> None:
     pytest.importorskip("opendp", reason="pip install 'covey[privacy]'")
     scores = SCORES[0].double().tolist()
     count = np.bincount(library.choose(scores, 3.0, 1.0, 10_000), minlength=12)
-    assert stats.chisquare(count, exponential.probabilities(SCORES, 3.0, 1.0)[0].numpy() * 10_000).pvalue > 1e-6
+    assert (
+        stats.chisquare(
+            count, exponential.probabilities(SCORES, 3.0, 1.0)[0].numpy() * 10_000
+        ).pvalue
+        > 1e-6
+    )
 
 
 def test_the_librarys_bound_on_neighbours() -> None:

@@ -62,29 +62,45 @@ class TestEveryRowOfAModel(Conformance):
     def method(self, catalogue: Catalogue) -> Method:
         model, solver = LinearScore(4, keep_items=True), Local("sgd", 0.1, epochs=1)
         noise = NoisyUploads(4.0, clip=0.5, per="upload", rows="all")
-        return Method(model, Bce(), catalogue, solver, (ItemContrast(0.01), noise), CoClusters(3), Mean())
+        return Method(
+            model, Bce(), catalogue, solver, (ItemContrast(0.01), noise), CoClusters(3), Mean()
+        )
 
 
 class TestPseudoItems(Conformance):
     def method(self, catalogue: Catalogue) -> Method:
-        return Method(MF(4), Bce(), catalogue, Local("sgd", 0.1, epochs=1), (PseudoItems(5, fixed=False),))
+        return Method(
+            MF(4), Bce(), catalogue, Local("sgd", 0.1, epochs=1), (PseudoItems(5, fixed=False),)
+        )
 
     def neutral(self, catalogue: Catalogue) -> tuple[Method, Method]:
         off = replace(self.method(catalogue), mechanisms=(PseudoItems(0),))
         return off, replace(off, mechanisms=())
 
 
-def sealed(mechanism: Any, upload: Upload, owned: list[list[int]], round: int = 1, items: int = 6) -> Upload:
+def sealed(
+    mechanism: Any, upload: Upload, owned: list[list[int]], round: int = 1, items: int = 6
+) -> Upload:
     lists = Ragged.of(owned)
     view = ClientView(
-        {}, TrainingData(lists, lists), Sent(), Rng.of(0, round, upload.ids_C), MF(2), Bce(), Catalogue(items)
+        {},
+        TrainingData(lists, lists),
+        Sent(),
+        Rng.of(0, round, upload.ids_C),
+        MF(2),
+        Bce(),
+        Catalogue(items),
     )
     return mechanism.protect_upload(view, upload)
 
 
 def example(dtype: torch.dtype = torch.float64) -> Upload:
     """Two clients: rows of norms 5, 0.5 and 0, and a dense parameter."""
-    rows = Rows(Ragged.of([[0, 3], [3]]), torch.tensor([[3.0, -4.0], [0.3, 0.4], [0.0, 0.0]], dtype=dtype), 6)
+    rows = Rows(
+        Ragged.of([[0, 3], [3]]),
+        torch.tensor([[3.0, -4.0], [0.3, 0.4], [0.0, 0.0]], dtype=dtype),
+        6,
+    )
     bias_C = torch.tensor([2.0, -0.5], dtype=dtype)
     return Upload(torch.arange(2), torch.ones(2), {"items": rows, "bias": bias_C})
 
@@ -96,16 +112,22 @@ def test_rows_are_clipped_by_hand() -> None:
     torch.testing.assert_close(one["items"].values, want)
     torch.testing.assert_close(one["bias"], torch.tensor([1.0, -0.5], dtype=torch.float64))
     two = sealed(NoisyUploads(CLEAR, clip=1.0, kind="gaussian"), example(), [[0], [3]]).update
-    torch.testing.assert_close(two["items"].values[0], torch.tensor([0.6, -0.8], dtype=torch.float64))
+    torch.testing.assert_close(
+        two["items"].values[0], torch.tensor([0.6, -0.8], dtype=torch.float64)
+    )
 
 
 def test_whole_uploads_are_clipped_by_hand() -> None:
     """Client 0 has 7 + 0.7 + 2 in the L1 norm, and 25 + 0.25 + 4 squared; client 1 stays under the bound."""
     for kind, factor in (("laplace", 1 / 9.7), ("gaussian", 29.25**-0.5)):
-        out = sealed(NoisyUploads(CLEAR, clip=1.0, kind=kind, per="upload"), example(), [[0], [3]]).update
+        out = sealed(
+            NoisyUploads(CLEAR, clip=1.0, kind=kind, per="upload"), example(), [[0], [3]]
+        ).update
         was = example().update
         torch.testing.assert_close(out["items"].values[:2], was["items"].values[:2] * factor)
-        torch.testing.assert_close(out["bias"], was["bias"] * torch.tensor([factor, 1.0], dtype=torch.float64))
+        torch.testing.assert_close(
+            out["bias"], was["bias"] * torch.tensor([factor, 1.0], dtype=torch.float64)
+        )
 
 
 def test_numbers_that_are_none_count_as_zero() -> None:
@@ -124,7 +146,9 @@ def test_every_row_is_sent() -> None:
 def drawn(mechanism: NoisyUploads, clients: int, width: int) -> Tensor:
     """The noise on one row of zeros of each client."""
     zero = Upload(
-        torch.arange(clients), torch.ones(clients), {"x": torch.zeros(clients, 1, width, dtype=torch.float64)}
+        torch.arange(clients),
+        torch.ones(clients),
+        {"x": torch.zeros(clients, 1, width, dtype=torch.float64)},
     )
     return sealed(mechanism, zero, [[]] * clients).update["x"].flatten()
 
@@ -161,8 +185,12 @@ def test_a_device_draws_by_the_library(kind: Any) -> None:
     x = drawn(mechanism, 2, 1000)
     want = math.sqrt(2) / 2 if kind == "laplace" else mechanism.multiplier
     assert x.std() == pytest.approx(want, rel=0.15)
-    out = sealed(replace(mechanism, epsilon=40_000.0, clip=9.0), example(), [[0], [3]]).update  # hardly any noise
-    torch.testing.assert_close(out["items"].values, example().update["items"].values, atol=2.0, rtol=0)
+    out = sealed(
+        replace(mechanism, epsilon=40_000.0, clip=9.0), example(), [[0], [3]]
+    ).update  # hardly any noise
+    torch.testing.assert_close(
+        out["items"].values, example().update["items"].values, atol=2.0, rtol=0
+    )
 
 
 def ledger_of(*mechanisms: Any) -> dict[str, Disclosure]:
@@ -179,7 +207,9 @@ def test_the_ledger_says_what_is_protected_and_what_is_not() -> None:
     whole = ledger_of(NoisyUploads(2.0, 1e-6, 0.5, "gaussian", "upload", rows="all"))
     assert {d.budget for d in whole.values()} == {"noisy uploads"}
     assert {d.delta for d in whole.values()} == {1e-6}
-    assert all(d.multiplier > 0 and d.epsilon == 2.0 for d in whole.values())  # nothing else is told
+    assert all(
+        d.multiplier > 0 and d.epsilon == 2.0 for d in whole.values()
+    )  # nothing else is told
     assert all(math.isinf(d.epsilon) for d in ledger_of(NoisyUploads(CLEAR)).values())
 
 
@@ -195,26 +225,37 @@ def test_pseudo_items_are_no_guarantee() -> None:
 def test_pseudo_items_are_not_the_clients() -> None:
     """Client 0 has 0 and 3 of six items: three more rows, never its own; client 1 has touched 3."""
     out = sealed(PseudoItems(3), example(), [[0, 3], [3]]).update["items"]
-    mine, other = (set(part.tolist()) for part in out.items.values.split(out.items.lengths.tolist()))
+    mine, other = (
+        set(part.tolist()) for part in out.items.values.split(out.items.lengths.tolist())
+    )
     assert {0, 3} < mine and len(mine) == 5
     assert 3 in other and len(other) == 4
     was, now = example().update["items"].dense(), out.dense()
     torch.testing.assert_close(now[0, [0, 3]], was[0, [0, 3]])
-    torch.testing.assert_close(now[1, [0, 1, 2, 4, 5]], torch.zeros(5, 2, dtype=torch.float64))  # like its own row
+    torch.testing.assert_close(
+        now[1, [0, 1, 2, 4, 5]], torch.zeros(5, 2, dtype=torch.float64)
+    )  # like its own row
     assert (out.items.values[:5].diff() > 0).all()
 
 
 def test_pseudo_items_look_like_the_others() -> None:
     """Mean and deviation of the client's rows, column by column; the same items in every round, or others."""
     values = torch.stack([torch.linspace(-1, 3, 50), torch.linspace(5, 6, 50)], 1).double()
-    upload = Upload(torch.arange(1), torch.ones(1), {"items": Rows(Ragged.of([list(range(50))]), values, 5000)})
-    out = [sealed(PseudoItems(2000), upload, [list(range(50))], round, 5000).update["items"] for round in (1, 2)]
+    upload = Upload(
+        torch.arange(1), torch.ones(1), {"items": Rows(Ragged.of([list(range(50))]), values, 5000)}
+    )
+    out = [
+        sealed(PseudoItems(2000), upload, [list(range(50))], round, 5000).update["items"]
+        for round in (1, 2)
+    ]
     made = out[0].values[50:]
     torch.testing.assert_close(made.mean(0), values.mean(0), atol=0.1, rtol=0)
     torch.testing.assert_close(made.std(0), values.std(0, correction=0), atol=0.1, rtol=0)
     assert torch.equal(out[0].items.values, out[1].items.values)
     assert not torch.equal(out[0].values[50:], out[1].values[50:])
-    anew = sealed(PseudoItems(2000, fixed=False), upload, [list(range(50))], 2, 5000).update["items"]
+    anew = sealed(PseudoItems(2000, fixed=False), upload, [list(range(50))], 2, 5000).update[
+        "items"
+    ]
     assert not torch.equal(anew.items.values, out[0].items.values)
 
 
@@ -224,7 +265,10 @@ def test_pseudo_items_look_like_the_others() -> None:
         ({"epsilon": 0.0}, "epsilon = 0.0; it must be over 0"),
         ({"epsilon": -1.0}, "epsilon = -1.0"),
         ({"clip": 0.0}, "clip = 0.0"),
-        ({"noise": "devise"}, "noise = 'devise'; did you mean 'device'. valid are simulated, device, opendp"),
+        (
+            {"noise": "devise"},
+            "noise = 'devise'; did you mean 'device'. valid are simulated, device, opendp",
+        ),
         ({"clip": CLEAR}, "noise needs a bound"),
         ({"delta": 1e-5}, "Laplace noise has none"),
         ({"kind": "gaussian"}, "delta = 0.0; it is over 0 and below 1"),
@@ -244,5 +288,7 @@ def test_bad_counts() -> None:
 
 def test_a_missing_library_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("covey.privacy.library.find_spec", lambda name: None)
-    with pytest.raises(CoveyError, match=r"OpenDP, which is not installed; pip install 'covey\[privacy\]'"):
+    with pytest.raises(
+        CoveyError, match=r"OpenDP, which is not installed; pip install 'covey\[privacy\]'"
+    ):
         NoisyUploads(noise="opendp")

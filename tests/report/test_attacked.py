@@ -22,7 +22,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         select(make(folder / f"attacked-{seed}", data, "fedncf", seed, attack=ATTACK), 2)
     select(make(folder / "control", data, "fedncf", evaluate={"targets": [3]}), 3)
     make(folder / "plain", data, "fedncf")
-    make(folder / "flipped", data, "fedncf", attack={"use": "covey.attacks.sign_flip:SignFlip", "share": 0.1})
+    make(
+        folder / "flipped",
+        data,
+        "fedncf",
+        attack={"use": "covey.attacks.sign_flip:SignFlip", "share": 0.1},
+    )
     return folder
 
 
@@ -59,15 +64,22 @@ def test_the_page_of_an_attacked_run(place: Path, tmp_path: Path) -> None:
     assert "<b>Attack</b>: explicit boosting, by 2 of 26 clients." in shown
     seen = measured[-1]["target"]["er@10"]
     assert (
-        f"<b>{seen:.1%}</b> of the honest users who do not have it see row 3, id 3 (Tale &amp; Song 3) among" in shown
+        f"<b>{seen:.1%}</b> of the honest users who do not have it see row 3, id 3 (Tale &amp; Song 3) among"
+        in shown
     )
     assert cells(shown) == [
         ["fedncf", "2", "2, selected", *figures(measured[1])],
         ["fedncf", "2", "3, last", *figures(measured[2])],
     ]
     for k in (5, 10, 20):
-        assert all(f"er@{k}, round {row['round']}: {row['target'][f'er@{k}']:.4f}" in shown for row in measured)
-    assert 'aria-label="ER@K over the rounds"' in shown and 'aria-label="rank over the rounds"' in shown
+        assert all(
+            f"er@{k}, round {row['round']}: {row['target'][f'er@{k}']:.4f}" in shown
+            for row in measured
+        )
+    assert (
+        'aria-label="ER@K over the rounds"' in shown
+        and 'aria-label="rank over the rounds"' in shown
+    )
 
 
 def test_the_page_of_a_control_run(place: Path, tmp_path: Path) -> None:
@@ -79,17 +91,33 @@ def test_the_page_of_a_control_run(place: Path, tmp_path: Path) -> None:
 def test_without_a_target_there_is_no_such_part(place: Path, tmp_path: Path) -> None:
     assert "Exposure of the target" not in page(place / "plain", tmp_path / "plain.html")
     shown = page(place / "flipped", tmp_path / "flipped.html")
-    assert "Exposure of the target" not in shown and "<b>Attack</b>: sign flip, by 2 of 26 clients." in shown
+    assert (
+        "Exposure of the target" not in shown
+        and "<b>Attack</b>: sign flip, by 2 of 26 clients." in shown
+    )
 
 
-def test_a_control_stands_beside_the_attack(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_control_stands_beside_the_attack(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """In one table: naming targets for measurement changes no other figure."""
-    assert call("compare", place / "attacked-0", place / "control", place / "plain", place / "flipped") == 0
+    assert (
+        call("compare", place / "attacked-0", place / "control", place / "plain", place / "flipped")
+        == 0
+    )
     out = capsys.readouterr().out
-    assert max(map(len, out.splitlines())) <= 80 and "…" not in out and "do not compare across" not in out
+    assert (
+        max(map(len, out.splitlines())) <= 80
+        and "…" not in out
+        and "do not compare across" not in out
+    )
     selected, last = out.split("target, selected round")[1].split("target, last round (served)")
     for part, at in ((selected, 1), (last, 2)):
-        found = {line.split("  ")[0].strip(): line.split()[2:] for line in part.splitlines() if "fedncf (" in line}
+        found = {
+            line.split("  ")[0].strip(): line.split()[2:]
+            for line in part.splitlines()
+            if "fedncf (" in line
+        }
         assert found["fedncf (attacked-0)"][:5] == ["2", *figures(rows(place / "attacked-0")[at])]
         assert found["fedncf (control)"][:5] == ["0", *figures(rows(place / "control")[2])]
         assert "fedncf (plain)" not in found
@@ -97,7 +125,9 @@ def test_a_control_stands_beside_the_attack(place: Path, capsys: pytest.CaptureF
     assert "attack: sign flip, by 2 of 26 clients, on fedncf (flipped)\n" in out
 
 
-def test_without_a_target_there_are_no_such_columns(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_target_there_are_no_such_columns(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert call("compare", place / "plain", place / "flipped") == 0
     out = capsys.readouterr().out
     assert "er@5" not in out and "target" not in out and "attack: sign flip" in out
@@ -114,14 +144,18 @@ def test_seeds_have_a_spread(place: Path, capsys: pytest.CaptureFixture[str]) ->
     attacked, control = mine["fedncf (attacked-0)"], mine["fedncf (control)"]
     want = [rows(folder)[-1]["target"]["rank"] for folder in folders]
     assert attacked["target"]["last"]["rank"]["values"] == want and attacked["attackers"] == 2
-    assert attacked["target"]["selected"]["er@5"]["values"] == [rows(f)[1]["target"]["er@5"] for f in folders]
+    assert attacked["target"]["selected"]["er@5"]["values"] == [
+        rows(f)[1]["target"]["er@5"] for f in folders
+    ]
     assert control["attackers"] == 0 and control["target"]["last"]["rank"]["spread"] is None
     group = read_settings(folders)[0].groups[0]
     assert exposed(group, "last", "rank").values == tuple(want)
 
 
 def test_other_targets_are_named_by_method(place: Path, tmp_path: Path) -> None:
-    other = make(tmp_path / "other", place / "tales.npz", "fedmf", attack=ATTACK | {"targets": [0, 4]})
+    other = make(
+        tmp_path / "other", place / "tales.npz", "fedmf", attack=ATTACK | {"targets": [0, 4]}
+    )
     (setting,) = read_settings([place / "control", other])
     assert targets(setting).count("row 3, id 3 (Tale & Song 3) in fedncf") == 1
     assert f"row 0, id 0 ({EVIL}) and row 4, id 4 (Tale & Song 4) in fedmf" in targets(setting)

@@ -30,9 +30,13 @@ def test_it_renders(pages: Path, tmp_path: Path, name: str) -> None:
     assert not console(done.stderr)
     assert '<html lang="en" class="ready">' in done.stdout  # the script ran to its end
     headings = re.findall(r"<h2>(.*?)</h2>", done.stdout)
-    assert {"Results on the test", "Learning curves", "What left the device", "Item map"} <= set(headings)
+    assert {"Results on the test", "Learning curves", "What left the device", "Item map"} <= set(
+        headings
+    )
     assert done.stdout.count("<svg") >= 5
-    assert re.search(r"<title>(fedmf|2 methods) on tales – Covey</title>", done.stdout)  # no title ran as a script
+    assert re.search(
+        r"<title>(fedmf|2 methods) on tales – Covey</title>", done.stdout
+    )  # no title ran as a script
     assert done.stdout.count("<script>") == 1 and "<img" not in done.stdout
 
 
@@ -40,7 +44,9 @@ def test_the_console_is_heard(pages: Path, tmp_path: Path) -> None:
     """Else the test above proves nothing; and the policy holds back what is no part of the page."""
     bad = tmp_path / "bad.html"
     page = (pages / "report.html").read_text(encoding="utf-8")
-    bad.write_text(page.replace("<footer>", f"<footer>{EVIL.removeprefix('</script>')}"), encoding="utf-8")
+    bad.write_text(
+        page.replace("<footer>", f"<footer>{EVIL.removeprefix('</script>')}"), encoding="utf-8"
+    )
     done = browse(tmp_path / "profile", bad, "--dump-dom", "--virtual-time-budget=2000")
     assert console(done.stderr)
     assert "<title>fedmf on tales – Covey</title>" in done.stdout
@@ -51,7 +57,9 @@ def test_the_console_is_heard(pages: Path, tmp_path: Path) -> None:
     [(1200, ()), (1200, ("--blink-settings=preferredColorScheme=0",)), (500, ())],
     ids=["light", "dark", "phone"],
 )
-def test_it_can_be_pictured(pages: Path, tmp_path: Path, width: int, flags: tuple[str, ...]) -> None:
+def test_it_can_be_pictured(
+    pages: Path, tmp_path: Path, width: int, flags: tuple[str, ...]
+) -> None:
     shot = tmp_path / "shot.png"
     size = f"--window-size={width},900"
     done = browse(tmp_path / "profile", pages / "report.html", f"--screenshot={shot}", size, *flags)
@@ -68,7 +76,13 @@ def test_nothing_is_wider_than_a_phone(pages: Path, tmp_path: Path) -> None:
     measure = "<script>document.title = document.documentElement.scrollWidth - innerWidth;</script></body>"
     probe = tmp_path / "probe.html"
     probe.write_text(page.replace("</body>", measure), encoding="utf-8")
-    done = browse(tmp_path / "profile", probe, "--dump-dom", "--virtual-time-budget=2000", "--window-size=500,900")
+    done = browse(
+        tmp_path / "profile",
+        probe,
+        "--dump-dom",
+        "--virtual-time-budget=2000",
+        "--window-size=500,900",
+    )
     assert "<title>0</title>" in done.stdout
 
 
@@ -84,7 +98,9 @@ def test_a_title_shows_on_hover(pages: Path, tmp_path: Path) -> None:
     probe = tmp_path / "probe.html"
     probe.write_text(page.replace("</body>", point), encoding="utf-8")
     done = browse(tmp_path / "profile", probe, "--dump-dom", "--virtual-time-budget=2000")
-    (tip,) = re.findall(r'<div id="tip" role="status"( hidden="[^"]*")?[^>]*>(.*?)</div>', done.stdout)
+    (tip,) = re.findall(
+        r'<div id="tip" role="status"( hidden="[^"]*")?[^>]*>(.*?)</div>', done.stdout
+    )
     assert tip[0] == "" and tip[1].startswith("&lt;/script&gt;")
 
 

@@ -54,7 +54,9 @@ def test_methods_side_by_side(place: Path, tmp_path: Path) -> None:
 def test_figures_of_a_client_and_of_a_round(place: Path) -> None:
     group = read_settings([place / "fedmf-0"])[0].groups[0]
     found = rows(place / "fedmf-0")[1:]
-    assert sum(row["clients"] for row in found) == 24  # 9, 9 and the rest of the pass, which cohort x rounds is not
+    assert (
+        sum(row["clients"] for row in found) == 24
+    )  # 9, 9 and the rest of the pass, which cohort x rounds is not
     assert group.each("up") == pytest.approx(sum(row["up_bytes"] for row in found) / 24)
     assert group.round_seconds == pytest.approx(sum(row["seconds"] for row in found) / 3)
     assert group.round_seconds < group.seconds / 3
@@ -90,7 +92,9 @@ def test_enrolment_is_named(place: Path, tmp_path: Path) -> None:
     assert said in (folder / "report.html").read_text()
 
 
-@pytest.mark.parametrize(("content", "message"), [("{", "damaged"), ('{"round": 1}', "another version")])
+@pytest.mark.parametrize(
+    ("content", "message"), [("{", "damaged"), ('{"round": 1}', "another version")]
+)
 def test_bad_rows(content: str, message: str, place: Path, tmp_path: Path) -> None:
     folder = make(tmp_path / "run", place / "tales.npz")
     (folder / "rounds.jsonl").write_text(content)
@@ -108,7 +112,9 @@ def test_small_and_large_are_both_seen() -> None:
     low, _, high, _ = heights(spent("bytes", [small, large], size))
     bottom = 220 - 36
     assert bottom - low > (bottom - high) / 20
-    assert "100 MB" not in spent("bytes", [small, large], size) and "10 MB" in spent("bytes", [small, large], size)
+    assert "100 MB" not in spent("bytes", [small, large], size) and "10 MB" in spent(
+        "bytes", [small, large], size
+    )
     flat = heights(spent("bytes", [Line("m", [Point(1, 0, 0, 0), Point(2, 0, 0, 0)])], size))
     assert flat == [bottom, bottom]
 

@@ -139,12 +139,18 @@ def test_what_goes_without_guarantee_is_said(page: str) -> None:
     assert re.search(r"Without any guarantee: 1 of 1 \([\d.]+ \w+\)", page)
     assert '<span class="badge bad">no guarantee</span>' in page
     ledger = page[page.index('<table class="ledger">') :]
-    heads, cells = (re.findall(rf"<{kind}\b[^>]*>(.*?)</{kind}>", ledger)[:7] for kind in ("th", "td"))
+    heads, cells = (
+        re.findall(rf"<{kind}\b[^>]*>(.*?)</{kind}>", ledger)[:7] for kind in ("th", "td")
+    )
     shown = dict(zip(heads, cells, strict=True))
     assert shown["field"] == "<code>update/items</code>" and shown["exchange"] == "train"
     assert "no guarantee" in shown["for a user in total"] and shown["times a user"] == "3"
     method, study = page.split("Sent for the measurements of this study")
-    assert "update/items" in method and "evaluate/test/recall@5" in study and "evaluate/test" not in method
+    assert (
+        "update/items" in method
+        and "evaluate/test/recall@5" in study
+        and "evaluate/test" not in method
+    )
 
 
 def test_spread_over_seeds(place: Path, tmp_path: Path) -> None:
@@ -170,7 +176,10 @@ def test_a_ceiling_is_no_bound(place: Path, tmp_path: Path) -> None:
     (folder / "result.json").write_text(json.dumps(done))
     assert call("report", folder) == 0
     page = (folder / "report.html").read_text()
-    assert "; above " in page and "which sees everybody&#x27;s data: a reference and no bound)." in page
+    assert (
+        "; above " in page
+        and "which sees everybody&#x27;s data: a reference and no bound)." in page
+    )
     assert "ease on pooled data is a reference and no bound; above it: fedmf." in page
     assert "fedmf: scored from lists with the validation items in the test, ease without." in page
 
@@ -201,7 +210,9 @@ def test_missing_figures_are_dashes(place: Path, tmp_path: Path) -> None:
 
 
 def test_a_long_run_of_a_large_catalogue_is_small_and_quick(tmp_path: Path) -> None:
-    folder = make(tmp_path / "run", dataset(tmp_path / "d.npz", 4000), run={"rounds": 1, "ceilings": []})
+    folder = make(
+        tmp_path / "run", dataset(tmp_path / "d.npz", 4000), run={"rounds": 1, "ceilings": []}
+    )
     lengthen(folder, 100)
     began = time.perf_counter()
     assert call("report", folder) == 0
@@ -213,7 +224,9 @@ def test_a_long_run_of_a_large_catalogue_is_small_and_quick(tmp_path: Path) -> N
 
 def test_the_map_shows_the_main_directions(place: Path) -> None:
     torch.manual_seed(0)
-    rows = torch.randn(50, 6, dtype=torch.float64) * torch.tensor([9, 4, 1, 1, 1, 1.0], dtype=torch.float64)
+    rows = torch.randn(50, 6, dtype=torch.float64) * torch.tensor(
+        [9, 4, 1, 1, 1, 1.0], dtype=torch.float64
+    )
     spots, share = principal(rows)
     values = torch.linalg.eigvalsh(torch.cov(rows.T)).flip(0)
     assert torch.allclose(spots.var(dim=0), values[:2])
@@ -235,7 +248,9 @@ def test_the_map_shows_the_main_directions(place: Path) -> None:
         ("metrics.jsonl", "3", "damaged"),
     ],
 )
-def test_bad_folders(place: Path, tmp_path: Path, name: str, content: str | None, message: str) -> None:
+def test_bad_folders(
+    place: Path, tmp_path: Path, name: str, content: str | None, message: str
+) -> None:
     folder = make(tmp_path / "run", place / "tales.npz")
     if content is None:
         (folder / name).unlink()
@@ -262,7 +277,9 @@ def test_other_mistakes(place: Path, tmp_path: Path) -> None:
 
 
 def test_markup() -> None:
-    assert tag("a", "<&\"'", data_t='"', hidden=None) == '<a data-t="&quot;">&lt;&amp;&quot;&#x27;</a>'
+    assert (
+        tag("a", "<&\"'", data_t='"', hidden=None) == '<a data-t="&quot;">&lt;&amp;&quot;&#x27;</a>'
+    )
     assert tag("p", Html("<b>"), 1.5, None) == "<p><b>1.5</p>"
 
 

@@ -55,12 +55,16 @@ def test_a_page_fetches_nothing_and_has_its_parts() -> None:
     assert not re.search(r"https?://|@import|url\(|</meta>|</input>", text)
 
 
-@pytest.mark.parametrize("values", [[1, 10, 30, 60, 100], list(range(1, 101)), [1, 2], [5], [0.001, 0.5, 16]])
+@pytest.mark.parametrize(
+    "values", [[1, 10, 30, 60, 100], list(range(1, 101)), [1, 2], [5], [0.001, 0.5, 16]]
+)
 def test_numbers_at_an_axis_do_not_touch(values: list[float]) -> None:
     frame = Frame()
     x = frame.across(min(values), max(values))
     drawn = frame.numbers(x, values, "{:g}".format)
-    shown = [(float(at), text) for at, text in re.findall(r'<text x="([\d.]+)"[^>]*>([^<]+)<', drawn)]
+    shown = [
+        (float(at), text) for at, text in re.findall(r'<text x="([\d.]+)"[^>]*>([^<]+)<', drawn)
+    ]
     assert shown[-1][1] == f"{values[-1]:g}"
     for (left, name), (right, other) in pairwise(shown):
         assert right - left > 5.5 * (len(name) + len(other)) / 2
@@ -68,7 +72,9 @@ def test_numbers_at_an_axis_do_not_touch(values: list[float]) -> None:
 
 def test_names_of_levels_keep_their_distance_and_stay_inside() -> None:
     frame = Frame()
-    marks = {f"reference {i} (ceiling)": 0.001 * i for i in range(4)} | {"none (floor)": float("nan")}
+    marks = {f"reference {i} (ceiling)": 0.001 * i for i in range(4)} | {
+        "none (floor)": float("nan")
+    }
     drawn = frame.marks(frame.up(0, 1), marks)
     heights = sorted(float(y) for y in re.findall(r'<text [^>]*y="([\d.]+)"', drawn))
     assert len(heights) == 8 and heights[-1] <= frame.height
@@ -89,4 +95,7 @@ def test_units() -> None:
     assert [size(v) for v in (None, 999, 999.6, 2.5e9)] == [NOTHING, "999 B", "1 kB", "2.5 GB"]
     assert cut("fedmf", 5) == "fedmf" and cut("pfedrec", 5) == "pfed…"
     found = points({2: [1.0, 3.0], 1: [0.5, 0.5], 3: [9.0]}, 2)
-    assert [(p.round, p.mean, p.low, p.high) for p in found] == [(1, 0.5, 0.5, 0.5), (2, 2.0, 1.0, 3.0)]
+    assert [(p.round, p.mean, p.low, p.high) for p in found] == [
+        (1, 0.5, 0.5, 0.5),
+        (2, 2.0, 1.0, 3.0),
+    ]

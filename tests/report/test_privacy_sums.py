@@ -14,7 +14,13 @@ from covey.study.report.disclosure import guarantee
 from covey.study.report.run_table import table
 from report_runs import call, dataset, make
 
-NOISE = {"use": "covey.privacy.uploads:NoisyUploads", "epsilon": 0.5, "clip": 0.1, "per": "upload", "rows": "all"}
+NOISE = {
+    "use": "covey.privacy.uploads:NoisyUploads",
+    "epsilon": 0.5,
+    "clip": 0.1,
+    "per": "upload",
+    "rows": "all",
+}
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +98,9 @@ def test_a_report_has_the_same_sums(runs: Path, tmp_path: Path) -> None:
     shown = page(runs / "gaussian", tmp_path / "gaussian.html")
     assert ", delta 1e-05 in total." in shown and "0.5 per message, delta 1e-07" in shown
     shown = page(runs / "fedcl", tmp_path / "fedcl.html")
-    assert "a user in total 12 (basic composition)" in shown and "so a user has none in total" in shown
+    assert (
+        "a user in total 12 (basic composition)" in shown and "so a user has none in total" in shown
+    )
 
 
 def test_simulated_noise_is_no_protection(runs: Path, tmp_path: Path) -> None:
@@ -111,11 +119,15 @@ def test_simulated_noise_is_no_protection(runs: Path, tmp_path: Path) -> None:
 
 def test_the_page_says_what_sums_hide(runs: Path, tmp_path: Path) -> None:
     data = runs / "tales.npz"
-    summed = make(tmp_path / "summed", data, "spectral-private", fleet={"secure": True, "masks": False})
+    summed = make(
+        tmp_path / "summed", data, "spectral-private", fleet={"secure": True, "masks": False}
+    )
     clear = make(tmp_path / "clear", data, "spectral-private")
     done = result(summed) | {"secure": {"clients_at_least": 13, "clear": [], "masks": True}}
     (summed / "result.json").write_text(json.dumps(done))
-    assert "the server reads only totals, each of 13 clients at least" in page(summed, tmp_path / "summed.html")
+    assert "the server reads only totals, each of 13 clients at least" in page(
+        summed, tmp_path / "summed.html"
+    )
     assert "has a guarantee: set fleet.secure = true" in page(clear, tmp_path / "clear.html")
 
 

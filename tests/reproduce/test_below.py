@@ -70,7 +70,9 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("below")
     path = folder / "one.toml"
     path.write_text(TABLE)
-    return reproduce([table("own", "one", parse(path))], folder / "work", WHOLE, 1, lambda line: None)[0]
+    return reproduce(
+        [table("own", "one", parse(path))], folder / "work", WHOLE, 1, lambda line: None
+    )[0]
 
 
 def cell_of(record: dict[str, Any]) -> dict[str, Any]:
@@ -88,8 +90,13 @@ def test_the_lowest_and_what_was_told_stand_below(record: dict[str, Any]) -> Non
     groups = [f"{one['co-clusters']['group']:g}" for one in cell["told"]]
     assert line(text, "CoFedRec, group") == ["", ", ".join(groups)] and len(groups) == 3
     often = [f"{one['co-clusters']['often']:,.4g}" for one in cell["ends"]]
-    assert line(text, "CoFedRec, often in the last round") == ["", f"{', '.join(often)} (paper 0.6964)"]
-    assert "popularity, " not in text and "seed by seed" not in text  # nobody tells anything there; nothing twice
+    assert line(text, "CoFedRec, often in the last round") == [
+        "",
+        f"{', '.join(often)} (paper 0.6964)",
+    ]
+    assert (
+        "popularity, " not in text and "seed by seed" not in text
+    )  # nobody tells anything there; nothing twice
     assert cell["impossible"] == []  # a told number is no metric
 
 
@@ -100,7 +107,9 @@ def test_a_course_goes_over_all_rounds(record: dict[str, Any]) -> None:
     assert all(len(each) == 3 for name in ("hit@10", "co-clusters.group") for each in figures[name])
     chosen = [figures["hit@10"][n - 1][seed] for seed, n in enumerate(cell["rounds"])]
     assert chosen == cell["figures"]["hit@10"]
-    assert [figures["co-clusters.group"][-1][s] for s in range(3)] == [e["co-clusters"]["group"] for e in cell["ends"]]
+    assert [figures["co-clusters.group"][-1][s] for s in range(3)] == [
+        e["co-clusters"]["group"] for e in cell["ends"]
+    ]
     text = markdown(record)
     assert "| hit@10, tiny | round 1 | round 2 | round 3 | round 4 |" in text
     mean = sum(figures["hit@10"][3]) / 3
@@ -109,7 +118,12 @@ def test_a_course_goes_over_all_rounds(record: dict[str, Any]) -> None:
 
 def test_the_page_and_the_terminal_have_them_too(record: dict[str, Any]) -> None:
     shown = page([record])
-    for what in ("CoFedRec, lowest", "CoFedRec, group", "tiny · co-clusters.group", "(paper 0.6964)"):
+    for what in (
+        "CoFedRec, lowest",
+        "CoFedRec, group",
+        "tiny · co-clusters.group",
+        "(paper 0.6964)",
+    ):
         assert what in shown
     text = terminal(record)
     assert "CoFedRec, lowest" in text and "co-clusters.group, tiny" in text
@@ -150,11 +164,15 @@ def test_bytes_are_of_one_client_and_round(record: dict[str, Any], tmp_path: Pat
     cell = cell_of(record)
     up, down = (cell[key] / 24 for key in ("up_bytes", "down_bytes"))
     expected = ["tiny", "4", size(up / 4), size(down / 4), size(up), size(down), size(up + down)]
-    assert line(metered(record), "CoFedRec") == expected and up > 4 * 40 * 4 * 4  # a table of 40 x 4 each round
+    assert (
+        line(metered(record), "CoFedRec") == expected and up > 4 * 40 * 4 * 4
+    )  # a table of 40 x 4 each round
     store(record, tmp_path / "results")
     docs = tmp_path / "docs"
     docs.mkdir()
-    (docs / "page.md").write_text("<!-- traffic:own-one -->\n<!-- end -->\n<!-- table:own-one -->\n<!-- end -->\n")
+    (docs / "page.md").write_text(
+        "<!-- traffic:own-one -->\n<!-- end -->\n<!-- table:own-one -->\n<!-- end -->\n"
+    )
     render(docs, tmp_path / "results")
     text = (docs / "page.md").read_text()
     assert "up, a round" in text and "CoFedRec, lowest" in text and text.count("<!-- end -->") == 2
@@ -170,7 +188,10 @@ def test_a_course_of_an_attack(tmp_path: Path) -> None:
     lines = [{"round": n, "test": {"hit@10": 0.5}, "target": {"er@5": n / 10}} for n in (1, 2)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = course_of([Outcome(tmp_path)], ["er@5", "er@20", "hit@10"])
-    assert found == {"rounds": [1, 2], "figures": {"er@5": [[0.1], [0.2]], "hit@10": [[0.5], [0.5]]}}
+    assert found == {
+        "rounds": [1, 2],
+        "figures": {"er@5": [[0.1], [0.2]], "hit@10": [[0.5], [0.5]]},
+    }
     mean = told_of([Outcome(tmp_path), Outcome(tmp_path)], "course.er@5", last=False)
     assert mean is not None and mean.tolist() == [[pytest.approx(0.15)]] * 2
     assert told_of([Outcome(tmp_path)], "course.er@20", last=False) is None

@@ -21,7 +21,11 @@ class Planted:
     def __init__(self, **cells: dict[str, Any]) -> None:
         rng = np.random.default_rng(10)
         self.cells = {row: _cell() for row in "ABC"} | cells
-        b_SU, c_SU, better_SU = rng.random((5, 100)), rng.random((5, 100)), rng.random((5, 100)) * 0.2 + 0.2
+        b_SU, c_SU, better_SU = (
+            rng.random((5, 100)),
+            rng.random((5, 100)),
+            rng.random((5, 100)) * 0.2 + 0.2,
+        )
         self.figures: dict[str, Array] = {"A": b_SU + better_SU, "B": b_SU, "C": c_SU}
 
     def cell(self, row: str, column: str) -> dict[str, Any] | None:
@@ -58,7 +62,9 @@ def test_a_claim_of_several_tests() -> None:
     assert table.judge(_claim("A", "B", ("one", "two")))[0]["verdict"] == "holds"
     (half,) = table.judge(_claim("A", "B", ("one", "three")))
     assert half["verdict"] == "not decided"
-    assert half["reason"] == "1 of 2 tests; ndcg@10 in three: runs are missing: A was not run in three"
+    assert (
+        half["reason"] == "1 of 2 tests; ndcg@10 in three: runs are missing: A was not run in three"
+    )
     assert half["tests"][0]["verdict"] == "holds" and half["tests"][1]["difference"] is None
     assert table.judge(_claim("B", "A", ("three", "one")))[0]["verdict"] == "fails"
 
@@ -73,7 +79,10 @@ def test_a_claim_between_columns() -> None:
     [
         (_cell(work=111.0), "local work differs: 100 epochs per client for A, 111 for B"),
         (_cell(tuned=0), "tuning budgets differ: 20 trials for A, 0 for B"),
-        (_cell(errors=[{"seed": 3, "error": "no memory"}]), "runs are missing: B has none with seed 3"),
+        (
+            _cell(errors=[{"seed": 3, "error": "no memory"}]),
+            "runs are missing: B has none with seed 3",
+        ),
         (_cell(seeds=[0, 1, 2]), "runs are missing: A has seeds [0, 1, 2, 3, 4], B [0, 1, 2]"),
     ],
 )
@@ -95,13 +104,19 @@ def test_what_is_fair() -> None:
 def test_figures_that_cannot_be_paired() -> None:
     table = Planted()
     table.figures["B"] = table.figures["B"][:3]
-    assert "5 seeds of 100 users and 3 seeds of 100 users" in table.judge(_claim("A", "B"))[0]["reason"]
+    assert (
+        "5 seeds of 100 users and 3 seeds of 100 users"
+        in table.judge(_claim("A", "B"))[0]["reason"]
+    )
     del table.figures["B"]
     assert "B has no ndcg@10 of single users" in table.judge(_claim("A", "B"))[0]["reason"]
     table = Planted()
     table.figures = {row: figures[:1] for row, figures in table.figures.items()}
     (found,) = table.judge(_claim("A", "B"))
-    assert found["verdict"] == "not decided" and "one seed says nothing about spread" in found["reason"]
+    assert (
+        found["verdict"] == "not decided"
+        and "one seed says nothing about spread" in found["reason"]
+    )
     assert found["tests"][0]["difference"] > 0 and found["tests"][0]["p_holm"] is None
 
 

@@ -68,11 +68,15 @@ def test_variance_of_known_parts() -> None:
     found = []
     for _ in range(400):
         parts = 0.3 * rng.normal(size=(1, users)) + 0.1 * rng.normal(size=(seeds, 1))
-        found.append(compare(parts + 0.5 * rng.normal(size=(seeds, users)), np.zeros((seeds, users))))
+        found.append(
+            compare(parts + 0.5 * rng.normal(size=(seeds, users)), np.zeros((seeds, users)))
+        )
     true = 0.3**2 / users + 0.1**2 / seeds + 0.5**2 / (users * seeds)
     means = np.var([c.difference for c in found])
     assert means == pytest.approx(true, rel=0.2)
-    users_part, seeds_part = (np.mean([getattr(c, f"from_{k}") for c in found]) for k in ("users", "seeds"))
+    users_part, seeds_part = (
+        np.mean([getattr(c, f"from_{k}") for c in found]) for k in ("users", "seeds")
+    )
     assert users_part == pytest.approx(0.3**2 / users + 0.5**2 / (users * seeds), rel=0.05)
     assert seeds_part == pytest.approx(0.1**2 / seeds + 0.5**2 / (users * seeds), rel=0.2)
     assert users_part + seeds_part > true
@@ -149,7 +153,9 @@ def test_holm_only_raises_and_keeps_the_order(p_values: list[float]) -> None:
 
 # Simulated tables. A user's held-out item is ranked among candidates by what is common to a user (difficulty), to a
 # seed (in both methods), to a method and user, to a method and seed, and by what is left.
-USUAL = dict(level=0.8, candidates=100, user=1.0, seed=0.0, method_user=0.4, method_seed=0.05, left=0.5)
+USUAL = dict(
+    level=0.8, candidates=100, user=1.0, seed=0.0, method_user=0.4, method_seed=0.05, left=0.5
+)
 SCENARIOS: dict[str, dict[str, Any]] = {
     "hits": dict(metric="hit"),
     "ndcg": {},
@@ -184,7 +190,10 @@ def _simulated(
 
 def _decided(rng: np.random.Generator, seeds: int, users: int, **scenario: Any) -> tuple[int, int]:
     """How often the first is called better, and how often worse."""
-    found = [compare(a_SU, b_SU) for a_SU, b_SU in zip(*_simulated(rng, seeds, users, **scenario), strict=True)]
+    found = [
+        compare(a_SU, b_SU)
+        for a_SU, b_SU in zip(*_simulated(rng, seeds, users, **scenario), strict=True)
+    ]
     sure = [c.difference > 0 for c in found if c.p < 0.05]
     return sum(sure), len(sure) - sum(sure)
 
@@ -197,7 +206,13 @@ def test_equal_methods_are_not_told_apart(name: str, seeds: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "seeds", "least"),
-    [("ndcg", 5, 95), ("hits", 5, 95), ("seeds without spread", 3, 90), ("all users alike", 3, 90), ("no seed", 3, 95)],
+    [
+        ("ndcg", 5, 95),
+        ("hits", 5, 95),
+        ("seeds without spread", 3, 90),
+        ("all users alike", 3, 90),
+        ("no seed", 3, 95),
+    ],
 )
 def test_a_real_difference_is_seen(name: str, seeds: int, least: int) -> None:
     """An NDCG of 0.3 against 0.2, or hits of 0.47 against 0.34."""
@@ -216,7 +231,9 @@ def test_one_observation_per_user_would_see_what_is_not_there() -> None:
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_a_planted_fake_difference_is_not_decided(seeds: int) -> None:
     """Two equal methods in a table of two metrics, a hundred times over."""
-    tables = {m: _simulated(np.random.default_rng(11), seeds, 200, metric=m) for m in ("hit", "ndcg")}  # same ranks
+    tables = {
+        m: _simulated(np.random.default_rng(11), seeds, 200, metric=m) for m in ("hit", "ndcg")
+    }  # same ranks
     claim = Claim("A beats B", "A", "B", ("one",), ("hit@10", "ndcg@10"))
     verdicts = []
     for r in range(REPEATS):

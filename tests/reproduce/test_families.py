@@ -34,7 +34,11 @@ def cell(mean: float, reads: str, up: int = 0) -> Cell:
 
 def record() -> dict[str, Any]:
     rows = [
-        {"label": "one", "role": "", "cells": {"A": cell(0.1, "sums of item rows", 1000), "B": cell(0.3, "x", 1000)}},
+        {
+            "label": "one",
+            "role": "",
+            "cells": {"A": cell(0.1, "sums of item rows", 1000), "B": cell(0.3, "x", 1000)},
+        },
         {"label": "top", "role": "ceiling", "cells": {"A": cell(0.4, "everybody's lists")}},
     ]
     columns = [{"label": "A"}, {"label": "B"}]
@@ -45,12 +49,9 @@ def record() -> dict[str, Any]:
 def test_a_line_for_each_row() -> None:
     head, one, top = families(record())
     assert head == ("", "the server can read", "recall@20", "trials", "rounds", "up", "down")
-    assert one[:2] == ("one", "sums of item rows") and [n.replace("\u00a0", " ") for n in one[3:]] == [
-        "12",
-        "4 to 6",
-        "100 B",
-        "200 B",
-    ]
+    assert one[:2] == ("one", "sums of item rows") and [
+        n.replace("\u00a0", " ") for n in one[3:]
+    ] == ["12", "4 to 6", "100 B", "200 B"]
     assert top[:2] == ("top (ceiling)", "everybody's lists") and top[3:] == ("–", "–", "–", "–")
     assert "| one | sums of item rows | 0.1000 ± 0.0100 |" in by_family(record())
     assert "`covey reproduce x`" in by_family(record())
@@ -65,9 +66,15 @@ def test_one_page_can_be_rendered(tmp_path: Path) -> None:
     (tmp_path / "own-t.json").write_text(json.dumps(record()))
     page, other = tmp_path / "README.md", tmp_path / "other.md"
     for path in (page, other):
-        path.write_text("<!-- families:own-t -->\n<!-- end -->\n<!-- shares:own-t -->\n<!-- end -->\n")
+        path.write_text(
+            "<!-- families:own-t -->\n<!-- end -->\n<!-- shares:own-t -->\n<!-- end -->\n"
+        )
     assert render(page, tmp_path) == [page]
-    assert "sums of item rows" in page.read_text() and "25.0%" in page.read_text() and "25.0%" not in other.read_text()
+    assert (
+        "sums of item rows" in page.read_text()
+        and "25.0%" in page.read_text()
+        and "25.0%" not in other.read_text()
+    )
 
 
 def test_the_best_comes_first() -> None:
@@ -80,7 +87,9 @@ def test_the_best_comes_first() -> None:
 def test_a_mark_can_name_its_rows(tmp_path: Path) -> None:
     (tmp_path / "own-t.json").write_text(json.dumps(record() | {"paper": "own", "table": "t"}))
     page = tmp_path / "README.md"
-    page.write_text("<!-- best:own-t | one -->\n<!-- end -->\n<!-- families:own-t | top -->\n<!-- end -->\n")
+    page.write_text(
+        "<!-- best:own-t | one -->\n<!-- end -->\n<!-- families:own-t | top -->\n<!-- end -->\n"
+    )
     assert render(page, tmp_path) == [page]
     short, _, long = page.read_text().partition("<!-- families")
     assert "| one |" in short and "top" not in short
@@ -97,7 +106,11 @@ def test_a_mark_can_name_its_rows(tmp_path: Path) -> None:
         ("popularity", [], "everybody's lists"),
         ("local", [], "nothing"),
         ("fedmf", [("train", "update/items")], "sums of item rows"),
-        ("fedncf", [("train", "update/items"), ("train", "update/w0")], "sums of item rows, layers"),
+        (
+            "fedncf",
+            [("train", "update/items"), ("train", "update/w0")],
+            "sums of item rows, layers",
+        ),
         ("spectral", [("report", "spectral/rows")], "sums of spectral/rows"),
         ("cofedrec", [("train", "model/items")], "single item rows"),
         (
@@ -108,8 +121,12 @@ def test_a_mark_can_name_its_rows(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_server_can_read(method: str, fields: list[tuple[str, str]], said: str) -> None:
-    ledger = [{"step": step, "field": name, "epsilon": "none", "unit": "message"} for step, name in fields]
-    ledger.append({"step": "evaluate", "field": "evaluate/test/ndcg@20", "epsilon": "none", "unit": "message"})
+    ledger = [
+        {"step": step, "field": name, "epsilon": "none", "unit": "message"} for step, name in fields
+    ]
+    ledger.append(
+        {"step": "evaluate", "field": "evaluate/test/ndcg@20", "epsilon": "none", "unit": "message"}
+    )
     config = Config.of(merge(read("methods", method), {"data": {"name": "synthetic"}}))
     assert reads_of(config, {"ledger": ledger, "dataset": {"items": 40}}) == said
 

@@ -16,7 +16,9 @@ CLAIM = '[[claim]]\ntext = "{0} beats {1}"\nbetter = "{0}"\nworse = "{1}"\ncolum
 TWO = HEAD + ROW.format("A", 1) + ROW.format("B", 2) + CLAIM.format("B", "A")
 
 
-def kept(tmp_path: Path, text: str, begin: bool = True, gone: bool = True, cut: Cut = WHOLE) -> dict[str, Any]:
+def kept(
+    tmp_path: Path, text: str, begin: bool = True, gone: bool = True, cut: Cut = WHOLE
+) -> dict[str, Any]:
     """The table with what the last record has; the runs themselves are `gone`, as on another machine."""
     if gone:
         shutil.rmtree(tmp_path / "work", ignore_errors=True)
@@ -38,10 +40,14 @@ def test_a_part_takes_what_the_whole_table_has(tmp_path: Path, rounds: list[int]
     rounds.clear()
     part = kept(tmp_path, TWO + ROW.format("C", 3), cut=Cut(datasets=("synthetic",)))
     assert rounds == [1, 2, 3] * 2 and part["rows"][:2] == first["rows"]
-    assert sorted(len(json.loads(p.read_text())["rows"]) for p in (tmp_path / "results").iterdir()) == [2, 3]
+    assert sorted(
+        len(json.loads(p.read_text())["rows"]) for p in (tmp_path / "results").iterdir()
+    ) == [2, 3]
 
 
-def test_a_row_that_nothing_is_compared_with_is_run_alone(tmp_path: Path, rounds: list[int]) -> None:
+def test_a_row_that_nothing_is_compared_with_is_run_alone(
+    tmp_path: Path, rounds: list[int]
+) -> None:
     first = kept(tmp_path, TWO)
     rounds.clear()
     more = kept(tmp_path, TWO + ROW.format("C", 3))
@@ -49,23 +55,35 @@ def test_a_row_that_nothing_is_compared_with_is_run_alone(tmp_path: Path, rounds
     assert more["rows"][:2] == first["rows"] and more["claims"] == first["claims"]
 
 
-def test_a_row_that_a_new_one_is_compared_with_is_run_again(tmp_path: Path, rounds: list[int]) -> None:
+def test_a_row_that_a_new_one_is_compared_with_is_run_again(
+    tmp_path: Path, rounds: list[int]
+) -> None:
     first = kept(tmp_path, TWO + ROW.format("D", 4))
     rounds.clear()
     more = kept(tmp_path, TWO + ROW.format("D", 4) + ROW.format("C", 3) + CLAIM.format("C", "B"))
-    assert sorted(rounds) == sorted([1] * 2 + [1, 2] * 2 + [1, 2, 3] * 2)  # A too: its test with B needs both; not D
+    assert sorted(rounds) == sorted(
+        [1] * 2 + [1, 2] * 2 + [1, 2, 3] * 2
+    )  # A too: its test with B needs both; not D
     assert more["rows"][2] == first["rows"][2]
     one, two = more["claims"]
     number = lambda claim: claim["tests"][0]["p"]
     assert number(one) == pytest.approx(number(first["claims"][0])) and number(two) is not None
 
 
-def test_one_seed_decides_nothing_so_nothing_is_run_again_for_it(tmp_path: Path, rounds: list[int]) -> None:
+def test_one_seed_decides_nothing_so_nothing_is_run_again_for_it(
+    tmp_path: Path, rounds: list[int]
+) -> None:
     single = TWO.replace("seeds = 2", "seeds = 1", 1)
     first = kept(tmp_path, single)
     rounds.clear()
-    more = kept(tmp_path, single + ROW.format("C", 2).replace("dim=4", "dim=6") + CLAIM.format("C", "B"))
-    assert rounds == [1, 2] and more["rows"][:2] == first["rows"] and more["claims"][0] == first["claims"][0]
+    more = kept(
+        tmp_path, single + ROW.format("C", 2).replace("dim=4", "dim=6") + CLAIM.format("C", "B")
+    )
+    assert (
+        rounds == [1, 2]
+        and more["rows"][:2] == first["rows"]
+        and more["claims"][0] == first["claims"][0]
+    )
     assert more["claims"][1]["reason"] == "hit@10 in tiny: one seed says nothing about spread"
 
 
@@ -78,29 +96,34 @@ def test_holm_counts_kept_tests(tmp_path: Path, rounds: list[int]) -> None:
     old, new = first["claims"][0]["tests"][0], more["claims"][0]["tests"][0]
     assert all(new[k] == old[k] for k in ("difference", "low", "high", "p", "users", "seeds"))
     p = sorted(claim["tests"][0]["p"] for claim in more["claims"])
-    assert min(claim["tests"][0]["p_holm"] for claim in more["claims"]) == pytest.approx(min(1.0, 2 * p[0]))
+    assert min(claim["tests"][0]["p_holm"] for claim in more["claims"]) == pytest.approx(
+        min(1.0, 2 * p[0])
+    )
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        ("run.rounds=2", "run.rounds=1"),
-        ("seeds = 2", "seeds = 3"),
-        (', "ndcg@10"]', "]"),
-    ],
+    "change", [("run.rounds=2", "run.rounds=1"), ("seeds = 2", "seeds = 3"), (', "ndcg@10"]', "]")]
 )
-def test_other_settings_seeds_or_metrics_are_run(tmp_path: Path, rounds: list[int], change: tuple[str, str]) -> None:
+def test_other_settings_seeds_or_metrics_are_run(
+    tmp_path: Path, rounds: list[int], change: tuple[str, str]
+) -> None:
     kept(tmp_path, TWO)
     rounds.clear()
     kept(tmp_path, TWO.replace(*change, 1))
     assert rounds
 
 
-def test_what_is_missing_stays_a_hole_where_nothing_is_to_be_run(tmp_path: Path, rounds: list[int]) -> None:
+def test_what_is_missing_stays_a_hole_where_nothing_is_to_be_run(
+    tmp_path: Path, rounds: list[int]
+) -> None:
     kept(tmp_path, TWO)
     rounds.clear()
     more = kept(tmp_path, TWO + ROW.format("C", 3), begin=False)
-    assert rounds == [] and [bool(row["cells"]["tiny"]["figures"]) for row in more["rows"]] == [True, True, False]
+    assert rounds == [] and [bool(row["cells"]["tiny"]["figures"]) for row in more["rows"]] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_nothing_is_lost_where_nothing_is_to_be_run(tmp_path: Path, rounds: list[int]) -> None:
@@ -114,7 +137,9 @@ def test_nothing_is_lost_where_nothing_is_to_be_run(tmp_path: Path, rounds: list
     assert other["reason"].startswith("runs are missing: C has none")
 
 
-def test_runs_at_hand_are_compared_although_a_record_has_them(tmp_path: Path, rounds: list[int]) -> None:
+def test_runs_at_hand_are_compared_although_a_record_has_them(
+    tmp_path: Path, rounds: list[int]
+) -> None:
     """B was run again with C here; A was not, so that its test with B stays that of the record."""
     first = kept(tmp_path, TWO)
     only = HEAD + ROW.format("B", 2) + ROW.format("C", 3) + CLAIM.format("C", "B")
@@ -123,7 +148,9 @@ def test_runs_at_hand_are_compared_although_a_record_has_them(tmp_path: Path, ro
         if "rounds = 1\n" in config.read_text():
             shutil.rmtree(config.parent)
     rounds.clear()
-    more = kept(tmp_path, TWO + ROW.format("C", 3) + CLAIM.format("C", "B"), begin=False, gone=False)
+    more = kept(
+        tmp_path, TWO + ROW.format("C", 3) + CLAIM.format("C", "B"), begin=False, gone=False
+    )
     assert rounds == [] and more["rows"][0] == first["rows"][0]
     same, other = (claim["tests"][0] for claim in more["claims"])
     assert same["p"] == first["claims"][0]["tests"][0]["p"] and other["p"] is not None
@@ -132,7 +159,9 @@ def test_runs_at_hand_are_compared_although_a_record_has_them(tmp_path: Path, ro
 def test_a_paper_s_number_may_change_without_a_run(tmp_path: Path, rounds: list[int]) -> None:
     kept(tmp_path, TWO)
     rounds.clear()
-    more = kept(tmp_path, TWO.replace("[[claim]]", '[row.paper]\ntiny = { "hit@10" = 0.2 }\n[[claim]]', 1))
+    more = kept(
+        tmp_path, TWO.replace("[[claim]]", '[row.paper]\ntiny = { "hit@10" = 0.2 }\n[[claim]]', 1)
+    )
     assert rounds == [] and more["rows"][1]["cells"]["tiny"]["paper"] == {"hit@10": 0.2}
 
 
@@ -180,8 +209,12 @@ def test_a_test_of_the_first_version_outlives_a_new_row(tmp_path: Path, rounds: 
     assert json.loads(stored(tmp_path).read_text()) == more
 
 
-def test_a_reason_why_nothing_was_compared_is_kept_while_it_is_true(tmp_path: Path, rounds: list[int]) -> None:
-    single = TWO.replace("seeds = 2", "seeds = 1", 1).replace("rounds=2", "rounds=1", 1)  # equal work
+def test_a_reason_why_nothing_was_compared_is_kept_while_it_is_true(
+    tmp_path: Path, rounds: list[int]
+) -> None:
+    single = TWO.replace("seeds = 2", "seeds = 1", 1).replace(
+        "rounds=2", "rounds=1", 1
+    )  # equal work
     record = kept(tmp_path, single)
     why = "as an older version said it"
     record["claims"][0] |= {"reason": f"hit@10 in tiny: {why}"}
@@ -221,7 +254,9 @@ def test_a_changed_plan_loses_nothing_where_nothing_is_to_be_run(
     assert new["claims"][0]["tests"][0]["difference"] != more["claims"][0]["tests"][0]["difference"]
 
 
-def test_figures_of_the_whole_are_not_those_of_a_changed_option(tmp_path: Path, rounds: list[int]) -> None:
+def test_figures_of_the_whole_are_not_those_of_a_changed_option(
+    tmp_path: Path, rounds: list[int]
+) -> None:
     kept(tmp_path, TWO)
     shutil.rmtree(tmp_path / "work")
     for cut in (Cut(set=("model.dim=6",)), Cut(quick=True)):
@@ -239,7 +274,9 @@ def test_a_method_with_a_new_title_is_not_run_again(tmp_path: Path, rounds: list
     assert kept(tmp_path, TWO) == record and rounds == []
 
 
-def test_other_metrics_lose_nothing_where_nothing_is_to_be_run(tmp_path: Path, rounds: list[int]) -> None:
+def test_other_metrics_lose_nothing_where_nothing_is_to_be_run(
+    tmp_path: Path, rounds: list[int]
+) -> None:
     first = kept(tmp_path, TWO)
     more = kept(tmp_path, TWO.replace(', "ndcg@10"]', "]", 1), begin=False)
     assert more["rows"] == first["rows"] and more["claims"] == first["claims"]

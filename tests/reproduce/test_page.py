@@ -26,7 +26,14 @@ def rows(text: str) -> dict[str, str]:
 def test_the_paper_stands_beside_ours() -> None:
     found = rows(page([table()]))
     words = re.findall(r">([^<>]+)</td>", found["PFedRec"])
-    assert words == ["0.6900", "0.6700 ± 0.0032", "0.3912", "0.3752 ± 0.0032", "0.5200 ± 0.0032", "0.2912 ± 0.0032"]
+    assert words == [
+        "0.6900",
+        "0.6700 ± 0.0032",
+        "0.3912",
+        "0.3752 ± 0.0032",
+        "0.5200 ± 0.0032",
+        "0.2912 ± 0.0032",
+    ]
     assert {"popularity floor", "MF, pooled ceiling"} <= set(found)
     assert "failed: the loss is not finite" in found["FedNCF"]
 
@@ -42,7 +49,9 @@ def test_verdicts_have_badges_and_reasons() -> None:
 def test_an_impossible_figure_has_its_reason_on_hover_and_below() -> None:
     text = page([table(), figure()])
     reason = "ndcg@10 0.3520 is above hit@10 0.3400: no list of ten gives that"
-    assert f'title="{reason}"' in rows(text)["FedFast"] and f'aria-label="cannot be: {reason}"' in text
+    assert (
+        f'title="{reason}"' in rows(text)["FedFast"] and f'aria-label="cannot be: {reason}"' in text
+    )
     links, places = set(re.findall(r'href="#(.*?)"', text)), re.findall(r'id="(part.*?)"', text)
     assert links == set(places) == {"part0", "part1", "part0-1", "part1-1"} and len(places) == 4
 
@@ -61,7 +70,9 @@ def test_quick_is_loud() -> None:
 
 def test_nothing_is_loaded() -> None:
     text = page([table(), figure()])
-    assert not re.search(r"(?:src|srcset|action|data)=|url\(|@import|<link|<iframe", re.sub(r"&lt;.*?&gt;", "", text))
+    assert not re.search(
+        r"(?:src|srcset|action|data)=|url\(|@import|<link|<iframe", re.sub(r"&lt;.*?&gt;", "", text)
+    )
     assert all(target.startswith("#") for target in re.findall(r'href="(.*?)"', text))
 
 
@@ -69,7 +80,9 @@ def test_a_figure_has_a_panel_for_each_dataset_and_metric_in_words_too() -> None
     text = page([figure()])
     told = re.findall(r'aria-label="([^"]* over ε: [^"]*)"', text)
     assert len(told) == 4
-    assert told[0].startswith("ML-100K, hit@10 over ε: FedMF 0.4400 at 1, 0.4880 at 16; FedMF, paper, 0.4700 at 1")
+    assert told[0].startswith(
+        "ML-100K, hit@10 over ε: FedMF 0.4400 at 1, 0.4880 at 16; FedMF, paper, 0.4700 at 1"
+    )
     assert told[0].endswith("popularity (floor) 0.3100; MF, pooled (ceiling) 0.5500")
     assert text.count("ε (logarithmic)") == 2  # 0.1 to 100, not 1 to 16
     caption = text[text.index("<figcaption") : text.index("</figcaption>")]
@@ -82,7 +95,9 @@ def series(*dots: Dot) -> Any:
 
 
 def test_a_line_stops_where_runs_failed_and_passes_over_what_was_not_run() -> None:
-    at = lambda x, **more: Dot(x, Stat.of(() if more else (0.5, 0.6)), float("nan"), failed=more.get("failed", False))
+    at = lambda x, **more: Dot(
+        x, Stat.of(() if more else (0.5, 0.6)), float("nan"), failed=more.get("failed", False)
+    )
     lines = lambda text: len(re.findall(r'<polyline points="[^"]+" class="curve c0"', text))
     assert lines(series(at(1), at(2), at(3, failed=True), at(4))) == 2
     assert lines(series(at(1), at(2), at(3, failed=False), at(4))) == 1
@@ -90,7 +105,12 @@ def test_a_line_stops_where_runs_failed_and_passes_over_what_was_not_run() -> No
 
 
 def test_axes() -> None:
-    assert logarithmic([1, 31]) and not logarithmic([1, 30]) and not logarithmic([0, 100]) and not logarithmic([])
+    assert (
+        logarithmic([1, 31])
+        and not logarithmic([1, 30])
+        and not logarithmic([0, 100])
+        and not logarithmic([])
+    )
     assert between(0.31, 0.49, 4) == pytest.approx([0.35, 0.4, 0.45])
     assert between(-0.1, 0.1, 4) == pytest.approx([-0.1, -0.05, 0, 0.05, 0.1])
 
@@ -124,18 +144,26 @@ def test_a_browser_shows_it(shown: Path, tmp_path: Path) -> None:
     [(1200, ()), (1200, ("--blink-settings=preferredColorScheme=0",)), (500, ())],
     ids=["light", "dark", "phone"],
 )
-def test_it_can_be_pictured(shown: Path, tmp_path: Path, width: int, flags: tuple[str, ...]) -> None:
+def test_it_can_be_pictured(
+    shown: Path, tmp_path: Path, width: int, flags: tuple[str, ...]
+) -> None:
     shot = tmp_path / "shot.png"
-    done = browse(tmp_path / "profile", shown, f"--screenshot={shot}", f"--window-size={width},900", *flags)
+    done = browse(
+        tmp_path / "profile", shown, f"--screenshot={shot}", f"--window-size={width},900", *flags
+    )
     assert done.returncode == 0, done.stderr
     raw = shot.read_bytes()
     assert struct.unpack(">II", raw[16:24]) == (width, 900) and len(raw) > 15_000
 
 
 @NEEDED
-def test_nothing_is_wider_than_a_phone_and_points_tell_what_they_are(shown: Path, tmp_path: Path) -> None:
+def test_nothing_is_wider_than_a_phone_and_points_tell_what_they_are(
+    shown: Path, tmp_path: Path
+) -> None:
     """A script of the test's own writes down how wide the page became, and what a point says."""
-    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", shown.read_text(encoding="utf-8"))
+    text = re.sub(
+        r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", shown.read_text(encoding="utf-8")
+    )
     measure = """<script>
       document.querySelectorAll("details").forEach((d) => { d.open = true; });
       document.title = document.documentElement.scrollWidth - innerWidth;
@@ -146,7 +174,13 @@ def test_nothing_is_wider_than_a_phone_and_points_tell_what_they_are(shown: Path
     </script></body>"""
     probe = tmp_path / "probe.html"
     probe.write_text(text.replace("</body>", measure), encoding="utf-8")
-    done = browse(tmp_path / "profile", probe, "--dump-dom", "--virtual-time-budget=2000", "--window-size=500,900")
+    done = browse(
+        tmp_path / "profile",
+        probe,
+        "--dump-dom",
+        "--virtual-time-budget=2000",
+        "--window-size=500,900",
+    )
     assert "<title>0</title>" in done.stdout
     (tip,) = re.findall(r'<div id="tip"[^>]*>(.*?)</div>', done.stdout)
     assert tip.endswith("the paper: 0.6100")

@@ -36,7 +36,9 @@ def test_of_the_source_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert papers_folder() == ROOT / "papers" and "pfedrec" in papers()
 
 
-def test_of_the_checkout_around_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_the_checkout_around_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(checkout(tmp_path))
     assert papers() == {"own": tmp_path / "papers" / "own"}
 
@@ -61,15 +63,24 @@ def test_an_installed_copy_asks_for_the_folder(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_named_folder(covey: Covey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: None) -> None:
+def test_a_named_folder(
+    covey: Covey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: None
+) -> None:
     monkeypatch.chdir(tmp_path)
     checkout(tmp_path / "there", "other")
     words = "--papers", tmp_path / "there" / "papers"
-    assert [row["name"] for row in json.loads(covey("list", "papers", *words, "--json").out)] == ["own two"]
+    assert [row["name"] for row in json.loads(covey("list", "papers", *words, "--json").out)] == [
+        "own two"
+    ]
     assert "nothing of this has been run yet" in covey("reproduce", "own", "--done", *words).err
-    expect_line(covey("reproduce", "pfedrec", *words), "there is no paper 'pfedrec'; there are own, or give")
+    expect_line(
+        covey("reproduce", "pfedrec", *words), "there is no paper 'pfedrec'; there are own, or give"
+    )
     expect_line(covey("reproduce", *words), "name a paper; there are own$")
-    expect_line(covey("reproduce", "own", "--papers", "nowhere"), "there is no folder nowhere; --papers takes one")
+    expect_line(
+        covey("reproduce", "own", "--papers", "nowhere"),
+        "there is no folder nowhere; --papers takes one",
+    )
     expect_line(covey("list", "presets", *words), "--papers is for covey list papers")
 
 

@@ -66,15 +66,31 @@ def test_a_change_reruns_only_what_depends_on_it(tmp_path: Path, rounds: list[in
 
 def test_where_it_is_computed_is_not_part_of_what_is_computed(tmp_path: Path) -> None:
     one = made(tmp_path)
-    device = lambda name: configs(one, one.rows[0], one.columns[0], Cut(set=(f'engine.device="{name}"',)))[0]
-    assert key(device("cpu")) == key(device("cuda")) != key(configs(one, one.rows[0], one.columns[0])[1])
+    device = lambda name: configs(
+        one, one.rows[0], one.columns[0], Cut(set=(f'engine.device="{name}"',))
+    )[0]
+    assert (
+        key(device("cpu"))
+        == key(device("cuda"))
+        != key(configs(one, one.rows[0], one.columns[0])[1])
+    )
 
 
 def test_what_a_column_trains_with_goes_before_a_row_and_spares_floors(tmp_path: Path) -> None:
-    text = TABLE.replace('presets = ["loo-full"]', 'presets = ["loo-full"]\ntrained = ["model.dim=5"]')
+    text = TABLE.replace(
+        'presets = ["loo-full"]', 'presets = ["loo-full"]\ntrained = ["model.dim=5"]'
+    )
     dim = lambda of: configs(of, of.rows[0], of.columns[0])[0].tree["model"]["dim"]
     assert (dim(made(tmp_path)), dim(made(tmp_path, text))) == (4, 5)
-    assert dim(made(tmp_path, text.replace("[row.paper]", '[row.at."tiny"]\nset = ["model.dim=6"]\n[row.paper]'))) == 6
+    assert (
+        dim(
+            made(
+                tmp_path,
+                text.replace("[row.paper]", '[row.at."tiny"]\nset = ["model.dim=6"]\n[row.paper]'),
+            )
+        )
+        == 6
+    )
     one = made(tmp_path, text)
     assert "model" not in configs(one, one.rows[1], one.columns[0])[0].tree
 
@@ -99,8 +115,12 @@ def test_a_run_that_broke_off_goes_on(tmp_path: Path, rounds: list[int]) -> None
     assert rounds == [1, 2, 3, 3]  # seed 0 from the start, seed 1 from its checkpoint of round 2
 
 
-def test_a_failed_run_leaves_a_hole_and_the_others_finish(tmp_path: Path, rounds: list[int]) -> None:
-    broken = TABLE.replace('method = "popularity"', 'method = "popularity"\nset = ["data.min_user=1000"]')
+def test_a_failed_run_leaves_a_hole_and_the_others_finish(
+    tmp_path: Path, rounds: list[int]
+) -> None:
+    broken = TABLE.replace(
+        'method = "popularity"', 'method = "popularity"\nset = ["data.min_user=1000"]'
+    )
     record = once(tmp_path, broken)
     fedmf, floor = (row["cells"]["tiny"] for row in record["rows"])
     assert floor["errors"] and floor["figures"] == {} and fedmf["seeds"] == [0, 1]
@@ -108,7 +128,9 @@ def test_a_failed_run_leaves_a_hole_and_the_others_finish(tmp_path: Path, rounds
     assert floor["errors"][0]["error"].split(":")[0] in markdown(record)
 
 
-def test_what_is_not_finished_is_left_out_when_nothing_is_to_run(tmp_path: Path, rounds: list[int]) -> None:
+def test_what_is_not_finished_is_left_out_when_nothing_is_to_run(
+    tmp_path: Path, rounds: list[int]
+) -> None:
     one = made(tmp_path)
     execute(configs(one, one.rows[0], one.columns[0])[:1], tmp_path / "work")
     rounds.clear()
@@ -148,7 +170,9 @@ def test_two_commands_make_a_run_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert begun == [tmp_path / "a"] and one.result == two.result
 
 
-def test_a_process_that_dies_takes_no_other_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_dies_takes_no_other_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "dies.py").write_text(DIES)
     monkeypatch.syspath_prepend(tmp_path)
     one = made(tmp_path)
@@ -167,10 +191,14 @@ def test_a_sweep_multiplies_the_columns(tmp_path: Path, rounds: list[int]) -> No
         ("tiny, width=4", "tiny", 4.0),
     ]
     assert [c["config"]["model"]["dim"] for c in record["rows"][0]["cells"].values()] == [2, 4]
-    assert len(list((tmp_path / "work").glob("*/made.json"))) == 5  # the floor is one run in both columns
+    assert (
+        len(list((tmp_path / "work").glob("*/made.json"))) == 5
+    )  # the floor is one run in both columns
 
 
-def test_quick_is_one_seed_a_tenth_of_the_rounds_and_says_so(tmp_path: Path, rounds: list[int]) -> None:
+def test_quick_is_one_seed_a_tenth_of_the_rounds_and_says_so(
+    tmp_path: Path, rounds: list[int]
+) -> None:
     record = once(tmp_path, TABLE.replace("run.rounds=3", "run.rounds=20"), Cut(quick=True))
     assert rounds == [1, 2] and record["quick"] and "--quick" in record["command"]
     assert record["claims"][0]["verdict"] == "not decided"
@@ -188,8 +216,14 @@ def test_quick_is_one_seed_a_tenth_of_the_rounds_and_says_so(tmp_path: Path, rou
 def test_local_work(tmp_path: Path, config: dict[str, Any], work: float) -> None:
     one = made(tmp_path)
     tree = configs(one, one.rows[0], one.columns[0])[0].tree
-    assert work_of(Config.of({**tree, "run": config, "solver": {**tree["solver"], "epochs": 2}}), 20) == 2 * work
-    assert work_of(Config.of({**tree, "run": config, "solver": {**tree["solver"], "epochs": 1}}), 20) == work
+    assert (
+        work_of(Config.of({**tree, "run": config, "solver": {**tree["solver"], "epochs": 2}}), 20)
+        == 2 * work
+    )
+    assert (
+        work_of(Config.of({**tree, "run": config, "solver": {**tree["solver"], "epochs": 1}}), 20)
+        == work
+    )
 
 
 def test_users_are_read_by_seed(tmp_path: Path, rounds: list[int]) -> None:
@@ -197,7 +231,9 @@ def test_users_are_read_by_seed(tmp_path: Path, rounds: list[int]) -> None:
     found = execute(configs(one, one.rows[0], one.columns[0]), tmp_path / "work")
     figures = users_of(list(found.values()), "hit@10")
     assert figures is not None and figures.shape == (2, 30)
-    assert [np.nanmean(row) for row in figures] == pytest.approx([o.result["test"]["hit@10"] for o in found.values()])
+    assert [np.nanmean(row) for row in figures] == pytest.approx(
+        [o.result["test"]["hit@10"] for o in found.values()]
+    )
     assert users_of([Outcome(tmp_path, error="no")], "hit@10") is None
 
 
@@ -208,7 +244,9 @@ ATTACKED = (
 )
 
 
-def test_how_far_targets_are_pushed_is_a_figure_like_others(tmp_path: Path, rounds: list[int]) -> None:
+def test_how_far_targets_are_pushed_is_a_figure_like_others(
+    tmp_path: Path, rounds: list[int]
+) -> None:
     """Means over users and then over targets; a user's own over the targets that it does not have."""
     record = once(tmp_path, ATTACKED)
     one = made(tmp_path, ATTACKED)
@@ -216,7 +254,11 @@ def test_how_far_targets_are_pushed_is_a_figure_like_others(tmp_path: Path, roun
     cell = record["rows"][0]["cells"]["tiny"]
     assert cell["figures"]["er@5"] == [o.result["target"]["er@5"] for o in found.values()]
     figures = users_of(list(found.values()), "er@5")
-    assert figures is not None and figures.shape == (2, 30) and set(figures[0][~np.isnan(figures[0])]) == {0.0, 0.5}
+    assert (
+        figures is not None
+        and figures.shape == (2, 30)
+        and set(figures[0][~np.isnan(figures[0])]) == {0.0, 0.5}
+    )
     floor = record["rows"][1]["cells"]["tiny"]
     assert "er@5" not in floor["mean"] and "| popularity (floor) | – |" in markdown(record)
     assert "FedMF has seeds [0, 1], popularity [0]" in record["claims"][0]["reason"]
@@ -226,7 +268,9 @@ def test_how_far_targets_are_pushed_is_a_figure_like_others(tmp_path: Path, roun
 
 def test_a_push_needs_a_target(tmp_path: Path) -> None:
     one = made(tmp_path, ATTACKED.replace(', "evaluate.targets=[1, 2]"', ""))
-    with pytest.raises(CoveyError, match=r"does not measure er@5; name what is pushed in evaluate\.targets"):
+    with pytest.raises(
+        CoveyError, match=r"does not measure er@5; name what is pushed in evaluate\.targets"
+    ):
         configs(one, one.rows[0], one.columns[0])
 
 
@@ -238,7 +282,9 @@ def test_killed_half_way_it_finishes_without_repeating(tmp_path: Path) -> None:
     text = TABLE.replace("seeds = 2", "seeds = 4", 1).replace("run.rounds=3", "run.rounds=40")
     (folder / "two.toml").write_text(text)
     command = [sys.executable, "-m", "covey", "reproduce", "own"]
-    first = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    first = subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     assert first.stderr is not None
     for line in first.stderr:
         if line.startswith("2 of"):
@@ -258,7 +304,12 @@ def test_part_of_a_table_does_not_replace_the_whole(tmp_path: Path, rounds: list
     whole = store(once(tmp_path), tmp_path)
     for cut in (Cut(quick=True), Cut(datasets=("synthetic",)), Cut(set=("run.rounds=1",))):
         assert store(once(tmp_path, cut=cut), tmp_path) != whole
-    assert store(once(tmp_path, cut=Cut(set=('engine.device="cpu"', "engine.memory_mb=100"))), tmp_path) == whole
+    assert (
+        store(
+            once(tmp_path, cut=Cut(set=('engine.device="cpu"', "engine.memory_mb=100"))), tmp_path
+        )
+        == whole
+    )
     assert once_or_nothing(tmp_path, Cut(datasets=("netflix",))) == []
 
 
@@ -266,14 +317,22 @@ def once_or_nothing(tmp_path: Path, cut: Cut) -> list[dict[str, Any]]:
     return reproduce([made(tmp_path)], tmp_path / "work", cut, 1, lambda line: None)
 
 
-@pytest.mark.parametrize(("options", "trials"), [("", 8), ("solver.lr=0.5", 0), ("run.rounds=2", 8)])
+@pytest.mark.parametrize(
+    ("options", "trials"), [("", 8), ("solver.lr=0.5", 0), ("run.rounds=2", 8)]
+)
 def test_a_tuned_setting_that_is_changed_by_hand_is_not_tuned(
     options: str, trials: int, tmp_path: Path, rounds: list[int]
 ) -> None:
     (tmp_path / "found").mkdir()
-    (tmp_path / "found" / "fedmf.toml").write_text("[solver]\nlr = 0.1\n[tuned]\ntrials = 4\nseeds = 2\n")
-    text = TABLE.replace('presets = ["loo-full"]', f'presets = ["loo-full"]\ntuning = "{tmp_path / "found"}"')
-    text = text.replace('"model.dim=4"]', f'"model.dim=4", "{options}"]' if options else '"model.dim=4"]')
+    (tmp_path / "found" / "fedmf.toml").write_text(
+        "[solver]\nlr = 0.1\n[tuned]\ntrials = 4\nseeds = 2\n"
+    )
+    text = TABLE.replace(
+        'presets = ["loo-full"]', f'presets = ["loo-full"]\ntuning = "{tmp_path / "found"}"'
+    )
+    text = text.replace(
+        '"model.dim=4"]', f'"model.dim=4", "{options}"]' if options else '"model.dim=4"]'
+    )
     fedmf, floor = (row["cells"]["tiny"] for row in once(tmp_path, text)["rows"])
     assert fedmf["tuned"] == trials and floor["tuned"] is None
 
@@ -284,7 +343,9 @@ def test_a_row_may_say_what_its_settings_cost_to_find(tmp_path: Path, rounds: li
     assert fedmf["tuned"] == 12 and floor["tuned"] is None
 
 
-def test_other_data_is_another_run(tmp_path: Path, rounds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_data_is_another_run(
+    tmp_path: Path, rounds: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     once(tmp_path)
     rounds.clear()
     for made_at in (tmp_path / "work").rglob("made.json"):

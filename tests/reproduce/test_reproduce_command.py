@@ -21,13 +21,18 @@ def test_every_cell_of_a_shipped_paper_is_a_configuration(paper: str) -> None:
         for row, column in one.cells():
             first = configs(one, row, column)[0]
             epochs = getattr(first.part("pooled"), "epochs", first.evaluate.every)
-            assert first.evaluate.every <= epochs, f"{one.name}, {row.label} in {column.label} is never evaluated"
+            assert first.evaluate.every <= epochs, (
+                f"{one.name}, {row.label} in {column.label} is never evaluated"
+            )
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (('metrics = ["hit@10", ', 'metric = ["hit@10", '), r"has no option 'metric'; did you mean 'metrics'\?"),
+        (
+            ('metrics = ["hit@10", ', 'metric = ["hit@10", '),
+            r"has no option 'metric'; did you mean 'metrics'\?",
+        ),
         (('title = "Two rows"\n', ""), "needs 'title'"),
         (('label = "popularity"', 'label = "FedMF"'), "two rows named 'FedMF'"),
         (('worse = "popularity"', 'worse = "popularly"'), "claims something of 'popularly'"),
@@ -52,7 +57,9 @@ def test_bad_cells(tmp_path: Path) -> None:
             configs(one, one.rows[0], one.columns[0])
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """In processes of their own, as users run it; killed half-way, it goes on."""
     folder = tmp_path / "own"
     folder.mkdir()
@@ -77,7 +84,10 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         (["reproduce"], "name a paper; there are beyond"),
         (["reproduce", "nopaper"], "there is no paper 'nopaper'; there are beyond"),
         (["reproduce", "pfedrec", "table99"], "pfedrec has no table 'table99'; there are table1"),
-        (["reproduce", "pfedrec", "--dataset", "netflix"], "no column is of dataset 'netflix'; there are ml-100k"),
+        (
+            ["reproduce", "pfedrec", "--dataset", "netflix"],
+            "no column is of dataset 'netflix'; there are ml-100k",
+        ),
         (["reproduce", "pfedrec", "table1"], "covey data get ml-100k"),
         (["reproduce", "covey", "demo", "--jobs", "0"], "jobs = 0; at least 1"),
     ],
@@ -128,5 +138,9 @@ def test_claims_of_shipped_papers_compare_equal_seeds(paper: str) -> None:
         for claim in one.claims:
             for column in claim.columns:
                 sides = (claim.better, column), (claim.worse, claim.against or column)
-                many = {seeds_of(one, rows[row], one.column(at)) for row, at in sides if not is_number(row)}
+                many = {
+                    seeds_of(one, rows[row], one.column(at))
+                    for row, at in sides
+                    if not is_number(row)
+                }
                 assert len(many) == 1, (one.name, claim.text)

@@ -80,7 +80,10 @@ def test_what_is_let_pass_in_the_published_table_could_be() -> None:
         ({"hit@10": 0.5, "mrr@10": 0.04}, "hit@10/10 = 0.0500 is above mrr@10 = 0.0400"),
         ({"recall@10": 0.5, "mrr@10": 0.6}, "mrr@10 = 0.6000 is above recall@10 = 0.5000"),
         ({"hit@10": 0.5, "recall@10": 0.4}, "hit@10 = 0.5000 is above recall@10 = 0.4000"),
-        ({"hit@10": 0.5, "precision@10": 0.06}, "10 precision@10 = 0.6000 is above hit@10 = 0.5000"),
+        (
+            {"hit@10": 0.5, "precision@10": 0.06},
+            "10 precision@10 = 0.6000 is above hit@10 = 0.5000",
+        ),
         ({"ndcg@10": 0.3, "mrr@10": 0.31}, "mrr@10 = 0.3100 is above ndcg@10 = 0.3000"),
         ({"hit@10": 1.2}, "hit@10 = 1.2000 is not in [0, 1]"),
         ({"hit@10": math.nan}, "hit@10 = nan is not in [0, 1]"),
@@ -93,11 +96,20 @@ def test_one_relevant_item(figures: dict[str, float], said: str) -> None:
 @pytest.mark.parametrize(
     ("figures", "said"),
     [
-        ({"recall@20": 0.3, "precision@20": 0.01}, "recall@20 = 0.3000 is above 20 precision@20 = 0.2000"),
+        (
+            {"recall@20": 0.3, "precision@20": 0.01},
+            "recall@20 = 0.3000 is above 20 precision@20 = 0.2000",
+        ),
         ({"recall@10": 0.3, "recall@20": 0.2}, "recall@10 = 0.3000 is above recall@20 = 0.2000"),
         ({"recall@5": 0.6, "ndcg@5": 0.2}, "recall@5/log2(6) = 0.2321 is above ndcg@5 = 0.2000"),
-        ({"precision@5": 0.4, "precision@10": 0.1}, "5 precision@5 = 2.0000 is above 10 precision@10 = 1.0000"),
-        ({"precision@1": 0.1, "precision@2": 0.9}, "2 precision@2 - 1 precision@1 = 1.7000 is above 2 - 1 = 1.0000"),
+        (
+            {"precision@5": 0.4, "precision@10": 0.1},
+            "5 precision@5 = 2.0000 is above 10 precision@10 = 1.0000",
+        ),
+        (
+            {"precision@1": 0.1, "precision@2": 0.9},
+            "2 precision@2 - 1 precision@1 = 1.7000 is above 2 - 1 = 1.0000",
+        ),
         ({"precision@5": 0.4, "hit@5": 0.3}, "precision@5 = 0.4000 is above hit@5 = 0.3000"),
     ],
 )
@@ -125,8 +137,13 @@ def _ranked(draw: st.DrawFn) -> tuple[Ragged, list[int], list[int], list[str]]:
     one = draw(st.booleans())
     relevant = draw(st.lists(st.integers(1, 1 if one else 30), min_size=1, max_size=8))
     ranks = [sorted(draw(st.lists(st.integers(1, 25), min_size=n, max_size=n))) for n in relevant]
-    distinct = [list(dict.fromkeys(row)) for row in ranks]  # those given twice lie beyond the last cut-off
-    padded = [row + [100 + i for i in range(n - len(row))] for row, n in zip(distinct, relevant, strict=True)]
+    distinct = [
+        list(dict.fromkeys(row)) for row in ranks
+    ]  # those given twice lie beyond the last cut-off
+    padded = [
+        row + [100 + i for i in range(n - len(row))]
+        for row, n in zip(distinct, relevant, strict=True)
+    ]
     cutoffs = draw(st.lists(st.integers(1, 20), min_size=1, max_size=4, unique=True))
     names = draw(st.lists(st.sampled_from(sorted(METRICS)), min_size=1, unique=True))
     return Ragged.of([torch.tensor(row) for row in padded]), relevant, cutoffs, names
@@ -166,7 +183,9 @@ def _record(kind: str, **figures: list[float]) -> dict:
 def test_an_impossible_table_is_refused() -> None:
     """The mean could be, the second seed could not."""
     record = _record("loo", hit_10=[0.70, 0.40], ndcg_10=[0.40, 0.41])
-    with pytest.raises(CoveyError, match=r"PFedRec in ML-100K, honest, seed 1: ndcg@10 = 0.4100 is above hit@10"):
+    with pytest.raises(
+        CoveyError, match=r"PFedRec in ML-100K, honest, seed 1: ndcg@10 = 0.4100 is above hit@10"
+    ):
         refuse(record)
     refuse(_record("loo", hit_10=[0.70, 0.71], ndcg_10=[0.40, 0.41]))
 
@@ -191,10 +210,14 @@ def test_a_cell_whose_runs_failed_is_a_hole() -> None:
     hole["errors"] = [{"seed": 0, "error": "no memory"}]
     refuse(record)  # nothing to object to
     hole["figures"], hole["mean"] = {"hit@10": [1.2]}, {"hit@10": 1.2}
-    with pytest.raises(CoveyError, match="hit@10"):  # a figure beside the error is judged like any other
+    with pytest.raises(
+        CoveyError, match="hit@10"
+    ):  # a figure beside the error is judged like any other
         refuse(record)
 
 
 def test_exposure_rises_with_the_cut_off() -> None:
     assert not impossible({"er@5": 0.2, "er@10": 0.2, "hit@10": 0.1}, False, 4)
-    assert impossible({"er@5": 0.2, "er@20": 0.1}, False, 4) == ["er@5 = 0.2000 is above er@20 = 0.1000"]
+    assert impossible({"er@5": 0.2, "er@20": 0.1}, False, 4) == [
+        "er@5 = 0.2000 is above er@20 = 0.1000"
+    ]

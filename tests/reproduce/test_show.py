@@ -24,7 +24,12 @@ def one(record: dict[str, Any], label: str) -> dict[str, Any]:
 
 def test_the_paper_stands_beside_ours() -> None:
     head, _, *rows = grid(markdown(table()), "ndcg@10")
-    assert head == ["ndcg@10", f"{PUBLISHED}: paper", f"{PUBLISHED}: ours", HONEST]  # the paper has no honest figures
+    assert head == [
+        "ndcg@10",
+        f"{PUBLISHED}: paper",
+        f"{PUBLISHED}: ours",
+        HONEST,
+    ]  # the paper has no honest figures
     by_name = {row[0]: row[1:] for row in rows}
     assert by_name["PFedRec"] == ["0.3912", "0.3752 ± 0.0032", "0.2912 ± 0.0032"]
     assert by_name["popularity (floor)"] == ["–", "0.2576 ± 0.0032", "0.1736 ± 0.0032"]
@@ -42,14 +47,20 @@ def test_holes_and_impossible_figures_are_told() -> None:
     costs = {(row[0], row[1]): row[2:] for row in grid(text, "")}
     assert costs["PFedRec", HONEST] == ["5", "70 to 90", "100", "20", "131 kB", "249 kB", "61.2"]
     assert costs["FedNCF", HONEST] == ["0 of 5", *["–"] * 6]
-    assert ["4 of 5"] in [figures[:1] for (name, _), figures in costs.items() if name.startswith("FedMF")]
+    assert ["4 of 5"] in [
+        figures[:1] for (name, _), figures in costs.items() if name.startswith("FedMF")
+    ]
 
 
 def test_claims_and_origin_are_told() -> None:
     text = markdown(table())
-    assert "- **holds** PFedRec beats FedMF on ML-100K: in all of 2 metrics, p at most 0.0001" in text
+    assert (
+        "- **holds** PFedRec beats FedMF on ML-100K: in all of 2 metrics, p at most 0.0001" in text
+    )
     assert "- **not decided** PFedRec beats FedNCF: the runs of FedNCF failed" in text
-    assert text.endswith("`covey reproduce pfedrec table2`, commit abc1234, x86_64 CPU, torch 2.11.0.")
+    assert text.endswith(
+        "`covey reproduce pfedrec table2`, commit abc1234, x86_64 CPU, torch 2.11.0."
+    )
 
 
 @pytest.mark.parametrize("show", [markdown, terminal])
@@ -79,7 +90,9 @@ def test_a_sweep_is_a_table_of_each_panel() -> None:
 def wide() -> dict[str, Any]:
     """Long names, many metrics, figures above one, a sweep of long values."""
     record = table()
-    record["rows"][5]["label"] = "A method with a name that is longer than any table has room for, and more"
+    record["rows"][5]["label"] = (
+        "A method with a name that is longer than any table has room for, and more"
+    )
     record["columns"][0]["label"] = long = "A dataset with a long name, " * 4
     for row in record["rows"]:
         if PUBLISHED in row["cells"]:
@@ -92,14 +105,18 @@ def many_metrics(record: dict[str, Any]) -> dict[str, Any]:
     for row in record["rows"]:
         for found in row["cells"].values():
             for key in ("paper", "figures", "mean", "spread"):
-                found[key] |= {f"hit@{k}": found[key]["hit@10"] for k in (5, 20, 50, 100, 200) if found[key]}
+                found[key] |= {
+                    f"hit@{k}": found[key]["hit@10"] for k in (5, 20, 50, 100, 200) if found[key]
+                }
     return record | {"metrics": ["hit@10", "ndcg@10", *(f"hit@{k}" for k in (5, 20, 50, 100, 200))]}
 
 
 def long_sweep() -> dict[str, Any]:
     """Nine values in one panel."""
     record = figure()
-    columns = [one | {"panel": "ML", "x": 0.001 * (i + 1)} for i, one in enumerate(record["columns"])]
+    columns = [
+        one | {"panel": "ML", "x": 0.001 * (i + 1)} for i, one in enumerate(record["columns"])
+    ]
     return record | {"columns": columns}
 
 
@@ -113,7 +130,9 @@ def test_a_terminal_of_80_columns_is_enough(make: Any) -> None:
 def test_a_terminal_shows_each_column_by_itself() -> None:
     text = terminal(table())
     published, honest = text.index(f"\n{PUBLISHED}\n"), text.index(f"\n{HONEST}\n")
-    assert re.search(r"PFedRec +0\.6900 +0\.6700±\.0032 +0\.3912 +0\.3752±\.0032\n", text[published:honest])
+    assert re.search(
+        r"PFedRec +0\.6900 +0\.6700±\.0032 +0\.3912 +0\.3752±\.0032\n", text[published:honest]
+    )
     assert re.search(r"PFedRec +0\.5200±\.0032 +0\.2912±\.0032\n", text[honest:])
     assert re.search(r"FedNCF +failed +failed\n", text[honest:])
     assert "✗1 the paper's figures cannot be: FedFast" in text
@@ -141,7 +160,13 @@ def test_a_table_where_everything_failed() -> None:
 
 
 def test_a_table_where_nothing_was_tried() -> None:
-    record = table() | {"commit": "", "machine": "", "about": "", "claims": [], "columns": [column(HONEST)]}
+    record = table() | {
+        "commit": "",
+        "machine": "",
+        "about": "",
+        "claims": [],
+        "columns": [column(HONEST)],
+    }
     for row in record["rows"]:
         row["cells"] = {HONEST: failed("not run yet")}
     assert "no machine: not run yet" in markdown(record) and "failed" not in markdown(record)

@@ -10,7 +10,9 @@ from covey.study.papers.record import reproduce, store
 from covey.study.papers.resume import settings
 
 RESULTS = Path(__file__).parents[2] / "results"
-RECORDS = sorted(path for path in RESULTS.glob("*.json") if '"claims"' in path.read_text(encoding="utf-8"))
+RECORDS = sorted(
+    path for path in RESULTS.glob("*.json") if '"claims"' in path.read_text(encoding="utf-8")
+)
 # Its defaults of then stand in the table's file today.
 RENAMED = {("covey-ml-1m-ratio", "spectral, 4 sums of rank 64")}
 
@@ -19,12 +21,17 @@ RENAMED = {("covey-ml-1m-ratio", "spectral, 4 sums of rank 64")}
 def test_a_stored_cell_has_the_settings_of_its_plan(path: Path) -> None:
     record = json.loads(path.read_text(encoding="utf-8"))
     (table,) = tables(record["paper"], [record["table"]])
-    planned = {(row.label, column.label): configs(table, row, column)[0].tree for row, column in table.cells()}
+    planned = {
+        (row.label, column.label): configs(table, row, column)[0].tree
+        for row, column in table.cells()
+    }
     for row in record["rows"]:
         for column, cell in row["cells"].items():
             if cell["figures"] and (path.stem, row["label"]) not in RENAMED:
                 now = planned[row["label"], column]
-                assert settings(cell["config"]) == settings(now), f"{row['label']}, {column}: run it again"
+                assert settings(cell["config"]) == settings(now), (
+                    f"{row['label']}, {column}: run it again"
+                )
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
@@ -38,7 +45,9 @@ def test_a_stored_record_is_kept_without_its_runs_and_data(
     wanted = tables(old["paper"], [old["table"]])
     datasets = sorted({column["dataset"] for column in old["columns"]}) if old.get("part") else ()
     cut = Cut(datasets=tuple(datasets))
-    (made,) = reproduce(wanted, tmp_path / "runs", cut, 1, lambda line: None, begin=False, stored=tmp_path)
+    (made,) = reproduce(
+        wanted, tmp_path / "runs", cut, 1, lambda line: None, begin=False, stored=tmp_path
+    )
     assert [row["label"] for row in made["rows"]] == [row["label"] for row in old["rows"]]
     assert store(made, tmp_path) == copy
     assert copy.read_bytes() == path.read_bytes()

@@ -15,12 +15,23 @@ from covey.study.papers.docs import render
 from covey.study.report.items import principal, table_of
 
 ROOT = Path(__file__).parents[2]
-LINE = torch.tensor([[0.0, 0.0, 1.0], [2.0, 0.0, 1.0], [4.0, 0.0, 1.0], [6.0, 1.0, 1.0], [8.0, 0.0, 1.0]])
-SMALL = ("data.users=30", "data.items=60", "data.mean_items=8", "model.dim=4", "run.ceilings=[]", "run.rounds=1")
+LINE = torch.tensor(
+    [[0.0, 0.0, 1.0], [2.0, 0.0, 1.0], [4.0, 0.0, 1.0], [6.0, 1.0, 1.0], [8.0, 0.0, 1.0]]
+)
+SMALL = (
+    "data.users=30",
+    "data.items=60",
+    "data.mean_items=8",
+    "model.dim=4",
+    "run.ceilings=[]",
+    "run.rounds=1",
+)
 
 
 def items(*targets: int, hot: int = 2) -> Items:
-    return Items(torch.tensor([5.0, 1.0, 4.0, 0.0, 2.0]), [f"tale {i}" for i in range(5)], targets, hot)
+    return Items(
+        torch.tensor([5.0, 1.0, 4.0, 0.0, 2.0]), [f"tale {i}" for i in range(5)], targets, hot
+    )
 
 
 def test_own_directions_are_those_of_most_variance() -> None:
@@ -78,7 +89,11 @@ def test_one_far_item_does_not_stretch_the_frame_and_stands_at_the_edge() -> Non
     assert right - left < 12
     drawn = draw(after, many, frame([calm, after], many))
     (target,) = re.findall(r"<circle[^>]*dot target[^>]*>", drawn)
-    assert 'class="dot target beyond"' in target and "(beyond the frame)" in target and 'cx="406"' in target
+    assert (
+        'class="dot target beyond"' in target
+        and "(beyond the frame)" in target
+        and 'cx="406"' in target
+    )
     assert "dot target beyond" not in draw(calm, many, frame([calm, after], many))
 
 
@@ -105,12 +120,18 @@ def test_maps_of_runs(covey: Covey, tmp_path: Path) -> None:
     assert [one["name"] for one in told] == ["fedmf (one)", "fedncf", "fedmf (three)"]
     assert told[0] == {**told[2], "name": "fedmf (one)"} and told[0]["target_length"] > 0
     text = page.read_text()
-    assert text.count("<svg") == 3 and text.count('class="dot target') == 6 and text.count('class="dot hot') == 15
+    assert (
+        text.count("<svg") == 3
+        and text.count('class="dot target') == 6
+        and text.count('class="dot hot') == 15
+    )
     assert 'data-t="target: row 7, id 7 (' in text
     stored = tmp_path / "results" / "maps.json"
     said = covey("maps", *runs[:2], "--axes", "first", "--out", page, "--results", stored)
     made = json.loads(stored.read_text())
-    assert [one["rounds"] for one in made["maps"]] == [1, 1] and made["maps"][0]["config"]["method"] == "fedmf"
+    assert [one["rounds"] for one in made["maps"]] == [1, 1] and made["maps"][0]["config"][
+        "method"
+    ] == "fedmf"
     assert f"| fedncf | {made['maps'][1]['mean_cosine_popular']:.3f} |" in markdown(made)
     assert made["command"] == "covey maps one two --hot 100 --axes first"
     assert said.code == 0 and "fedncf: mean cosine between popular items" in said.out
@@ -119,7 +140,9 @@ def test_maps_of_runs(covey: Covey, tmp_path: Path) -> None:
 def test_bad_maps_are_said(covey: Covey, tmp_path: Path) -> None:
     run, other, local = (tmp_path / name for name in ("run", "other", "local"))
     assert covey("run", "--method", "fedmf", *sets(*SMALL), "--out", run).code == 0
-    assert covey("run", "--method", "fedmf", *sets(*SMALL, "data.items=50"), "--out", other).code == 0
+    assert (
+        covey("run", "--method", "fedmf", *sets(*SMALL, "data.items=50"), "--out", other).code == 0
+    )
     assert covey("run", "--method", "popularity", *sets(*SMALL[:3]), "--out", local).code == 0
     page = tmp_path / "maps.html"
     for words, message in (
@@ -138,6 +161,8 @@ def test_bad_maps_are_said(covey: Covey, tmp_path: Path) -> None:
 
 def test_the_projects_pages_show_what_is_stored(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text((ROOT / "docs/papers/cl4fedrec.md").read_text(encoding="utf-8"), encoding="utf-8")
+    page.write_text(
+        (ROOT / "docs/papers/cl4fedrec.md").read_text(encoding="utf-8"), encoding="utf-8"
+    )
     assert "<!-- maps:cl4fedrec-maps -->" in page.read_text(encoding="utf-8")
     assert render(tmp_path, ROOT / "results", {"maps": markdown}) == []

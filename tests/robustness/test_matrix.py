@@ -15,7 +15,14 @@ from covey.study.matrix.plan import Wish, planned
 from covey.study.matrix.record import run_all
 from covey.study.matrix.terminal import terminal
 
-SMALL = ("data.users=40", "data.items=60", "data.mean_items=8", "model.dim=4", "run.checkpoint=1", "run.cohort=16")
+SMALL = (
+    "data.users=40",
+    "data.items=60",
+    "data.mean_items=8",
+    "model.dim=4",
+    "run.checkpoint=1",
+    "run.cohort=16",
+)
 BASE = ("--method", "fedncf-sum", "--rounds", 2, "--share", 0.1, *sets(*SMALL, "solver.lr=0.05"))
 
 
@@ -29,17 +36,33 @@ def matrix(covey: Covey, out: Path, *words: object) -> dict[str, Any]:
 
 
 def test_its_numbers_are_those_of_single_runs(covey: Covey, tmp_path: Path) -> None:
-    made = matrix(covey, tmp_path / "m", "--attacks", "a-ra", "--defences", "median", "--targets", "7,9")
+    made = matrix(
+        covey, tmp_path / "m", "--attacks", "a-ra", "--defences", "median", "--targets", "7,9"
+    )
     assert [t["item"] for t in made["targets"]] == [7, 9] and made["attackers"] == 4
     cell = made["cells"]["a-ra"]["median"]
     own = sets(
-        *(*SMALL, "data.name=synthetic", "solver.lr=0.05", "run.ceilings=[]", "evaluate.targets=[7,9]"),
-        *("combine.use=covey.defenses.median:Median", 'combine.scale="sum"', "attack.use=covey.attacks.a_ra:ARa"),
+        *(
+            *SMALL,
+            "data.name=synthetic",
+            "solver.lr=0.05",
+            "run.ceilings=[]",
+            "evaluate.targets=[7,9]",
+        ),
+        *(
+            "combine.use=covey.defenses.median:Median",
+            'combine.scale="sum"',
+            "attack.use=covey.attacks.a_ra:ARa",
+        ),
         *("attack.targets=[7,9]", "attack.share=0.1", "attack.rate=0.05"),
     )
-    said = covey("run", "--method", "fedncf-sum", "--rounds", 2, *own, "--out", tmp_path / "run", "--json")
+    said = covey(
+        "run", "--method", "fedncf-sum", "--rounds", 2, *own, "--out", tmp_path / "run", "--json"
+    )
     result = json.loads(said.out)
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     assert cell["curve"][0]["round"] == [row["round"] for row in rows]
     for name, stat in cell["selected"].items():
         if name != "cost":
@@ -55,18 +78,37 @@ def test_its_numbers_are_those_of_single_runs(covey: Covey, tmp_path: Path) -> N
 
 def test_an_attack_shows_and_a_defence_takes_it_back(covey: Covey, tmp_path: Path) -> None:
     tight = tmp_path / "tight.toml"
-    tight.write_text('[[mechanism]]\nuse = "covey.defenses.clip:ClipRows"\nbound = 2.0\nrelative = true\n')
-    made = matrix(covey, tmp_path / "m", "--attacks", "a-ra", "--defences", tight, "--rounds", 4, "--at", 5)
-    er = {(a, d): made["cells"][a][d]["last"]["er@5"]["mean"] for a in made["cells"] for d in made["cells"][a]}
-    assert er["a-ra", "no defence"] > 0.9 and er["nobody attacks", "no defence"] < 0.1 and er["a-ra", "tight"] < 0.1
+    tight.write_text(
+        '[[mechanism]]\nuse = "covey.defenses.clip:ClipRows"\nbound = 2.0\nrelative = true\n'
+    )
+    made = matrix(
+        covey, tmp_path / "m", "--attacks", "a-ra", "--defences", tight, "--rounds", 4, "--at", 5
+    )
+    er = {
+        (a, d): made["cells"][a][d]["last"]["er@5"]["mean"]
+        for a in made["cells"]
+        for d in made["cells"][a]
+    }
+    assert (
+        er["a-ra", "no defence"] > 0.9
+        and er["nobody attacks", "no defence"] < 0.1
+        and er["a-ra", "tight"] < 0.1
+    )
     assert made["cells"]["a-ra"]["no defence"]["last"]["rank"]["mean"] < 2
     (row,) = made["maps"]
     assert row["attack"] == "a-ra"
-    assert [one["name"] for one in row["maps"]] == ["nobody attacks", "a-ra, no defence", "a-ra, tight"]
+    assert [one["name"] for one in row["maps"]] == [
+        "nobody attacks",
+        "a-ra, no defence",
+        "a-ra, tight",
+    ]
     calm, pushed, kept = (one["target_length"] for one in row["maps"])
     assert pushed > 2 * max(calm, kept)
     target = made["targets"][0]
-    assert target["item"] == int((plan_counts() == plan_counts().min()).nonzero()[0]) and target["title"]
+    assert (
+        target["item"] == int((plan_counts() == plan_counts().min()).nonzero()[0])
+        and target["title"]
+    )
 
 
 def plan_counts() -> torch.Tensor:
@@ -77,11 +119,21 @@ def test_nobody_and_no_bound_are_the_plain_method(covey: Covey, tmp_path: Path) 
     """0 attackers leave every column as it is; a bound that nothing reaches leaves every row as it is."""
     open_ = tmp_path / "open.toml"
     open_.write_text('[[mechanism]]\nuse = "covey.defenses.clip:ClipRows"\nbound = inf\n')
-    wish = Wish("fedncf", rounds=2, share=0.0, attacks=("a-ra", "random"), defences=("krum", str(open_)), set=SMALL)
+    wish = Wish(
+        "fedncf",
+        rounds=2,
+        share=0.0,
+        attacks=("a-ra", "random"),
+        defences=("krum", str(open_)),
+        set=SMALL,
+    )
     plan = planned(wish)
     assert plan.attackers == 0
     runs = run_all(plan, tmp_path / "runs", 1, lambda line: None)
-    models = {pair: load_model(outcomes[0].folder / "model.safetensors") for pair, outcomes in runs.items()}
+    models = {
+        pair: load_model(outcomes[0].folder / "model.safetensors")
+        for pair, outcomes in runs.items()
+    }
     for (_, defence), public in models.items():
         plain = models["nobody attacks", defence]
         assert all(torch.equal(value, plain[name]) for name, value in public.items())
@@ -117,7 +169,16 @@ def test_a_matrix_that_broke_off_goes_on(
         return real(*arguments)
 
     monkeypatch.setattr(engine, "run_round", stops)
-    words = ("matrix", *BASE, "--attacks", "random", "--defences", "median", "--out", tmp_path / "m")
+    words = (
+        "matrix",
+        *BASE,
+        "--attacks",
+        "random",
+        "--defences",
+        "median",
+        "--out",
+        tmp_path / "m",
+    )
     assert covey(*words).code == 130
     monkeypatch.setattr(engine, "run_round", real)
     rounds.clear()
@@ -133,7 +194,9 @@ def test_seeds_have_a_spread(covey: Covey, tmp_path: Path) -> None:
     stat = made["cells"]["random"]["no defence"]["last"]["rank"]
     one, two = stat["values"]
     assert made["seeds"] == [0, 1] and one != two
-    assert stat["mean"] == pytest.approx((one + two) / 2) and stat["spread"] == pytest.approx(abs(one - two) / 2**0.5)
+    assert stat["mean"] == pytest.approx((one + two) / 2) and stat["spread"] == pytest.approx(
+        abs(one - two) / 2**0.5
+    )
     assert "±" in terminal(made)
 
 
@@ -145,19 +208,33 @@ def test_a_pair_that_does_not_fit_says_why(covey: Covey, tmp_path: Path) -> None
     assert said.code == 0 and said.out.count("✗1") > 4  # a reason is said once
     assert said.out.count("imitates private user vectors") == 1
     made = json.loads((tmp_path / "m" / "matrix.json").read_text())
-    assert made["cells"]["a-ra"]["no defence"]["errors"] and made["cells"]["random"]["no defence"]["seeds"] == [0]
+    assert made["cells"]["a-ra"]["no defence"]["errors"] and made["cells"]["random"]["no defence"][
+        "seeds"
+    ] == [0]
     assert "imitates private user vectors" in (tmp_path / "m" / "matrix.html").read_text()
     said = covey(*words, "--method", "fedcl-plain", "--attacks", "random", "--set", "model.dim=4")
     assert said.code == 0 and "✗1 hics brings its own server step" in said.out
     assert "FAILED" not in said.err  # nothing was tried
 
 
-def test_where_every_run_fails_nothing_is_shown(covey: Covey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_every_run_fails_nothing_is_shown(
+    covey: Covey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*arguments: Any) -> Any:
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(engine, "run_round", broken)
-    said = covey("matrix", *BASE, "--attacks", "random", "--defences", "clip", "--out", tmp_path / "m", "--json")
+    said = covey(
+        "matrix",
+        *BASE,
+        "--attacks",
+        "random",
+        "--defences",
+        "clip",
+        "--out",
+        tmp_path / "m",
+        "--json",
+    )
     expect_line(said, "no run came through; the first: RuntimeError: a bug")
     assert not (tmp_path / "m" / "matrix.json").exists()
 
@@ -171,8 +248,14 @@ def test_where_every_run_fails_nothing_is_shown(covey: Covey, tmp_path: Path, mo
         (["--targets", "60"], "--targets 60: name items by row, from 0 to 59"),
         (["--targets", "-1"], "name items by row, from 0 to 59"),
         (["--targets", "hot"], "own id, such as id:50.*or say cold"),
-        (["--targets", "id:hot"], "synthetic has no item with that id.*covey data show synthetic --find"),
-        (["--share", "1.5"], "--share 1.5: attackers are a share of the 40 honest clients, and at most as many"),
+        (
+            ["--targets", "id:hot"],
+            "synthetic has no item with that id.*covey data show synthetic --find",
+        ),
+        (
+            ["--share", "1.5"],
+            "--share 1.5: attackers are a share of the 40 honest clients, and at most as many",
+        ),
         (["--share", "-0.1"], "give 0 to 1"),
         (["--method", "popularity", "--set", "run.rounds=1"], "no clients to attack"),
         (["--method", "fedmff"], "no method 'fedmff'"),
@@ -197,7 +280,10 @@ def test_bad_input_is_said_before_anything_runs(
 def test_tables_fit_a_hundred_columns(covey: Covey, tmp_path: Path) -> None:
     made = matrix(covey, tmp_path / "m", "--attacks", "a-ra", "--defences", "clip", "--seeds", 2)
     lines = terminal(made).splitlines()
-    assert lines[0] == "fedncf-sum on synthetic: 1 attack, 1 defence" and "4 attackers beside 40 users" in lines[1]
+    assert (
+        lines[0] == "fedncf-sum on synthetic: 1 attack, 1 defence"
+        and "4 attackers beside 40 users" in lines[1]
+    )
     row = made["cells"]["a-ra"].pop("clip")
     made["defences"] = made["defences"][:1]
     for i in range(12):  # as if twelve defences had been named

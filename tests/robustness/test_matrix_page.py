@@ -49,10 +49,16 @@ class Made:
         for attack in self.plan.attacks:
             for defence in self.plan.defences:
                 name = f"{attack.label} {defence.label}"
-                runs[attack.label, defence.label] = [one(self.plan.config(attack, defence, 0), folder / name)]
+                runs[attack.label, defence.label] = [
+                    one(self.plan.config(attack, defence, 0), folder / name)
+                ]
         self.record = record(self.plan, runs)
-        self.items = Items(self.plan.count_I, [EVIL, *(f"tale {i}" for i in range(1, 30))], self.plan.targets, 5)
-        tables = {pair: table for pair, m in tables_of(runs).items() if (table := table_of(m)) is not None}
+        self.items = Items(
+            self.plan.count_I, [EVIL, *(f"tale {i}" for i in range(1, 30))], self.plan.targets, 5
+        )
+        tables = {
+            pair: table for pair, m in tables_of(runs).items() if (table := table_of(m)) is not None
+        }
         self.rows = before_and_after(self.record, tables, self.items, 10)
         self.text = page(self.record, 10, (self.items, self.rows))
 
@@ -89,7 +95,11 @@ def cell(made: Made, attack: str, defence: str) -> dict[str, Any]:
 
 def test_every_pair_has_its_cell(made: Made) -> None:
     heats = re.findall(r'<td class="heat er" style="--s:(\d+)%">([\d.]+)', made.text)
-    ers = [cell(made, a, d)["last"]["er@10"]["mean"] for a in made.record["cells"] for d in made.record["cells"][a]]
+    ers = [
+        cell(made, a, d)["last"]["er@10"]["mean"]
+        for a in made.record["cells"]
+        for d in made.record["cells"][a]
+    ]
     assert [f"{er:.3f}" for er in ers] == [text for _, text in heats]
     assert [round(100 * er) for er in ers] == [int(share) for share, _ in heats]
     assert made.text.count('class="heat cost"') == 9
@@ -135,10 +145,18 @@ def test_a_hole_says_why_in_its_cell(made: Made) -> None:
     broken = json.loads(json.dumps(made.record))
     hole = broken["cells"]["a-ra"]["union"]
     empty = {"mean": None, "spread": None, "values": []}
-    hole |= {"seeds": [], "curve": [], "errors": [{"seed": 0, "error": "<b>no</b> fit"}], "cpu_seconds": empty}
+    hole |= {
+        "seeds": [],
+        "curve": [],
+        "errors": [{"seed": 0, "error": "<b>no</b> fit"}],
+        "cpu_seconds": empty,
+    }
     hole |= {when: dict.fromkeys(hole[when], empty) for when in ("last", "selected", "highest")}
     text = page(broken, 10)
-    assert '<td class="hole">✗1<small>&lt;b&gt;no&lt;/b&gt; fit</small></td>' in text and "<b>no</b>" not in text
+    assert (
+        '<td class="hole">✗1<small>&lt;b&gt;no&lt;/b&gt; fit</small></td>' in text
+        and "<b>no</b>" not in text
+    )
     assert "<li>✗1 &lt;b&gt;no&lt;/b&gt; fit</li>" in text
     assert "✗1" in markdown(broken) and "- ✗1 &lt;b&gt;no&lt;/b&gt; fit" in markdown(broken)
 
@@ -146,19 +164,26 @@ def test_a_hole_says_why_in_its_cell(made: Made) -> None:
 def test_the_docs_are_rendered_from_a_record(made: Made, tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
-    (docs / "page.md").write_text("<!-- matrix:matrix-x -->\nold\n<!-- end -->\n<!-- matrix:none -->\n<!-- end -->\n")
+    (docs / "page.md").write_text(
+        "<!-- matrix:matrix-x -->\nold\n<!-- end -->\n<!-- matrix:none -->\n<!-- end -->\n"
+    )
     (tmp_path / "matrix-x.json").write_text(json.dumps(without_curves(made.record)))
     assert markdown(without_curves(made.record)) == markdown(made.record)
     assert render(docs, tmp_path, {"matrix": markdown}) == [docs / "page.md"]
     text = (docs / "page.md").read_text()
     assert "old" not in text and text.count("| nobody attacks |") == 3
-    assert "| ER@10 of the target, last round (highest of all evaluations) | no defence | median | union |" in text
+    assert (
+        "| ER@10 of the target, last round (highest of all evaluations) | no defence | median | union |"
+        in text
+    )
     assert text.endswith("<!-- matrix:none -->\n<!-- end -->\n")
     assert render(docs, tmp_path, {"matrix": markdown}) == []
 
 
 def test_the_projects_pages_show_what_is_stored(tmp_path: Path) -> None:
-    pages = [p for p in (ROOT / "docs").rglob("*.md") if "<!-- matrix:" in p.read_text(encoding="utf-8")]
+    pages = [
+        p for p in (ROOT / "docs").rglob("*.md") if "<!-- matrix:" in p.read_text(encoding="utf-8")
+    ]
     assert pages
     for path in pages:
         (tmp_path / path.name).write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
@@ -174,7 +199,12 @@ def test_it_renders(made: Made, tmp_path: Path) -> None:
     assert not console(done.stderr)
     assert '<html lang="en" class="ready">' in done.stdout  # the script ran to its end
     headings = set(re.findall(r"<h2>(.*?)</h2>", done.stdout))
-    assert {"Exposure of the target", "Accuracy", "Round by round", "Where the items are"} <= headings
+    assert {
+        "Exposure of the target",
+        "Accuracy",
+        "Round by round",
+        "Where the items are",
+    } <= headings
     assert done.stdout.count("<script>") == 1 and "<img" not in done.stdout
 
 
@@ -185,5 +215,11 @@ def test_nothing_is_wider_than_a_phone(made: Made, tmp_path: Path) -> None:
     measure = "<script>document.title = document.documentElement.scrollWidth - innerWidth;</script></body>"
     probe = tmp_path / "probe.html"
     probe.write_text(text.replace("</body>", measure), encoding="utf-8")
-    done = browse(tmp_path / "profile", probe, "--dump-dom", "--virtual-time-budget=2000", "--window-size=500,900")
+    done = browse(
+        tmp_path / "profile",
+        probe,
+        "--dump-dom",
+        "--virtual-time-budget=2000",
+        "--window-size=500,900",
+    )
     assert "<title>0</title>" in done.stdout

@@ -84,7 +84,9 @@ def test_nobody_and_nothing_come_first_and_once() -> None:
 
 
 def test_an_attackers_rate_is_that_of_the_method() -> None:
-    assert pushed("a-ra")["rate"] == pytest.approx(5 * 0.01)  # as long as the five steps of an honest client
+    assert pushed("a-ra")["rate"] == pytest.approx(
+        5 * 0.01
+    )  # as long as the five steps of an honest client
     assert pushed("a-ra", "fedncf-sum")["rate"] == 0.001  # as published
     assert pushed("a-hum", "fedncf-sum")["mine_rate"] == 0.001
     assert "rate" not in pushed("random") and "targets" not in pushed("sign-flip")
@@ -93,7 +95,13 @@ def test_an_attackers_rate_is_that_of_the_method() -> None:
 def test_a_file_of_the_readers_own_says_otherwise(tmp_path: Path) -> None:
     own = tmp_path / "loud.toml"
     own.write_text('[attack]\nuse = "covey.attacks.a_ra:ARa"\nrate = 7.0\nstart = 3\n')
-    assert pushed(str(own)) == {"use": "covey.attacks.a_ra:ARa", "rate": 7.0, "start": 3, "targets": [3], "share": 0.1}
+    assert pushed(str(own)) == {
+        "use": "covey.attacks.a_ra:ARa",
+        "rate": 7.0,
+        "start": 3,
+        "targets": [3],
+        "share": 0.1,
+    }
     assert only(attacks([str(own)])).label == "loud"
     assert pushed(str(own), "fedncf", "attack.rate=2", "attack.start=5")["rate"] == 2
     assert "rate" not in pushed("random", "fedncf", "attack.rate=2")  # it has none
@@ -114,10 +122,14 @@ def test_the_methods_own_parts_stay() -> None:
     tree = defended(method("cl4fedrec"), only(defences(["clip+support"])))
     uses = [section["use"].rpartition(":")[2] for section in tree["mechanism"]]
     assert uses == ["Contrast", "ClipRows", "MinimumSupport"]
-    with pytest.raises(CoveyError, match="hics brings its own server step, and the method needs Adam"):
+    with pytest.raises(
+        CoveyError, match="hics brings its own server step, and the method needs Adam"
+    ):
         defended(method("fedcl"), only(defences(["hics"])))
     krum = method() | {"combine": {"use": "covey.defenses.krum:Krum"}}
-    with pytest.raises(CoveyError, match="median stands in for a mean or a sum; the method has Krum"):
+    with pytest.raises(
+        CoveyError, match="median stands in for a mean or a sum; the method has Krum"
+    ):
         defended(krum, only(defences(["median"])))
 
 
@@ -125,7 +137,10 @@ def test_where_clients_only_report_there_are_no_updates() -> None:
     for name in ("median", "hics", "clip", "support+clip"):
         with pytest.raises(CoveyError, match="judges updates, and the method has none"):
             defended(method("spectral"), only(defences([name])))
-    with pytest.raises(CoveyError, match="a-ra makes up updates, and the method has none; attack with made-up lists"):
+    with pytest.raises(
+        CoveyError,
+        match="a-ra makes up updates, and the method has none; attack with made-up lists",
+    ):
         pushed("a-ra", "spectral")
     assert pushed("random", "spectral")["share"] == 0.1
 
@@ -133,7 +148,11 @@ def test_where_clients_only_report_there_are_no_updates() -> None:
 @pytest.mark.parametrize(
     ("read_them", "names", "message"),
     [
-        (attacks, ["a-raa"], r"no attack 'a-raa'; did you mean 'a-ra'\? there are a-hum, .*sign-flip, or give a TOML"),
+        (
+            attacks,
+            ["a-raa"],
+            r"no attack 'a-raa'; did you mean 'a-ra'\? there are a-hum, .*sign-flip, or give a TOML",
+        ),
         (defences, ["wall"], r"no defence 'wall'; there are bulyan, .*union, or give a TOML"),
         (defences, ["median+krum"], r"median and krum both bring a \[combine\]"),
         (attacks, ["a-ra+random"], "attackers do one thing"),

@@ -66,7 +66,9 @@ class Given:
 
 def an_upload(n: int = 9) -> Upload:
     """Every kind of field, unequal weights, ids that are no row numbers."""
-    draw = lambda *shape: torch.randn(*shape, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+    draw = lambda *shape: torch.randn(
+        *shape, generator=torch.Generator().manual_seed(n), dtype=torch.float64
+    )
     items = Ragged.of([[c % 5, 4 + c % 3] for c in range(n)])
     update: FieldDict = {"items": Rows(items, draw(2 * n, 3), 7), "bias": draw(n, 2)}
     model: FieldDict = {"score": draw(n, 2, 2)}
@@ -117,9 +119,13 @@ def test_masks_change_no_bit() -> None:
 
 def test_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     upload = an_upload()
-    whole = SecureFleet(Given.of(upload), SECURE).ask(Request("train", 1, upload.ids_C, Download(), fold=True))
+    whole = SecureFleet(Given.of(upload), SECURE).ask(
+        Request("train", 1, upload.ids_C, Download(), fold=True)
+    )
     monkeypatch.setattr(secure_fleet, "AT_ONCE", 2)
-    parts = SecureFleet(Given.of(upload), SECURE).ask(Request("train", 1, upload.ids_C, Download(), fold=True))
+    parts = SecureFleet(Given.of(upload), SECURE).ask(
+        Request("train", 1, upload.ids_C, Download(), fold=True)
+    )
     assert isinstance(whole, Total) and isinstance(parts, Total)
     expect_same_total(whole, parts, atol=0)
 
@@ -165,7 +171,9 @@ def test_single_uploads_and_lists_are_refused() -> None:
         SecureFleet(Given.of(upload), SECURE).ask(Request("train", 1, upload.ids_C, Download()))
     listed = replace(upload, extra={"m": {"list": Ragged.of([[1]] * 9)}})
     with pytest.raises(CoveyError, match="holds lists, which have no sum"):
-        SecureFleet(Given.of(listed), SECURE).ask(Request("train", 1, upload.ids_C, Download(), fold=True))
+        SecureFleet(Given.of(listed), SECURE).ask(
+            Request("train", 1, upload.ids_C, Download(), fold=True)
+        )
 
 
 def test_traffic_is_that_of_the_protocol() -> None:
@@ -173,12 +181,20 @@ def test_traffic_is_that_of_the_protocol() -> None:
     door = SecureFleet(Given.of(upload), SECURE)
     door.ask(Request("train", 1, upload.ids_C, Download(), fold=True))
     meter, n, H = door.devices.meter, 9, 8
-    numbers = {"weight": 1, "update/items": 7 * 3 + 7, "update/bias": 2, "model/score": 4, "m/counts": 3}
+    numbers = {
+        "weight": 1,
+        "update/items": 7 * 3 + 7,
+        "update/bias": 2,
+        "model/score": 4,
+        "m/counts": 3,
+    }
     assert meter.bytes == {("train", name): 8 * many * n for name, many in numbers.items()}
     assert all(times == 1 for times in meter.most_sends().values())
     head, count, flags = 30, 8, 1
     shares, reveal = H * 144 + 16 * (1 + 2 * H), H * 65
-    assert meter.up == n * (4 * head + 64 + shares + flags + count + 8 * sum(numbers.values()) + reveal)
+    assert meter.up == n * (
+        4 * head + 64 + shares + flags + count + 8 * sum(numbers.values()) + reveal
+    )
 
 
 class Tells(Mechanism):
@@ -212,19 +228,32 @@ class Filters(Mechanism):
 )
 def test_the_part_that_cannot_live_with_sums_is_named(parts: dict[str, Any], message: str) -> None:
     method = Method(MF(2), Bce(), Catalogue(7), Local("sgd"), **parts)
-    with pytest.raises(CoveyError, match=f"{message}, which secure aggregation hides; leave it out"):
+    with pytest.raises(
+        CoveyError, match=f"{message}, which secure aggregation hides; leave it out"
+    ):
         enrol(start(method), SecureFleet(Given.of(an_upload()), SECURE), method)
 
 
 def test_reports_that_may_be_read_and_updates_that_may_not(tmp_path: Path) -> None:
     """FedCL as its paper has it: noisy vectors one by one, gradients by a secure sum. The ledger knows which."""
     tree = read("methods", "fedcl-ncf")
-    sizes = ["data.users=24", "data.items=80", "run.rounds=2", "run.ceilings=[]", "model.dim=4", "fleet.secure=true"]
-    with pytest.raises(CoveyError, match=r"'fedcl' reads single reports, .* or let them be read by fleet.clear"):
+    sizes = [
+        "data.users=24",
+        "data.items=80",
+        "run.rounds=2",
+        "run.ceilings=[]",
+        "model.dim=4",
+        "fleet.secure=true",
+    ]
+    with pytest.raises(
+        CoveyError, match=r"'fedcl' reads single reports, .* or let them be read by fleet.clear"
+    ):
         run(Config.of(assign(tree, sizes)), tmp_path / "no")
     found = run(Config.of(assign(tree, [*sizes, 'fleet.clear=["report"]'])), tmp_path / "yes")
     what = {row["field"]: row["what"] for row in found["ledger"] if row["step"] != "evaluate"}
-    assert "the server reads the sum" in what["update/items"] and "the sum" not in what["fedcl/user"]
+    assert (
+        "the server reads the sum" in what["update/items"] and "the sum" not in what["fedcl/user"]
+    )
     assert not found["traffic"]["dropped"]
 
 
@@ -234,7 +263,9 @@ def test_reports_that_may_be_read_and_updates_that_may_not(tmp_path: Path) -> No
 def test_rounds_equal_those_in_clear(combine: Any, wire: bool, weighting: Any) -> None:
     """Also with a cohort of fewer than the roster, and clients without an item."""
     world = World.of(14, 20)
-    method = Method(MF(4), Bce(), world.catalogue, Local("adam", epochs=2), combine=combine, weighting=weighting)
+    method = Method(
+        MF(4), Bce(), world.catalogue, Local("adam", epochs=2), combine=combine, weighting=weighting
+    )
     program = client_half(method, Setting())
     public = {}
     for secure in (False, True):
@@ -260,7 +291,9 @@ def test_devices_that_drop_out_in_the_middle(monkeypatch: pytest.MonkeyPatch) ->
         return handle(party, request)
 
     monkeypatch.setattr(Party, "handle", lost)
-    total = SecureFleet(Given.of(upload), SECURE).ask(Request("train", 1, upload.ids_C, Download(), fold=True))
+    total = SecureFleet(Given.of(upload), SECURE).ask(
+        Request("train", 1, upload.ids_C, Download(), fold=True)
+    )
     assert isinstance(total, Total)
     rest = torch.tensor([row for row, c in enumerate(upload.ids_C.tolist()) if c not in (3, 7)])
     expect_same_total(total, total_of(upload.take(rest)))
@@ -272,17 +305,31 @@ def test_a_run_equals_the_one_in_clear(method: str, covey: Covey, tmp_path: Path
     sizes += [] if method == "fedmf" else ["model.rank=8"]
     results = {}
     for name, secure in (("clear", "false"), ("hidden", "true")):
-        changes = sets(*sizes, f"fleet.secure={secure}", "fleet.neighbours=4", "fleet.holders=8", "run.ceilings=[]")
+        changes = sets(
+            *sizes,
+            f"fleet.secure={secure}",
+            "fleet.neighbours=4",
+            "fleet.holders=8",
+            "run.ceilings=[]",
+        )
         said = covey("run", "--method", method, *changes, "--out", tmp_path / name)
         assert said.code == 0, said
         results[name] = json.loads((tmp_path / name / "result.json").read_text())
     assert results["clear"]["test"] == pytest.approx(results["hidden"]["test"], abs=1e-3)
-    mine = {row["field"]: row["what"] for row in results["hidden"]["ledger"] if row["step"] != "evaluate"}
-    assert mine and all("the server reads the sum over the round's clients only" in what for what in mine.values())
+    mine = {
+        row["field"]: row["what"]
+        for row in results["hidden"]["ledger"]
+        if row["step"] != "evaluate"
+    }
+    assert mine and all(
+        "the server reads the sum over the round's clients only" in what for what in mine.values()
+    )
     assert not any("nothing protects" in what or "NOT DECLARED" in what for what in mine.values())
 
 
-def test_who_joins_late_meets_the_same_server_as_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_joins_late_meets_the_same_server_as_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Enrolment, rounds and late enrolment of a run ask through one fleet of sums."""
     asked: list[tuple[SecureFleet, str, int, int]] = []
     ask = SecureFleet.ask
@@ -294,7 +341,13 @@ def test_who_joins_late_meets_the_same_server_as_the_others(tmp_path: Path, monk
     monkeypatch.setattr(SecureFleet, "ask", noted)
     tree = read("methods", "pdc-frs") | {"method": "pdc-frs"}
     small = ["data.users=60", "data.items=60", "data.mean_items=8", "run.ceilings=[]"]
-    late = ["run.rounds=4", "run.late=0.5", "fleet.secure=true", "fleet.masks=false", 'fleet.clear=["enrol"]']
+    late = [
+        "run.rounds=4",
+        "run.late=0.5",
+        "fleet.secure=true",
+        "fleet.masks=false",
+        'fleet.clear=["enrol"]',
+    ]
     run(Config.of(assign(tree, [*small, *late])), tmp_path / "run")
     assert [row[1:] for row in asked if row[1] == "enrol"] == [("enrol", 0, 30), ("enrol", 3, 30)]
     assert {step for _, step, *_ in asked} >= {"enrol", "train"}
@@ -314,20 +367,36 @@ def test_who_joins_late_meets_the_same_server_as_the_others(tmp_path: Path, monk
         ("ease", [], "leave out one of them"),
     ],
 )
-def test_impossible_pairs(method: str, changes: list[str], message: str, covey: Covey, tmp_path: Path) -> None:
+def test_impossible_pairs(
+    method: str, changes: list[str], message: str, covey: Covey, tmp_path: Path
+) -> None:
     sizes = [s for s in SMALL if method in ("fedmf", "pdc-frs") or not s.startswith("model.")]
-    said = covey("run", "--method", method, *sets(*sizes, "fleet.secure=true", *changes), "--out", tmp_path / "out")
+    said = covey(
+        "run",
+        "--method",
+        method,
+        *sets(*sizes, "fleet.secure=true", *changes),
+        "--out",
+        tmp_path / "out",
+    )
     expect_line(said, message)
     expect_nothing(tmp_path / "out")
 
 
 def test_without_the_package(tmp_path: Path) -> None:
     """One line, and nothing is left behind."""
-    hide = (
-        "import sys; sys.modules['cryptography'] = None; from covey.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    hide = "import sys; sys.modules['cryptography'] = None; from covey.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    words = [
+        "run",
+        "--method",
+        "fedmf",
+        *sets(*SMALL, "fleet.secure=true"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    said = subprocess.run(
+        [sys.executable, "-c", hide, *words], capture_output=True, text=True, check=False
     )
-    words = ["run", "--method", "fedmf", *sets(*SMALL, "fleet.secure=true"), "--out", str(tmp_path / "out")]
-    said = subprocess.run([sys.executable, "-c", hide, *words], capture_output=True, text=True, check=False)
     assert said.returncode == 2 and said.stderr.count("\n") == 1, said
     assert "secure sums need the cryptography package; pip install 'covey[secure]'" in said.stderr
     expect_nothing(tmp_path / "out")
@@ -341,13 +410,22 @@ FEDERATED = sorted(name for name in shipped("methods") if "pooled" not in read("
 def test_every_shipped_method_gives_the_same_or_is_refused(name: str, tmp_path: Path) -> None:
     """By sums without masks, which change no bit."""
     tree = read("methods", name)
-    sizes = ["data.users=24", "data.items=40", "data.mean_items=8", "run.rounds=2", "run.ceilings=[]", "run.cohort=0"]
+    sizes = [
+        "data.users=24",
+        "data.items=40",
+        "data.mean_items=8",
+        "run.rounds=2",
+        "run.ceilings=[]",
+        "run.cohort=0",
+    ]
     sizes += [f"model.{k}={v}" for k, v in (("dim", 4), ("rank", 4)) if k in tree["model"]]
     config = Config.of(assign(tree, sizes))
     sizes += ["fleet.secure=true", "fleet.masks=false"]
     single = {step for _, step in method_of(config, Catalogue(40)).singles()}
     if single:
-        with pytest.raises(CoveyError, match=r"^'[\w -]+' reads .*, which secure aggregation hides"):
+        with pytest.raises(
+            CoveyError, match=r"^'[\w -]+' reads .*, which secure aggregation hides"
+        ):
             run(Config.of(assign(tree, sizes)), tmp_path / "hidden")
     if "train" in single:
         return

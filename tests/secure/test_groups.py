@@ -27,7 +27,9 @@ def an_upload(liar: int = -1, times: float = 1.0) -> Upload:
     items = Ragged.of([[c % 5, 5] for c in range(N)])
     value_T = torch.ones(2 * N, 3, dtype=torch.float64)
     value_T[2 * liar : 2 * liar + 2] *= times if liar >= 0 else 1.0
-    return Upload(torch.arange(N) + 4, torch.ones(N), extra={"m": {"rows": Rows(items, value_T, ITEMS)}})
+    return Upload(
+        torch.arange(N) + 4, torch.ones(N), extra={"m": {"rows": Rows(items, value_T, ITEMS)}}
+    )
 
 
 @dataclass
@@ -48,7 +50,9 @@ class Given:
 def asked(upload: Upload, **options: object) -> tuple[Total, dict[str, int]]:
     devices = Given(upload)
     config = FleetConfig(secure=True, **options)  # type: ignore[arg-type]
-    total = SecureFleet(devices, config).ask(Request("report", 1, upload.ids_C, Download(), fold=True))
+    total = SecureFleet(devices, config).ask(
+        Request("report", 1, upload.ids_C, Download(), fold=True)
+    )
     assert isinstance(total, Total)
     return total, devices.meter.dropped
 
@@ -56,7 +60,10 @@ def asked(upload: Upload, **options: object) -> tuple[Total, dict[str, int]]:
 def test_everybody_is_in_one_group_by_lot() -> None:
     ids_C = torch.tensor([9, 3, 7, 1, 8, 2, 6, 4])
     groups = drawn(ids_C, 3, 0, 1, "report")
-    assert sorted(torch.cat(groups).tolist()) == list(range(8)) and [len(g) for g in groups] == [4, 4]
+    assert sorted(torch.cat(groups).tolist()) == list(range(8)) and [len(g) for g in groups] == [
+        4,
+        4,
+    ]
     assert all(ids_C[g].tolist() == sorted(ids_C[g].tolist()) for g in groups)
     others = [[g.tolist() for g in drawn(ids_C, 3, 0, round, "report")] for round in range(1, 20)]
     assert len({str(o) for o in others}) > 10  # whom a liar stands with is not known beforehand
@@ -68,7 +75,9 @@ def test_everybody_is_in_one_group_by_lot() -> None:
 def test_groups_add_up_to_the_same_total(masks: bool) -> None:
     upload = an_upload()
     total, dropped = asked(upload, group=5, longest=3.0, masks=masks)
-    torch.testing.assert_close(total.extra["m"]["rows"], total_of(upload).extra["m"]["rows"], rtol=0, atol=1e-8)
+    torch.testing.assert_close(
+        total.extra["m"]["rows"], total_of(upload).extra["m"]["rows"], rtol=0, atol=1e-8
+    )
     assert total.ids_C.tolist() == upload.ids_C.tolist() and not dropped
 
 
@@ -82,7 +91,12 @@ def test_the_longest_row_by_hand() -> None:
 
 def test_a_group_that_is_much_longer_than_most_is_left_out() -> None:
     one = lambda length: GroupSum(torch.arange(3), np.zeros(2), {"rows": length, "weight": 3.0})
-    assert within([one(4.0), one(5.0), one(6.0), one(15.1)], 3.0) == [True, True, True, True]  # the median is 5.5
+    assert within([one(4.0), one(5.0), one(6.0), one(15.1)], 3.0) == [
+        True,
+        True,
+        True,
+        True,
+    ]  # the median is 5.5
     assert within([one(4.0), one(5.0), one(6.0), one(16.6)], 3.0) == [True, True, True, False]
     assert within([one(4.0), one(float("nan")), one(5.0)], 0.0) == [True] * 3
     assert within([], 3.0) == []
@@ -92,7 +106,9 @@ def test_a_group_that_is_much_longer_than_most_is_left_out() -> None:
 def test_a_liar_takes_its_group_with_it(masks: bool) -> None:
     """Honest rows of a group of 5 are up to 5 sqrt 3 long: a hundred times its own is caught, twice is not."""
     total, dropped = asked(an_upload(liar=7, times=100.0), group=5, longest=3.0, masks=masks)
-    assert 7 + 4 not in total.ids_C.tolist() and N - len(total) == dropped["in a group with too long a row"] in (5, 6)
+    assert 7 + 4 not in total.ids_C.tolist() and N - len(total) == dropped[
+        "in a group with too long a row"
+    ] in (5, 6)
     want = total_of(an_upload().take(torch.isin(an_upload().ids_C, total.ids_C).nonzero()[:, 0]))
     torch.testing.assert_close(total.extra["m"]["rows"], want.extra["m"]["rows"], rtol=0, atol=1e-8)
     total, dropped = asked(an_upload(liar=7, times=2.0), group=5, longest=3.0, masks=masks)
@@ -122,7 +138,11 @@ def test_noise_for_all_is_too_little_for_a_group() -> None:
 
 @pytest.mark.parametrize(
     ("options", "why"),
-    [({"group": 2}, "at least 3"), ({"longest": 3.0}, "compares groups"), ({"group": 5, "longest": 0.5}, "over 1")],
+    [
+        ({"group": 2}, "at least 3"),
+        ({"longest": 3.0}, "compares groups"),
+        ({"group": 5, "longest": 0.5}, "over 1"),
+    ],
 )
 def test_impossible_options_are_refused(options: dict[str, float], why: str) -> None:
     with pytest.raises(CoveyError, match=why):

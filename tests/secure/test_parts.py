@@ -29,7 +29,8 @@ def test_fixed_point_by_hand() -> None:
 
 
 @given(
-    st.lists(st.lists(st.floats(-50, 50), min_size=3, max_size=3), min_size=1, max_size=20), st.sampled_from([32, 64])
+    st.lists(st.lists(st.floats(-50, 50), min_size=3, max_size=3), min_size=1, max_size=20),
+    st.sampled_from([32, 64]),
 )
 @settings(max_examples=60, deadline=None)
 def test_sums_are_right_to_rounding(rows: list[list[float]], bits: int) -> None:
@@ -38,7 +39,10 @@ def test_sums_are_right_to_rounding(rows: list[list[float]], bits: int) -> None:
     for row in rows:
         total += fixed.encode(np.array(row))
     exact = np.array(rows).sum(0)
-    assert np.abs(fixed.decode(total, len(rows)) - exact).max() <= len(rows) * 2.0 ** -(fixed.fraction + 1) + 1e-12
+    assert (
+        np.abs(fixed.decode(total, len(rows)) - exact).max()
+        <= len(rows) * 2.0 ** -(fixed.fraction + 1) + 1e-12
+    )
 
 
 @pytest.mark.parametrize("bad", [4.001, -4.001, np.inf, -np.inf, np.nan])
@@ -55,7 +59,9 @@ def test_a_total_that_cannot_be() -> None:
 
 def test_too_coarse_a_step() -> None:
     Fixed(64, 4096.0, 10_000).check()
-    with pytest.raises(CoveyError, match=r"leaves 7 bits .* lower fleet.range, or set fleet.bits = 64"):
+    with pytest.raises(
+        CoveyError, match=r"leaves 7 bits .* lower fleet.range, or set fleet.bits = 64"
+    ):
         Fixed(32, 4096.0, 256).check()
 
 
@@ -72,7 +78,9 @@ def test_any_t_shares_give_the_secret(n: int, data: st.DataObject) -> None:
 
 def test_shares_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """f(x) = 5 + 2 x in every limb: 7, 9, 11; and fewer than t shares fit every secret."""
-    monkeypatch.setattr(shamir.secrets, "token_bytes", lambda n: np.full(n // 8, 2, "<u8").tobytes())
+    monkeypatch.setattr(
+        shamir.secrets, "token_bytes", lambda n: np.full(n // 8, 2, "<u8").tobytes()
+    )
     secret = np.full(16, 5, "<u2").tobytes()
     shares = shamir.split([secret], 3, 2)
     assert shares[:, 0, 0].tolist() == [7, 9, 11]
@@ -97,12 +105,18 @@ def test_the_graph_is_regular_and_mutual(n: int) -> None:
         pairs = {(i, int(j)) for i in range(n) for j in table[i]}
         assert len(pairs) == table.size and all(i != j and (j, i) in pairs for i, j in pairs)
     where = g.columns()
-    assert all(g.holders[g.holders[i, j], where[i, j]] == i for i in range(n) for j in range(g.holders.shape[1]))
+    assert all(
+        g.holders[g.holders[i, j], where[i, j]] == i
+        for i in range(n)
+        for j in range(g.holders.shape[1])
+    )
     assert g.connected(np.ones(n, bool))
 
 
 def test_the_graph_depends_on_the_sum_and_hangs_together() -> None:
-    assert (graph(64).partners != graph(64, context=messages.context_of(1, 3, "train")).partners).any()
+    assert (
+        graph(64).partners != graph(64, context=messages.context_of(1, 3, "train")).partners
+    ).any()
     ring = graph(8, neighbours=2, holders=2)
     first = ring.partners[0]
     alive = np.ones(8, bool)
@@ -114,11 +128,19 @@ def test_the_graph_depends_on_the_sum_and_hangs_together() -> None:
 def test_keys_agree_and_packets_are_bound_to_sender_and_receiver() -> None:
     one, two = keys.Pair(), keys.Pair()
     key = one.agree(two.public, CONTEXT)
-    assert key == two.agree(one.public, CONTEXT) != one.agree(two.public, messages.context_of(1, 3, "train"))
+    assert (
+        key
+        == two.agree(one.public, CONTEXT)
+        != one.agree(two.public, messages.context_of(1, 3, "train"))
+    )
     assert keys.Pair(one.secret).public == one.public
     packet = keys.seal(key, 1, 2, b"share")
     assert keys.unseal(key, 1, 2, packet) == b"share"
-    for sender, receiver, sent in ((2, 1, packet), (1, 2, packet[:-1] + bytes([packet[-1] ^ 1])), (1, 2, b"")):
+    for sender, receiver, sent in (
+        (2, 1, packet),
+        (1, 2, packet[:-1] + bytes([packet[-1] ^ 1])),
+        (1, 2, b""),
+    ):
         with pytest.raises(keys.BadPacket):
             keys.unseal(key, sender, receiver, sent)
 
@@ -131,7 +153,9 @@ def test_a_key_of_low_order() -> None:
 def test_masks_are_uniform_and_reproducible() -> None:
     x = np.zeros(100_000, "<u8")
     keys.mask(x, b"k" * 32)
-    whole = Cipher(algorithms.AES(b"k" * 32), modes.CTR(bytes(16))).encryptor().update(bytes(x.nbytes))
+    whole = (
+        Cipher(algorithms.AES(b"k" * 32), modes.CTR(bytes(16))).encryptor().update(bytes(x.nbytes))
+    )
     assert x.tobytes() == whole  # in pieces as in one
     y = x.copy()
     keys.mask(y, b"k" * 32, minus=True)

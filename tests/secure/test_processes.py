@@ -52,7 +52,9 @@ class Sum:
     def replies(self, phase: int) -> dict[int, memoryview]:
         """Bodies of what clients sent."""
         received = [
-            messages.unframe(m, CONTEXT) for which, m in read_record(self.folder / "record.bin") if which == b"<"
+            messages.unframe(m, CONTEXT)
+            for which, m in read_record(self.folder / "record.bin")
+            if which == b"<"
         ]
         return {client: body for its, client, body in received if its == phase}
 
@@ -62,7 +64,9 @@ class Sum:
         return {int(c): tuple(bytes.fromhex(x) for x in two) for f in files for c, two in f.items()}  # type: ignore[misc]
 
 
-def run(folder: Path, values: np.ndarray, hosts: int, gone: dict[int, int], config: dict[str, Any]) -> Sum:
+def run(
+    folder: Path, values: np.ndarray, hosts: int, gone: dict[int, int], config: dict[str, Any]
+) -> Sum:
     plan = {"config": config, "run": 5, "round": 1, "length": values.shape[1], "hosts": hosts}
     (folder / "plan.json").write_text(json.dumps({**plan, "clients": len(values), "gone": gone}))
     for number, ids in enumerate(np.array_split(np.arange(len(values)), hosts)):
@@ -109,7 +113,9 @@ def summed(upload: Upload, tmp_path_factory: pytest.TempPathFactory) -> Sum:
     layout = Layout.of(part_of(upload, 0))
     values = np.stack([layout.vector(part_of(upload, row)) for row in range(CLIENTS)])
     lost = np.random.default_rng(0).permutation(CLIENTS)[: CLIENTS // 3].tolist()
-    gone = {c: (messages.VECTOR, messages.VECTOR, messages.REVEAL)[i % 3] for i, c in enumerate(lost)}
+    gone = {
+        c: (messages.VECTOR, messages.VECTOR, messages.REVEAL)[i % 3] for i, c in enumerate(lost)
+    }
     return run(tmp_path_factory.mktemp("sum"), values, 4, gone, {"secure": True})
 
 
@@ -121,7 +127,9 @@ def left(summed: Sum) -> list[int]:
 def test_the_total_is_that_of_the_clients_that_were_left(summed: Sum) -> None:
     ids = left(summed)
     assert summed.outcome["ids"].tolist() == ids and len(ids) == CLIENTS - 57
-    np.testing.assert_allclose(summed.outcome["total"], summed.values[ids].sum(0), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        summed.outcome["total"], summed.values[ids].sum(0), rtol=0, atol=1e-9
+    )
 
 
 def test_no_key_that_opens_a_contribution_was_in_the_server_process(summed: Sum) -> None:
@@ -129,18 +137,28 @@ def test_no_key_that_opens_a_contribution_was_in_the_server_process(summed: Sum)
     ids, everything = set(left(summed)), (summed.folder / "record.bin").read_bytes()
     for client, (seed, mask_key) in summed.secrets().items():
         assert seed not in everything and mask_key not in everything, client
-    holders = graph_of(CONTEXT, np.arange(CLIENTS, dtype="<i8").tobytes(), FleetConfig(secure=True)).holders
+    holders = graph_of(
+        CONTEXT, np.arange(CLIENTS, dtype="<i8").tobytes(), FleetConfig(secure=True)
+    ).holders
     revealed = summed.replies(messages.REVEAL)
     assert len(revealed) == CLIENTS - CLIENTS // 3
     for client, body in revealed.items():
-        assert [SEED if int(ward) in ids else KEY for ward in holders[client]] == list(body[: holders.shape[1]])
+        assert [SEED if int(ward) in ids else KEY for ward in holders[client]] == list(
+            body[: holders.shape[1]]
+        )
 
 
-def test_the_server_process_reads_no_contribution(summed: Sum, upload: Upload, lists: list[set[int]]) -> None:
+def test_the_server_process_reads_no_contribution(
+    summed: Sum, upload: Upload, lists: list[set[int]]
+) -> None:
     table = upload.update["items"]
     assert isinstance(table, Rows)
     secret, rng = summed.secrets(), np.random.default_rng(0)
-    assert [s.path for s in Layout.of(part_of(upload, 0)).slots] == ["weight", "update/items", "touched/items"]
+    assert [s.path for s in Layout.of(part_of(upload, 0)).slots] == [
+        "weight",
+        "update/items",
+        "touched/items",
+    ]
     rows_of = lambda x: x[: ITEMS * DIM].reshape(ITEMS, DIM)
     total = rows_of(summed.outcome["total"][1:])
     found: dict[str, list[float]] = {"in clear": [], "masked": [], "guessed": [], "of the sum": []}
@@ -148,17 +166,26 @@ def test_the_server_process_reads_no_contribution(summed: Sum, upload: Upload, l
         one = table.take(torch.tensor([client]))
         items = one.items.values.numpy()  # suppose the server knew the touched rows
         y = np.frombuffer(body[16:], "<u8").copy()
-        keys.mask(y, secret[client][0], minus=True)  # its own mask, which the server learns in the end
+        keys.mask(
+            y, secret[client][0], minus=True
+        )  # its own mask, which the server learns in the end
         masked = rows_of(y[2:].view(np.int64).astype(float))  # after the count and the weight
         guesses = [rng.normal(size=(len(items), DIM)) for _ in range(10)]
-        for name, tries in zip(found, ([one.values.numpy()], [masked[items]], guesses, [total[items]]), strict=True):
+        for name, tries in zip(
+            found, ([one.values.numpy()], [masked[items]], guesses, [total[items]]), strict=True
+        ):
             rates = [f1(recovered(items, rows), lists[client]) for rows in tries]
             found[name].append(float(np.mean(rates)))
     score = {name: float(np.mean(scores)) for name, scores in found.items()}
     print("label recovery, F1:", ", ".join(f"{x:.3f} {name}" for name, x in score.items()))
     assert score["in clear"] > 0.95
-    more = np.subtract(found["masked"], found["guessed"])  # masks come from the device's entropy: no seed repeats them
-    assert abs(more.mean()) < 4 * more.std(ddof=1) / len(more) ** 0.5 < 0.15 and score["of the sum"] < 0.5
+    more = np.subtract(
+        found["masked"], found["guessed"]
+    )  # masks come from the device's entropy: no seed repeats them
+    assert (
+        abs(more.mean()) < 4 * more.std(ddof=1) / len(more) ** 0.5 < 0.15
+        and score["of the sum"] < 0.5
+    )
 
 
 def test_every_row_of_every_vector_looks_touched(summed: Sum) -> None:
@@ -181,10 +208,18 @@ def f1(found: set[int], true: set[int]) -> float:
 def test_a_process_for_each_client(lost: int, tmp_path: Path) -> None:
     """Of 6 it takes 4: with two gone the sum is right; with three it fails closed, and nobody is asked to open."""
     values = np.random.default_rng(lost).uniform(-1, 1, (6, 20))
-    done = run(tmp_path, values, 6, dict.fromkeys(range(lost), messages.VECTOR), {"neighbours": 4, "holders": 6})
+    done = run(
+        tmp_path,
+        values,
+        6,
+        dict.fromkeys(range(lost), messages.VECTOR),
+        {"neighbours": 4, "holders": 6},
+    )
     phases = {messages.unframe(m, CONTEXT)[0] for _, m in read_record(tmp_path / "record.bin")}
     if lost == 2:
         np.testing.assert_allclose(done.outcome["total"], values[2:].sum(0), atol=1e-12)
     else:
-        assert "3 of 6 clients contributed; a sum needs 4: nothing was opened" in str(done.outcome["error"])
+        assert "3 of 6 clients contributed; a sum needs 4: nothing was opened" in str(
+            done.outcome["error"]
+        )
         assert "total" not in done.outcome and messages.REVEAL not in phases

@@ -36,7 +36,9 @@ def test_everybody_answers(bits: int) -> None:
 @settings(max_examples=25, deadline=None)
 def test_whoever_drops_out_the_sum_is_that_of_the_rest_or_none(n: int, data: st.DataObject) -> None:
     room = Room(values(n), FleetConfig(neighbours=4, holders=16))
-    room.gone = data.draw(st.dictionaries(st.sampled_from(list(room.values)), st.integers(KEYS, REVEAL), max_size=n))
+    room.gone = data.draw(
+        st.dictionaries(st.sampled_from(list(room.values)), st.integers(KEYS, REVEAL), max_size=n)
+    )
     roster = [c for c in room.values if room.gone.get(c, 9) > KEYS]
     left = [c for c in roster if room.gone.get(c, 9) > VECTOR]
     last = [c for c in left if room.gone.get(c, 9) > REVEAL]
@@ -45,7 +47,12 @@ def test_whoever_drops_out_the_sum_is_that_of_the_rest_or_none(n: int, data: st.
     except SumFailed:
         least = room.config.least(n)  # of all that were asked
         t = room.config.shares(min(16, len(roster) - 1)) if len(roster) > 1 else 0
-        assert len(roster) < 3 or len(left) < least or len(last) - 1 < t or room.config.neighbours < len(roster) - 1
+        assert (
+            len(roster) < 3
+            or len(left) < least
+            or len(last) - 1 < t
+            or room.config.neighbours < len(roster) - 1
+        )
     else:
         assert outcome.ids.tolist() == sorted(left)
         np.testing.assert_allclose(total, room.sum_of(left), atol=1e-9)
@@ -77,7 +84,9 @@ def test_too_few_clients(n: int) -> None:
 
 def test_a_client_that_contributes_twice_counts_once() -> None:
     room = Room(values(6))
-    room.fault = lambda phase, client, reply: [reply, reply] if client == 3 and phase == VECTOR else [reply]
+    room.fault = lambda phase, client, reply: (
+        [reply, reply] if client == 3 and phase == VECTOR else [reply]
+    )
     expect_sum(room, room.values)
     assert room.server.flagged == {"replayed": [3]}
 
@@ -107,8 +116,16 @@ def other_round(client: int, reply: bytes) -> bytes:
         (KEYS, lambda reply: reply + b"\0", {"malformed": [6]}),
         (SHARES, lambda reply: reply[:-1], {"malformed": [6]}),
         (VECTOR, lambda reply: reply[:-1], {"malformed": [6]}),
-        (VECTOR, lambda reply: messages.frame(VECTOR, CONTEXT, 99, reply[HEAD:]), {"misaddressed": [99]}),
-        (VECTOR, lambda reply: messages.frame(SHARES, CONTEXT, 6, reply[HEAD:]), {"misaddressed": [6]}),
+        (
+            VECTOR,
+            lambda reply: messages.frame(VECTOR, CONTEXT, 99, reply[HEAD:]),
+            {"misaddressed": [99]},
+        ),
+        (
+            VECTOR,
+            lambda reply: messages.frame(SHARES, CONTEXT, 6, reply[HEAD:]),
+            {"misaddressed": [6]},
+        ),
         (VECTOR, lambda reply: other_round(6, reply), {"malformed": [-1]}),
     ],
 )
@@ -116,14 +133,18 @@ def test_a_message_that_is_none_is_left_out(
     phase: int, change: Callable[[bytes], bytes], flagged: dict[str, list[int]]
 ) -> None:
     room = Room(values(8))
-    room.fault = lambda its, client, reply: [change(reply) if (its, client) == (phase, 6) else reply]
+    room.fault = lambda its, client, reply: [
+        change(reply) if (its, client) == (phase, 6) else reply
+    ]
     expect_sum(room, set(room.values) - {6})
     assert room.server.flagged == flagged
 
 
 def test_a_bad_public_key_is_left_out() -> None:
     room = Room(values(6))
-    room.fault = lambda phase, client, reply: [reply[:HEAD] + bytes(64)] if (phase, client) == (KEYS, 6) else [reply]
+    room.fault = lambda phase, client, reply: (
+        [reply[:HEAD] + bytes(64)] if (phase, client) == (KEYS, 6) else [reply]
+    )
     expect_sum(room, set(room.values) - {6})
     assert room.server.flagged == {"bad key": [6]}
 
@@ -134,7 +155,9 @@ def changed(reply: bytes, at: int) -> bytes:
 
 def test_a_tampered_packet_is_flagged_and_the_rest_of_the_shares_suffice() -> None:
     room = Room(values(12))
-    room.fault = lambda phase, client, reply: [changed(reply, HEAD) if (phase, client) == (SHARES, 6) else reply]
+    room.fault = lambda phase, client, reply: [
+        changed(reply, HEAD) if (phase, client) == (SHARES, 6) else reply
+    ]
     room.gone = {6: VECTOR}  # and its key is needed
     expect_sum(room, set(room.values) - {6})
     assert room.server.flagged == {"packet not opened": [6]}
@@ -152,7 +175,9 @@ def test_false_shares_are_flagged_by_their_hashes() -> None:
 def test_too_many_false_shares() -> None:
     room = Room(values(12))
     room.fault = lambda phase, client, reply: [
-        reply[:HEAD] + bytes([SEED] * 8) + bytes(8 * shamir.SHARE_BYTES) if phase == REVEAL and client < 24 else reply
+        reply[:HEAD] + bytes([SEED] * 8) + bytes(8 * shamir.SHARE_BYTES)
+        if phase == REVEAL and client < 24
+        else reply
     ]
     with pytest.raises(SumFailed, match="came; 5 are needed"):
         room.run()
@@ -164,7 +189,9 @@ def test_shares_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     room = Room(values(12))
     true = shamir.split
     liar = room.parties[6]
-    monkeypatch.setattr(shamir, "split", lambda s, n, t: true([bytes(32)] * 2 if s[0] == liar.seed else s, n, t))
+    monkeypatch.setattr(
+        shamir, "split", lambda s, n, t: true([bytes(32)] * 2 if s[0] == liar.seed else s, n, t)
+    )
     with pytest.raises(SumFailed, match="client 6 dealt out shares of nothing"):
         room.run()
     assert room.server.flagged == {"false shares dealt out": [6]}
@@ -243,7 +270,10 @@ def test_requests_out_of_order_or_for_others() -> None:
     ("left", "message"),
     [
         ([0, 1, 2, 3], "too few"),  # 4 of 8; it takes 5
-        ([0, 1, 3, 4, 5, 6], "too few clients are left, or others"),  # without the client itself, place 2
+        (
+            [0, 1, 3, 4, 5, 6],
+            "too few clients are left, or others",
+        ),  # without the client itself, place 2
     ],
 )
 def test_a_client_does_not_open_a_sum_of_too_few(left: list[int], message: str) -> None:
@@ -260,7 +290,9 @@ def test_a_client_does_not_open_somebody_who_never_dealt_out() -> None:
 def test_a_client_does_not_open_a_sum_in_parts() -> None:
     alone = Alone(upto=REVEAL)
     graph = alone.party.graph
-    alone.party.graph = Graph(np.full_like(graph.partners, alone.party.place), graph.holders)  # as if nobody had others
+    alone.party.graph = Graph(
+        np.full_like(graph.partners, alone.party.place), graph.holders
+    )  # as if nobody had others
     alone.expect_refusal(REVEAL, messages.bits_of(np.ones(8, bool)), "fall into parts")
 
 

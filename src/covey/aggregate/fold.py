@@ -38,7 +38,9 @@ class Fold:
         for name, value in total.update.items():
             self._join(f"update/{name}", value)
         for name, value in total.touched.items():
-            self.touched[name] = self.touched[name] + value if name in self.touched else value.clone()
+            self.touched[name] = (
+                self.touched[name] + value if name in self.touched else value.clone()
+            )
 
     def total(self) -> Total:
         ids_C = torch.cat(self.ids) if self.ids else torch.zeros(0, dtype=torch.long)
@@ -53,9 +55,13 @@ class Fold:
 
     def _sum(self, path: str, value: Field) -> None:
         if isinstance(value, Ragged):
-            raise ValueError(f"{path} holds lists, which have no sum; the mechanism must hear each report")
+            raise ValueError(
+                f"{path} holds lists, which have no sum; the mechanism must hear each report"
+            )
         if isinstance(value, Rows):
-            acc = self.sums.setdefault(path, value.values.new_zeros(value.height, *value.values.shape[1:]))
+            acc = self.sums.setdefault(
+                path, value.values.new_zeros(value.height, *value.values.shape[1:])
+            )
             acc.index_add_(0, value.items.values, value.values)
             return
         acc = self.sums.setdefault(path, value.new_zeros(value.shape[1:]))
@@ -71,7 +77,11 @@ class Fold:
 
 
 def _drawers(upload: Upload) -> dict[str, FieldDict]:
-    return {"update": upload.update, "model": upload.model, **{f"extra/{k}": v for k, v in upload.extra.items()}}
+    return {
+        "update": upload.update,
+        "model": upload.model,
+        **{f"extra/{k}": v for k, v in upload.extra.items()},
+    }
 
 
 def _weigh(value: Field, weight_C: Tensor) -> Field:

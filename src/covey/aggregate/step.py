@@ -19,7 +19,10 @@ class Add(ServerStep):
     by_row: ClassVar[bool] = True
 
     def step(self, memory: FieldDict, params: Fields, update: Fields) -> tuple[FieldDict, Fields]:
-        return memory, {**params, **{k: torch.add(params[k], d, alpha=self.rate) for k, d in update.items()}}
+        return memory, {
+            **params,
+            **{k: torch.add(params[k], d, alpha=self.rate) for k, d in update.items()},
+        }
 
 
 @dataclass(frozen=True)

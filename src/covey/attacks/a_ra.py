@@ -37,5 +37,7 @@ class ARa:
         has_users(view, "A-ra")
         items = alike(chosen(view, self.name, self.targets), len(view.ids_C))
         u_CSD = imagined(view, self.users, self.scale)
-        loss = lambda leaves: F.softplus(-ratings(view, leaves, u_CSD)).mean((1, 2))  # rating every target 1
+        loss = lambda leaves: F.softplus(-ratings(view, leaves, u_CSD)).mean(
+            (1, 2)
+        )  # rating every target 1
         return {}, one_step(view, upload, items, loss, self.rate)

@@ -61,7 +61,9 @@ class Adaptive:
         made = one_step(view, upload, alike(target_K, many), loss, 1.0).update
         rows = made.pop("items")
         long_T = self.length(honest).repeat_interleave(rows.items.lengths)
-        update: FieldDict = {k: _as_long(g, self.multiple * _norm(upload.update[k])) for k, g in made.items()}
+        update: FieldDict = {
+            k: _as_long(g, self.multiple * _norm(upload.update[k])) for k, g in made.items()
+        }
         update["items"] = _joined(replace(rows, values=_as_long(rows.values, long_T)), honest)
         return {}, replace(upload, update=update)
 

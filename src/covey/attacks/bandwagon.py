@@ -34,8 +34,12 @@ class Bandwagon(ScaledUpdate):
         head_H = popular_I.argsort(descending=True, stable=True)[
             : max(1, int(self.head * (len(popular_I) - len(target_K))))
         ]
-        place_CH = some_items(view.rng.home("head"), len(head_H), int(self.popular * self.items), head_H[:0])
+        place_CH = some_items(
+            view.rng.home("head"), len(head_H), int(self.popular * self.items), head_H[:0]
+        )
         first_CB = head_H[place_CH]
         many = max(self.items - len(target_K) - first_CB.shape[1], 0)
-        rest_CL = some_items(view.rng.home("rest"), len(popular_I), many, torch.cat([target_K, head_H]))
+        rest_CL = some_items(
+            view.rng.home("rest"), len(popular_I), many, torch.cat([target_K, head_H])
+        )
         return with_targets(target_K, torch.cat([first_CB, rest_CL], 1))

@@ -20,11 +20,15 @@ def chosen(view: AttackView, name: str, targets: Sequence[int]) -> Tensor:
 def has_users(view: AttackView, name: str) -> None:
     """For attacks that imagine users: their vectors must be all that is private."""
     if view.model.kept != ("user",) or "items" not in view.model.shared:
-        raise CoveyError(f"{name} imitates private user vectors, which this model has not; use MF or NCF")
+        raise CoveyError(
+            f"{name} imitates private user vectors, which this model has not; use MF or NCF"
+        )
 
 
 def popularity(view: AttackView, name: str) -> Tensor:
     """[I], for attacks that know it."""
     if view.catalogue.popularity_I is None:
-        raise CoveyError(f"{name} knows how popular items are, and nobody says so here; use an attack that does not")
+        raise CoveyError(
+            f"{name} knows how popular items are, and nobody says so here; use an attack that does not"
+        )
     return view.catalogue.popularity_I.to(view.ids_C.device)

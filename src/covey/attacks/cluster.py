@@ -44,29 +44,44 @@ class ClusterAttack(RandomList):
             return {}, upload
         honest, table_ID = upload.update.get("items"), view.download.public.shared.get("items")
         if not isinstance(honest, Rows) or table_ID is None:
-            raise CoveyError("ClusterAttack moves a shared item table, which this model has not; use MF or NCF")
+            raise CoveyError(
+                "ClusterAttack moves a shared item table, which this model has not; use MF or NCF"
+            )
         many, I = len(view.ids_C), len(table_ID)
         groups = min(int(view.memory.get("clusters", torch.tensor(self.clusters))), I)
-        centre_GD, of_I = kmeans(table_ID, groups, Rng.server(0, view.round, self.name).to(table_ID.device))
+        centre_GD, of_I = kmeans(
+            table_ID, groups, Rng.server(0, view.round, self.name).to(table_ID.device)
+        )
         away_ID = table_ID - centre_GD[of_I]
         loss = float(away_ID.square().sum() / groups)
         g_ID = -2 / groups * away_ID  # the step that makes the loss smaller
-        size_CI = self._sizes(honest, I) + 3 * self._sizes(honest, I, spread=True) * view.rng.fold("size").uniform(I)
+        size_CI = self._sizes(honest, I) + 3 * self._sizes(honest, I, spread=True) * view.rng.fold(
+            "size"
+        ).uniform(I)
         unit_ID = g_ID / g_ID.norm(dim=1, keepdim=True).clamp(min=1e-12)
         values_CID = self.scale * size_CI.to(g_ID)[..., None] * unit_ID
-        every = Ragged(torch.arange(I, device=of_I.device).repeat(many), torch.arange(many + 1, device=of_I.device) * I)
+        every = Ragged(
+            torch.arange(I, device=of_I.device).repeat(many),
+            torch.arange(many + 1, device=of_I.device) * I,
+        )
         rows = Rows(every, values_CID.flatten(0, 1), I)
-        return self.adapted(view.memory, loss, groups), replace(upload, update={**upload.update, "items": rows})
+        return self.adapted(view.memory, loss, groups), replace(
+            upload, update={**upload.update, "items": rows}
+        )
 
     def _sizes(self, rows: Rows, n_items: int, spread: bool = False) -> Tensor:
         """Mean, or standard deviation, of a client's row norms over all items, untouched ones 0, [C, 1]."""
         norm_T = rows.values.flatten(1).norm(dim=1).double()
 
         def total(x_T: Tensor) -> Tensor:
-            return x_T.new_zeros(len(rows), 1).index_add_(0, rows.items.owner, x_T[:, None]) / n_items
+            return (
+                x_T.new_zeros(len(rows), 1).index_add_(0, rows.items.owner, x_T[:, None]) / n_items
+            )
 
         mean_C1 = total(norm_T)
-        return (total(norm_T.square()) - mean_C1.square()).clamp(min=0).sqrt() if spread else mean_C1
+        return (
+            (total(norm_T.square()) - mean_C1.square()).clamp(min=0).sqrt() if spread else mean_C1
+        )
 
     def adapted(self, memory: FieldDict, loss: float, groups: int) -> FieldDict:
         """More clusters while the loss keeps rising, fewer while it keeps falling."""

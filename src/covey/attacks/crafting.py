@@ -10,7 +10,9 @@ from covey.contract.attack import AttackView
 from covey.core.messages import Upload
 from covey.core.ragged import FieldDict, Fields, Ragged, Rows
 
-Loss = Callable[[Fields], Tensor]  # rows of the attacker's items [C, K, D] under "items", layers -> [C]
+Loss = Callable[
+    [Fields], Tensor
+]  # rows of the attacker's items [C, K, D] under "items", layers -> [C]
 
 
 def one_step(view: AttackView, upload: Upload, items: Ragged, loss: Loss, rate: float) -> Upload:
@@ -19,19 +21,27 @@ def one_step(view: AttackView, upload: Upload, items: Ragged, loss: Loss, rate: 
     `items` are ascending and distinct for each client; the loss must not look at rows beyond them.
     """
     shared, many, width = view.download.public.shared, len(view.ids_C), int(items.lengths.max())
-    leaves = {k: shared[k].expand(many, *shared[k].shape).clone() for k in view.model.shared if k != "items"}
+    leaves = {
+        k: shared[k].expand(many, *shared[k].shape).clone()
+        for k in view.model.shared
+        if k != "items"
+    }
     leaves["items"] = shared["items"][items.padded(width)]
     leaves = {k: v.requires_grad_() for k, v in leaves.items()}
     grads = torch.autograd.grad(loss(leaves).sum(), list(leaves.values()), allow_unused=True)
     step = lambda leaf, grad: torch.zeros_like(leaf) if grad is None else -rate * grad
-    update: FieldDict = {k: step(leaf, grad) for (k, leaf), grad in zip(leaves.items(), grads, strict=True)}
+    update: FieldDict = {
+        k: step(leaf, grad) for (k, leaf), grad in zip(leaves.items(), grads, strict=True)
+    }
     update["items"] = Rows(items, update["items"][items.mask(width)], len(shared["items"]))
     return replace(upload, update=update)
 
 
 def alike(items_K: Tensor, many: int) -> Ragged:
     """The same list for every client."""
-    return Ragged(items_K.repeat(many), torch.arange(many + 1, device=items_K.device) * len(items_K))
+    return Ragged(
+        items_K.repeat(many), torch.arange(many + 1, device=items_K.device) * len(items_K)
+    )
 
 
 def imagined(view: AttackView, users: int, scale: float) -> Tensor:
@@ -50,5 +60,7 @@ def ratings(view: AttackView, leaves: Fields, u_CSD: Tensor) -> Tensor:
 def frozen(view: AttackView, items: Ragged) -> Fields:
     """What was received, stacked for each attacker, with the rows of its items."""
     shared, many = view.download.public.shared, len(view.ids_C)
-    layers = {k: shared[k].expand(many, *shared[k].shape) for k in view.model.shared if k != "items"}
+    layers = {
+        k: shared[k].expand(many, *shared[k].shape) for k in view.model.shared if k != "items"
+    }
     return {**layers, "items": shared["items"][items.padded()]}

@@ -37,7 +37,9 @@ class FedAttack(ScaledUpdate):
         many = min(self.hardest, len(table_ID) // 2)
         order_CI = score_CI.argsort(dim=1, stable=True)
         # Negatives are drawn from what is not avoided: the best alone.
-        return TrainingData(_sorted(order_CI[:, :many]), _sorted(order_CI[:, : len(table_ID) - many]))
+        return TrainingData(
+            _sorted(order_CI[:, :many]), _sorted(order_CI[:, : len(table_ID) - many])
+        )
 
 
 def _sorted(items_CL: Tensor) -> Ragged:

@@ -8,7 +8,13 @@ from torch import Tensor
 from covey.core.ragged import Fields
 
 
-def adam(x: Fields, loss: Callable[[Fields], Tensor], steps: int, rate: float, state: Fields | None = None) -> Fields:
+def adam(
+    x: Fields,
+    loss: Callable[[Fields], Tensor],
+    steps: int,
+    rate: float,
+    state: Fields | None = None,
+) -> Fields:
     """The variables after so many steps, and under "name/m", "name/v" and "t" where Adam stands; `loss` is [...]."""
     x = {k: v.detach().clone() for k, v in x.items()}
     m = {k: (state or {}).get(f"{k}/m", torch.zeros_like(v)) for k, v in x.items()}

@@ -23,13 +23,17 @@ class GaussianNoise(RandomList):
     def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         if view.step != "train":
             return {}, upload
-        return {}, replace(upload, update={k: self._noise(view, k, v) for k, v in upload.update.items()})
+        return {}, replace(
+            upload, update={k: self._noise(view, k, v) for k, v in upload.update.items()}
+        )
 
     def _noise(self, view: AttackView, name: str, value: Field) -> Field:
         rng = view.rng.fold(name)
         if isinstance(value, Rows):
             most, shape = int(value.items.lengths.max()), value.values.shape[1:]
             noise_CR = rng.normal(most, *shape, dtype=value.values.dtype)
-            return replace(value, values=self.scale * noise_CR[value.items.owner, value.items.place])
+            return replace(
+                value, values=self.scale * noise_CR[value.items.owner, value.items.place]
+            )
         assert isinstance(value, Tensor)
         return self.scale * rng.normal(*value.shape[1:], dtype=value.dtype)

@@ -40,7 +40,9 @@ class Overstated:
     def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         target_K = chosen(view, self.name, self.targets)
         lied = lambda said: {k: self._lied(v, target_K) for k, v in said.items()}
-        return {}, replace(upload, update=lied(upload.update), extra={k: lied(v) for k, v in upload.extra.items()})
+        return {}, replace(
+            upload, update=lied(upload.update), extra={k: lied(v) for k, v in upload.extra.items()}
+        )
 
     def _lied(self, value: Any, target_K: Tensor) -> Any:
         """What stands in no row is said as it is."""

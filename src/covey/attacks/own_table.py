@@ -22,7 +22,9 @@ def as_shared(view: AttackView) -> AttackView:
     public = view.download.public
     own = {**public.shared, "items": view.kept["items"][0]}
     model = cast(Model, replace(cast(Any, view.model), keep_items=False))
-    return replace(view, model=model, download=Download(replace(public, shared=own), view.download.extra))
+    return replace(
+        view, model=model, download=Download(replace(public, shared=own), view.download.extra)
+    )
 
 
 def as_update(view: AttackView, upload: Upload) -> Upload:
@@ -40,6 +42,8 @@ def as_table(view: AttackView, upload: Upload) -> Upload:
     rows = upload.update.get("items")
     if not isinstance(rows, Rows):
         return upload
-    table_ID = view.kept["items"][0].index_add(0, rows.items.values, rows.values.to(view.kept["items"]))
+    table_ID = view.kept["items"][0].index_add(
+        0, rows.items.values, rows.values.to(view.kept["items"])
+    )
     rest = {k: v for k, v in upload.update.items() if k != "items"}
     return replace(upload, update=rest, model={"items": table_ID[None]})

@@ -33,7 +33,9 @@ class PipAttack:
 
     targets: tuple[int, ...] = (0,)
     align: float = 60.0  # a: weight of the popularity loss
-    near: float = 0.0  # b: how much the update is drawn to that of an honest client with random items
+    near: float = (
+        0.0  # b: how much the update is drawn to that of an honest client with random items
+    )
     steps: int = 1  # of Adam for the classifier, each round
     fit_rate: float = 0.001
     items: int = 30  # of the random list
@@ -103,5 +105,8 @@ def classes(net: Fields, v: Tensor) -> Tensor:
 
 def _net(table_ID: Tensor, rng: Rng) -> Fields:
     shapes = list(pairwise((table_ID.shape[1], 16, 8, 3)))
-    w = {f"w{k}": rng.fold(k).normal(a, b)[0].to(table_ID) * (2 / a) ** 0.5 for k, (a, b) in enumerate(shapes)}
+    w = {
+        f"w{k}": rng.fold(k).normal(a, b)[0].to(table_ID) * (2 / a) ** 0.5
+        for k, (a, b) in enumerate(shapes)
+    }
     return w | {f"b{k}": table_ID.new_zeros(b) for k, (_, b) in enumerate(shapes)}

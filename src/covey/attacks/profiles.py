@@ -55,7 +55,9 @@ def listed(items_CL: Tensor) -> TrainingData:
     """The lists as a client's own; negatives are drawn from the rest."""
     C, L = items_CL.shape
     offsets = torch.arange(C + 1, device=items_CL.device) * L
-    return TrainingData(Ragged(items_CL.flatten(), offsets), Ragged(items_CL.sort(1).values.flatten(), offsets))
+    return TrainingData(
+        Ragged(items_CL.flatten(), offsets), Ragged(items_CL.sort(1).values.flatten(), offsets)
+    )
 
 
 def with_targets(target_K: Tensor, filler_CL: Tensor) -> TrainingData:

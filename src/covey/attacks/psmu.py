@@ -56,20 +56,28 @@ class PSMU:
         place_CK, real_CK = items.padded(), items.mask(int(items.lengths.max()))
         rival_CK = rival_CI.gather(1, place_CK) & real_CK
         goal_CK = torch.isin(place_CK, target_K) & real_CK
-        loss = lambda leaves: self._loss(ratings(view, leaves, w_CD[:, None])[:, 0], goal_CK, rival_CK)
+        loss = lambda leaves: self._loss(
+            ratings(view, leaves, w_CD[:, None])[:, 0], goal_CK, rival_CK
+        )
         return {}, one_step(view, upload, items, loss, self.rate)
 
     def user(self, view: AttackView, target_K: Tensor) -> Tensor:
         """A vector fitted to a made-up list and its negatives, the model standing still, [C, D]."""
         table_ID, rng = view.download.public.shared["items"], view.rng
-        items_CL = some_items(rng.fold("list"), len(table_ID), self.items * (1 + self.negatives), target_K)
-        label_L = (torch.arange(items_CL.shape[1], device=items_CL.device) < self.items).to(table_ID)
+        items_CL = some_items(
+            rng.fold("list"), len(table_ID), self.items * (1 + self.negatives), target_K
+        )
+        label_L = (torch.arange(items_CL.shape[1], device=items_CL.device) < self.items).to(
+            table_ID
+        )
         lists = Ragged(items_CL.flatten(), alike(label_L, len(items_CL)).offsets)
         received = frozen(view, lists)
 
         def loss(x: Fields) -> Tensor:
             z_CL = ratings(view, received, x["user"][:, None])[:, 0]
-            return F.binary_cross_entropy_with_logits(z_CL, label_L.expand_as(z_CL), reduction="none").mean(1)
+            return F.binary_cross_entropy_with_logits(
+                z_CL, label_L.expand_as(z_CL), reduction="none"
+            ).mean(1)
 
         start_CD = self.scale * rng.fold("user").normal(table_ID.shape[1], dtype=table_ID.dtype)
         return adam({"user": start_CD}, loss, self.steps, self.fit_rate)["user"]
@@ -84,9 +92,13 @@ class PSMU:
             return found_CI
         if self.alternatives != "similar":
             params = {k: v[None] for k, v in shared.items() if k in view.model.shared}
-            score_CI = view.model.score(params, w_CD, params["items"]).index_fill(1, target_K, -torch.inf)
+            score_CI = view.model.score(params, w_CD, params["items"]).index_fill(
+                1, target_K, -torch.inf
+            )
             top = self.top if self.alternatives == "both" else self.many
-            found_CI = found_CI.scatter(1, score_CI.topk(min(top, len(table_ID) - len(target_K))).indices, True)
+            found_CI = found_CI.scatter(
+                1, score_CI.topk(min(top, len(table_ID) - len(target_K))).indices, True
+            )
         if self.alternatives == "listed":
             return found_CI
         listed_CI, more = found_CI, self.many - (self.top if self.alternatives == "both" else 0)
@@ -94,7 +106,9 @@ class PSMU:
             alike_I = (table_ID @ table_ID[target]).index_fill(0, target_K, -torch.inf)
             free_CI = alike_I.masked_fill(listed_CI, -torch.inf)
             best = free_CI.topk(min(max(more, 0), len(table_ID))).indices
-            found_CI = found_CI | torch.zeros_like(found_CI).scatter(1, best, True) & (free_CI > -torch.inf)
+            found_CI = found_CI | torch.zeros_like(found_CI).scatter(1, best, True) & (
+                free_CI > -torch.inf
+            )
         return found_CI
 
     def _loss(self, z_CK: Tensor, goal_CK: Tensor, rival_CK: Tensor) -> Tensor:
@@ -103,5 +117,7 @@ class PSMU:
         many_C = rival_CK.sum(1)
         if self.goal == "bce" or not bool(many_C.any()):
             return alone_C + (F.softplus(z_CK) * rival_CK).sum(1) / many_C.clamp(min=1)
-        over_CKK = torch.sigmoid(z_CK[:, None] - z_CK[:, :, None])  # an alternative, in the last place, over a target
+        over_CKK = torch.sigmoid(
+            z_CK[:, None] - z_CK[:, :, None]
+        )  # an alternative, in the last place, over a target
         return (over_CKK * (goal_CK[:, :, None] & rival_CK[:, None])).sum((1, 2))

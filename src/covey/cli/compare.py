@@ -12,7 +12,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         description="Puts runs side by side; runs of one configuration with different seeds become one row.",
         epilog="example: covey compare runs/first runs/second --out compare.html",
     )
-    command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of finished runs")
+    command.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="folders of finished runs"
+    )
     command.add_argument("--out", type=Path, help="also write a page, such as compare.html")
     command.add_argument("--json", action="store_true", help="print the table as JSON")
     command.set_defaults(act=act)
@@ -31,7 +33,9 @@ def act(options: argparse.Namespace) -> int:
     if out:
         atomic.write_text(out, comparison(settings))
     if options.json:
-        print(json.dumps({"settings": [plain(s) for s in settings], "out": str(out) if out else None}))
+        print(
+            json.dumps({"settings": [plain(s) for s in settings], "out": str(out) if out else None})
+        )
     else:
         print(tables(settings))
         print(f"page in {out}" if out else "for curves, privacy and item maps: --out compare.html")

@@ -34,7 +34,10 @@ def _print(options: argparse.Namespace, parsers: dict[str, argparse.ArgumentPars
 
     if options.shell == "zsh":
         print("autoload -U +X bashcompinit && bashcompinit")
-    lines = [f'            {name}) words="{" ".join(_words(parser))}" ;;' for name, parser in parsers.items()]
+    lines = [
+        f'            {name}) words="{" ".join(_words(parser))}" ;;'
+        for name, parser in parsers.items()
+    ]
     names = " ".join(shipped("methods")), " ".join(shipped("presets"))
     print(HEAD % names + "\n".join(lines) + "\n" + TAIL % " ".join(parsers))
     return 0

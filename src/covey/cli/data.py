@@ -18,15 +18,25 @@ BUILT_IN = "synthetic"
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    data = commands.add_parser("data", help="list, get, import and look at datasets", epilog="example: covey data list")
+    data = commands.add_parser(
+        "data", help="list, get, import and look at datasets", epilog="example: covey data list"
+    )
     parts = data.add_subparsers(required=True, metavar="list|get|import|show")
-    each = parts.add_parser("list", help="known datasets and those that are here", epilog="example: covey data list")
+    each = parts.add_parser(
+        "list", help="known datasets and those that are here", epilog="example: covey data list"
+    )
     _finish(each, _list)
     _add_get(parts)
     _add_import(parts)
-    show = parts.add_parser("show", help="counts and traps of one", epilog="example: covey data show synthetic")
+    show = parts.add_parser(
+        "show", help="counts and traps of one", epilog="example: covey data show synthetic"
+    )
     show.add_argument("name", help="a name of covey data list, or a prepared .npz")
-    show.add_argument("--find", metavar="TEXT", help="items by id or part of a title, with the rows that runs know")
+    show.add_argument(
+        "--find",
+        metavar="TEXT",
+        help="items by id or part of a title, with the rows that runs know",
+    )
     _add_filter(show)
     _finish(show, _show)
 
@@ -40,8 +50,16 @@ def _add_get(parts: Any) -> None:
         epilog="example: covey data get ml-100k --from ml-100k.zip",
     )
     get.add_argument("name", help="a name of covey data list")
-    get.add_argument("--from", dest="copy", type=Path, metavar="PATH", help="your copy: a folder, archive or file")
-    get.add_argument("--recbole", action="store_true", help="ml-100k from the recbole wheel of the package index")
+    get.add_argument(
+        "--from",
+        dest="copy",
+        type=Path,
+        metavar="PATH",
+        help="your copy: a folder, archive or file",
+    )
+    get.add_argument(
+        "--recbole", action="store_true", help="ml-100k from the recbole wheel of the package index"
+    )
     get.add_argument("--again", action="store_true", help="prepare it even if it is here")
     _finish(get, _get)
 
@@ -53,26 +71,45 @@ def _add_import(parts: Any) -> None:
         description="Makes a dataset of your table. Columns are found by their usual names; ids stay as they are.",
         epilog="example: covey data import ratings.csv --name mine",
     )
-    own.add_argument("file", type=Path, help="one row for each interaction; .csv, .tsv, .inter, .parquet, also .gz")
+    own.add_argument(
+        "file",
+        type=Path,
+        help="one row for each interaction; .csv, .tsv, .inter, .parquet, also .gz",
+    )
     own.add_argument("--name", help="of the dataset (default: the file's)")
     own.add_argument("--items", type=Path, metavar="FILE", help="titles: columns item and title")
     for column in ("user", "item", "time", "title"):
         own.add_argument(f"--{column}", metavar="COLUMN", help=f"which column is the {column}")
-    own.add_argument("--split", metavar="COLUMN", help="which column says train, valid or test: your own split")
+    own.add_argument(
+        "--split", metavar="COLUMN", help="which column says train, valid or test: your own split"
+    )
     for part in ("valid", "test"):
-        own.add_argument(f"--{part}", type=Path, metavar="FILE", help=f"the {part} part of your own split, as a file")
-    own.add_argument("--columns", metavar="A,B,...", help="names of the columns of a file without a header")
+        own.add_argument(
+            f"--{part}",
+            type=Path,
+            metavar="FILE",
+            help=f"the {part} part of your own split, as a file",
+        )
+    own.add_argument(
+        "--columns", metavar="A,B,...", help="names of the columns of a file without a header"
+    )
     own.add_argument("--delimiter", help="found by itself where possible; \\t is a tab")
     own.add_argument("--encoding", default="utf-8-sig", help="of the text (default: UTF-8)")
     own.add_argument("--drop-untimed", action="store_true", help="drop rows that have no time")
-    own.add_argument("--replace", action="store_true", help="replace an imported dataset of this name")
+    own.add_argument(
+        "--replace", action="store_true", help="replace an imported dataset of this name"
+    )
     _add_filter(own)
     _finish(own, _import)
 
 
 def _add_filter(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--min-user", type=int, default=0, metavar="N", help="keep users with N rows")
-    command.add_argument("--min-item", type=int, default=0, metavar="N", help="keep items with N rows, before that")
+    command.add_argument(
+        "--min-user", type=int, default=0, metavar="N", help="keep users with N rows"
+    )
+    command.add_argument(
+        "--min-item", type=int, default=0, metavar="N", help="keep items with N rows, before that"
+    )
 
 
 def _finish(command: argparse.ArgumentParser, act: Any) -> None:
@@ -88,9 +125,16 @@ def _list(options: argparse.Namespace) -> int:
     local = folder.available(where) if where else []
     kept = cache.names()
     known = {source.name: source for source in SOURCES}
-    here = dict.fromkeys(known, "no") | dict.fromkeys(kept, "cache") | dict.fromkeys(local, "COVEY_DATA")
+    here = (
+        dict.fromkeys(known, "no")
+        | dict.fromkeys(kept, "cache")
+        | dict.fromkeys(local, "COVEY_DATA")
+    )
     here = {BUILT_IN: "built in"} | here
-    rows = [{"name": n, "here": h, "title": known[n].title if n in known else ""} for n, h in here.items()]
+    rows = [
+        {"name": n, "here": h, "title": known[n].title if n in known else ""}
+        for n, h in here.items()
+    ]
     if options.json:
         print(json.dumps(rows))
         return 0
@@ -113,13 +157,17 @@ def _get(options: argparse.Namespace) -> int:
     where = os.environ.get("COVEY_DATA")
     if where and source.name in folder.available(where):
         if options.copy:
-            raise CoveyError(f"COVEY_DATA has a copy of '{source.name}', which is used first; unset it to take another")
+            raise CoveyError(
+                f"COVEY_DATA has a copy of '{source.name}', which is used first; unset it to take another"
+            )
         return _done(options, source.name, f"already in {where}; nothing to get")
     path = cache.prepared(source.name)
     if path.exists() and not (options.copy or options.again or options.recbole):
         return _done(options, source.name, f"already in {path}; --again prepares it anew")
     _licence(source)
-    dataset = getting.get_recbole() if options.recbole else getting.get(source, options.copy, _progress())
+    dataset = (
+        getting.get_recbole() if options.recbole else getting.get(source, options.copy, _progress())
+    )
     return _done(options, source.name, f"prepared in {path}", dataset, _differs(source, dataset))
 
 
@@ -133,7 +181,12 @@ def _progress() -> Any:
 
     def show(done: int, total: int | None) -> None:
         of = f" of {total / 1e6:.1f}" if total else ""
-        print(f"\r  {done / 1e6:.1f}{of} MB ", end="\n" if done == total else "", file=sys.stderr, flush=True)
+        print(
+            f"\r  {done / 1e6:.1f}{of} MB ",
+            end="\n" if done == total else "",
+            file=sys.stderr,
+            flush=True,
+        )
 
     return show
 
@@ -143,7 +196,9 @@ def _differs(source: "Source", dataset: "Dataset") -> tuple[str, ...]:
     if not source.counts or found == source.counts:
         return ()
     users, items, rows = source.counts
-    return (f"the papers' file has {users:,} users, {items:,} items, {rows:,} rows: this is another version",)
+    return (
+        f"the papers' file has {users:,} users, {items:,} items, {rows:,} rows: this is another version",
+    )
 
 
 def _import(options: argparse.Namespace) -> int:
@@ -170,11 +225,15 @@ def _check_name(name: str, again: bool) -> None:
 
     where = os.environ.get("COVEY_DATA")
     if name in registry.NAMES:
-        raise CoveyError(f"'{name}' is a known dataset: covey data get {name} --from FILE, or choose another --name")
+        raise CoveyError(
+            f"'{name}' is a known dataset: covey data get {name} --from FILE, or choose another --name"
+        )
     if name == BUILT_IN or (where and name in folder.available(where)):
         raise CoveyError(f"there is a dataset '{name}' that is used first; choose another --name")
     if cache.prepared(name).exists() and not again:
-        raise CoveyError(f"dataset '{name}' is imported already; choose another --name, or --replace it")
+        raise CoveyError(
+            f"dataset '{name}' is imported already; choose another --name, or --replace it"
+        )
 
 
 def _columns(options: argparse.Namespace) -> Any:
@@ -183,11 +242,17 @@ def _columns(options: argparse.Namespace) -> Any:
 
     delimiter = options.delimiter.replace("\\t", "\t") if options.delimiter else None
     if delimiter and len(delimiter) != 1:
-        raise CoveyError(f"--delimiter '{options.delimiter}': one character; several, such as '::', cannot be read")
+        raise CoveyError(
+            f"--delimiter '{options.delimiter}': one character; several, such as '::', cannot be read"
+        )
     names = tuple(name.strip() for name in options.columns.split(",")) if options.columns else ()
     own = {kind: getattr(options, kind) for kind in ("user", "item", "time", "title", "split")}
     return Columns(
-        **own, names=names, delimiter=delimiter, encoding=options.encoding, drop_untimed=options.drop_untimed
+        **own,
+        names=names,
+        delimiter=delimiter,
+        encoding=options.encoding,
+        drop_untimed=options.drop_untimed,
     )
 
 
@@ -216,7 +281,9 @@ def _find(options: argparse.Namespace, dataset: "Dataset") -> int:
     ids, titles = ids_of(dataset), dataset.titles or [""] * dataset.n_items
     rows = find(dataset, options.find)
     if not rows:
-        raise CoveyError(f"no item of {dataset.name} has the id '{options.find}', or that in its title; try a part")
+        raise CoveyError(
+            f"no item of {dataset.name} has the id '{options.find}', or that in its title; try a part"
+        )
     if options.json:
         print(json.dumps([{"row": row, "id": ids[row], "title": titles[row]} for row in rows]))
         return 0
@@ -240,7 +307,13 @@ def _done(
     filtered = facts(cut) if cut else None
     notes = (*notes, *(warnings(found) if found else ()))
     if options.json:
-        tree = {"name": name, "what": what, "notes": notes, "facts": _tree(found), "papers": _tree(filtered)}
+        tree = {
+            "name": name,
+            "what": what,
+            "notes": notes,
+            "facts": _tree(found),
+            "papers": _tree(filtered),
+        }
         print(json.dumps({key: value for key, value in tree.items() if value is not None}))
         return 0
     print(f"{name}: {what}")
@@ -252,7 +325,11 @@ def _done(
 
 
 def _tree(found: "Facts | None") -> dict[str, Any] | None:
-    return asdict(found) | {"duplicates": found.duplicates, "density": found.density} if found else None
+    return (
+        asdict(found) | {"duplicates": found.duplicates, "density": found.density}
+        if found
+        else None
+    )
 
 
 def _table(found: "Facts", filtered: "Facts | None") -> None:
@@ -262,7 +339,9 @@ def _table(found: "Facts", filtered: "Facts | None") -> None:
             counts = f"{row.users:>10,}{row.items:>10,}{row.rows:>12,}{row.distinct:>12,}"
             print(f"{label:<16}{counts}{row.density:>10.3%}")
     print(f"history   {found.shortest:,} to {found.longest:,} rows a user, median {found.median:g}")
-    print(f"time      {found.time}; {found.tied_rows:,} rows tie, {found.tied_users:,} users at their end")
+    print(
+        f"time      {found.time}; {found.tied_rows:,} rows tie, {found.tied_users:,} users at their end"
+    )
     if found.parts:
         train, valid, test = found.parts
         print(f"split     {train:,} rows train, {valid:,} valid, {test:,} test")

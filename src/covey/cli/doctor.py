@@ -6,7 +6,9 @@ import os
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser("doctor", help="check the installation", epilog="example: covey doctor")
+    command = commands.add_parser(
+        "doctor", help="check the installation", epilog="example: covey doctor"
+    )
     command.add_argument("--json", action="store_true", help="print as JSON")
     command.set_defaults(act=_doctor)
 
@@ -16,7 +18,11 @@ def _doctor(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found))
     else:
-        print("\n".join(f"{'ok  ' if ok else 'FAIL'} {name}: {note}" for name, (ok, note) in found.items()))
+        print(
+            "\n".join(
+                f"{'ok  ' if ok else 'FAIL'} {name}: {note}" for name, (ok, note) in found.items()
+            )
+        )
     return 0 if all(ok for ok, _ in found.values()) else 1
 
 
@@ -38,10 +44,16 @@ def checks() -> dict[str, tuple[bool, str]]:
             out[package] = (False, f"not installed; pip install {package}")
     cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else "none; runs use the CPU"
     out["cuda"] = (True, cuda)
-    out["cores"] = (True, f"{os.cpu_count()}; covey uses one thread a run, several runs with reproduce --jobs")
+    out["cores"] = (
+        True,
+        f"{os.cpu_count()}; covey uses one thread a run, several runs with reproduce --jobs",
+    )
     folder = os.environ.get("COVEY_DATA", "")
     there = not folder or Path(folder).is_dir()
-    out["data"] = (there, folder or "COVEY_DATA is not set; the built-in synthetic data is always there")
+    out["data"] = (
+        there,
+        folder or "COVEY_DATA is not set; the built-in synthetic data is always there",
+    )
     with tempfile.TemporaryDirectory() as place:
         out["a run"] = _trial(Path(place) / "run")
     return out
@@ -56,6 +68,12 @@ def _trial(out: "os.PathLike[str]") -> tuple[bool, str]:
     from covey.run.config.tree import assign
     from covey.run.loop import run
 
-    small = ["data.users=30", "data.items=40", "data.mean_items=8", "run.rounds=1", "run.ceilings=[]"]
+    small = [
+        "data.users=30",
+        "data.items=40",
+        "data.mean_items=8",
+        "run.rounds=1",
+        "run.ceilings=[]",
+    ]
     result = run(Config.of(assign(read("methods", "fedmf"), small)), Path(out))
     return bool(result["test"]), f"trained and evaluated in {result['seconds']} s"

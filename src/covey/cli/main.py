@@ -12,10 +12,32 @@ from covey import __version__
 from covey.core.errors import CoveyError
 from covey.core.trust import found_here, trusting
 
-from . import compare, completion, data, doctor, listing, maps, matrix, recommend, report, reproduce, tune
+from . import (
+    compare,
+    completion,
+    data,
+    doctor,
+    listing,
+    maps,
+    matrix,
+    recommend,
+    report,
+    reproduce,
+    tune,
+)
 
 # Commands that build what a configuration names.
-IMPORTING = ("run", "resume", "report", "compare", "reproduce", "matrix", "maps", "tune", "recommend")
+IMPORTING = (
+    "run",
+    "resume",
+    "report",
+    "compare",
+    "reproduce",
+    "matrix",
+    "maps",
+    "tune",
+    "recommend",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,21 +83,47 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--method", help="a shipped method, such as fedncf")
     run.add_argument("--dataset", help="synthetic, a folder under COVEY_DATA, or a prepared .npz")
     run.add_argument("--preset", help="a paper's protocol, such as pfedrec-as-published")
-    run.add_argument("--rounds", type=int, help="how many: rounds, or passes over all clients, as run.unit says")
+    run.add_argument(
+        "--rounds", type=int, help="how many: rounds, or passes over all clients, as run.unit says"
+    )
     run.add_argument("--seed", type=int)
-    run.add_argument("--out", type=Path, help="the run's folder (default: runs/METHOD-DATASET-SEED)")
-    run.add_argument("--set", action="append", default=[], metavar="A.B=C", help="any option of the configuration")
+    run.add_argument(
+        "--out", type=Path, help="the run's folder (default: runs/METHOD-DATASET-SEED)"
+    )
+    run.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="A.B=C",
+        help="any option of the configuration",
+    )
     _common(run, _run)
     resume = commands.add_parser(
-        "resume", help="continue a run that was stopped or killed", epilog="example: covey resume runs/first"
+        "resume",
+        help="continue a run that was stopped or killed",
+        epilog="example: covey resume runs/first",
     )
     resume.add_argument("out", type=Path)
     _common(resume, _resume)
-    for command in (report, compare, reproduce, matrix, maps, tune, recommend, listing, data, doctor, completion):
+    for command in (
+        report,
+        compare,
+        reproduce,
+        matrix,
+        maps,
+        tune,
+        recommend,
+        listing,
+        data,
+        doctor,
+        completion,
+    ):
         command.add(commands)
     for name in IMPORTING:
         what = "a module outside of covey that configurations may import; repeatable (or COVEY_TRUST=A,B)"
-        commands.choices[name].add_argument("--trust", action="append", default=[], metavar="MODULE", help=what)
+        commands.choices[name].add_argument(
+            "--trust", action="append", default=[], metavar="MODULE", help=what
+        )
     return parser
 
 
@@ -112,11 +160,15 @@ def _resume(options: argparse.Namespace) -> int:
         try:
             done = json.loads(result.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise CoveyError(f"{result} is damaged ({error}); remove it and resume again") from error
+            raise CoveyError(
+                f"{result} is damaged ({error}); remove it and resume again"
+            ) from error
         show(done, options.out, options.json)
         return 0
     if not (options.out / "config.toml").exists():
-        raise CoveyError(f"{options.out} is no run folder: it has no config.toml; start one with covey run --out")
+        raise CoveyError(
+            f"{options.out} is no run folder: it has no config.toml; start one with covey run --out"
+        )
     return _go(Config.of(parse(options.out / "config.toml")), options.out, options, resume=True)
 
 
@@ -127,13 +179,20 @@ def _go(config: Any, out: Path, options: argparse.Namespace, resume: bool) -> in
     from covey.run.loop import run
 
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)  # threads inside operations on small tensors cost more than they give
+        torch.set_num_threads(
+            1
+        )  # threads inside operations on small tensors cost more than they give
     try:
         with Bar(quiet=options.json) as bar:
             result = run(config, out, resume=resume, progress=bar.update)
     except KeyboardInterrupt:
         begun = (out / "config.toml").exists()
-        return _say(f"stopped; go on with covey resume {out}" if begun else "stopped before anything was written", 130)
+        return _say(
+            f"stopped; go on with covey resume {out}"
+            if begun
+            else "stopped before anything was written",
+            130,
+        )
     show(result, out, options.json)
     return 0
 

@@ -12,15 +12,26 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         description="Draws the public item tables of runs in two dimensions, with popular items and targets marked.",
         epilog="example: covey maps runs/first runs/second --out maps.html",
     )
-    command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of finished runs on one dataset")
-    command.add_argument("--hot", type=int, default=100, help="how many of the most popular items are marked")
-    command.add_argument("--targets", default="", help="items by row or own id, such as 7,id:50: marked too")
     command.add_argument(
-        "--axes", choices=("own", "first"), default="own", help="directions of each table, or of the first"
+        "runs", nargs="+", type=Path, metavar="RUN", help="folders of finished runs on one dataset"
+    )
+    command.add_argument(
+        "--hot", type=int, default=100, help="how many of the most popular items are marked"
+    )
+    command.add_argument(
+        "--targets", default="", help="items by row or own id, such as 7,id:50: marked too"
+    )
+    command.add_argument(
+        "--axes",
+        choices=("own", "first"),
+        default="own",
+        help="directions of each table, or of the first",
     )
     command.add_argument("--out", type=Path, required=True, help="the page, such as maps.html")
     command.add_argument("--results", type=Path, help="a .json file for what is said of the maps")
-    command.add_argument("--json", action="store_true", help="print what is said of the maps as JSON")
+    command.add_argument(
+        "--json", action="store_true", help="print what is said of the maps as JSON"
+    )
     command.set_defaults(act=act)
 
 
@@ -43,7 +54,11 @@ def act(options: argparse.Namespace) -> int:
         print(json.dumps({"maps": said, "out": str(out)}))
         return 0
     for one in said:
-        cosines = f"popular items {one['mean_cosine_popular']:.3f}, all {one['mean_cosine_all']:.3f}"
-        print(f"{one['name']}: mean cosine between {cosines}; two directions hold {one['explained']:.0%}")
+        cosines = (
+            f"popular items {one['mean_cosine_popular']:.3f}, all {one['mean_cosine_all']:.3f}"
+        )
+        print(
+            f"{one['name']}: mean cosine between {cosines}; two directions hold {one['explained']:.0%}"
+        )
     print(f"page in {out}")
     return 0

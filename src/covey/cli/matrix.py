@@ -15,24 +15,38 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         epilog="example: covey matrix --method fedmf --rounds 2 --attacks a-ra,random --defences clip,median"
         " --out runs/matrix",
     )
-    command.add_argument("--method", required=True, help="a shipped method, such as fedncf, or a TOML file")
-    command.add_argument("--dataset", default="", help="synthetic, a folder under COVEY_DATA, or a prepared .npz")
+    command.add_argument(
+        "--method", required=True, help="a shipped method, such as fedncf, or a TOML file"
+    )
+    command.add_argument(
+        "--dataset", default="", help="synthetic, a folder under COVEY_DATA, or a prepared .npz"
+    )
     command.add_argument("--preset", default="", help="a paper's protocol, such as ratio-full")
     command.add_argument(
-        "--attacks", default="a-ra,a-hum,psmu,random", help="names (covey list attacks) or TOML files, with commas"
+        "--attacks",
+        default="a-ra,a-hum,psmu,random",
+        help="names (covey list attacks) or TOML files, with commas",
     )
     command.add_argument(
         "--defences",
         default="clip,median,trimmed,krum,hics",
         help="names (covey list defences) or TOML files, with commas; clip+support: both",
     )
-    command.add_argument("--share", type=float, default=0.01, help="attackers, as a share of the honest clients")
     command.add_argument(
-        "--targets", default="cold", help="items by row or own id, such as 7,id:50; cold: the least popular"
+        "--share", type=float, default=0.01, help="attackers, as a share of the honest clients"
     )
-    command.add_argument("--rounds", type=int, default=0, help="as the method counts them: rounds or passes")
+    command.add_argument(
+        "--targets",
+        default="cold",
+        help="items by row or own id, such as 7,id:50; cold: the least popular",
+    )
+    command.add_argument(
+        "--rounds", type=int, default=0, help="as the method counts them: rounds or passes"
+    )
     command.add_argument("--seeds", type=int, default=1, help="how many")
-    command.add_argument("--at", type=int, default=10, choices=(5, 10, 20), help="K of the ER@K that tables show")
+    command.add_argument(
+        "--at", type=int, default=10, choices=(5, 10, 20), help="K of the ER@K that tables show"
+    )
     command.add_argument("--jobs", type=int, default=1, help="runs at a time, each with one thread")
     command.add_argument(
         "--set",
@@ -41,8 +55,12 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         metavar="A.B=C",
         help="of every run; attack.rate=1: where there is a rate",
     )
-    command.add_argument("--out", type=Path, default=Path("runs/matrix"), help="a folder for page, record and runs")
-    command.add_argument("--results", type=Path, help="a folder or .json file for the record, without curves")
+    command.add_argument(
+        "--out", type=Path, default=Path("runs/matrix"), help="a folder for page, record and runs"
+    )
+    command.add_argument(
+        "--results", type=Path, help="a folder or .json file for the record, without curves"
+    )
     command.add_argument("--json", action="store_true", help="print the record as JSON")
     command.set_defaults(act=act)
 

@@ -15,8 +15,12 @@ def add(commands: Any) -> None:
         epilog="example: covey recommend runs/first --user 3 7 -k 5",
     )
     command.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
-    command.add_argument("--user", nargs="+", action="extend", default=[], metavar="ID", help="users of the dataset")
-    command.add_argument("--items", nargs="+", default=[], metavar="ID", help="the items of a new user, oldest first")
+    command.add_argument(
+        "--user", nargs="+", action="extend", default=[], metavar="ID", help="users of the dataset"
+    )
+    command.add_argument(
+        "--items", nargs="+", default=[], metavar="ID", help="the items of a new user, oldest first"
+    )
     command.add_argument("-k", type=int, default=10, help="items for each (default: 10)")
     command.add_argument("--seen", action="store_true", help="also items that the user has already")
     command.add_argument("--json", action="store_true", help="print JSON")
@@ -27,7 +31,9 @@ def _recommend(options: argparse.Namespace) -> int:
     from covey.inference.api import Recommender
 
     if not options.user and not options.items:
-        raise CoveyError("name users: covey recommend RUN --user ID, or the items of a new one: --items ID ID")
+        raise CoveyError(
+            "name users: covey recommend RUN --user ID, or the items of a new one: --items ID ID"
+        )
     recommender = Recommender.load(options.run)
     _all_known(
         "user",
@@ -36,7 +42,9 @@ def _recommend(options: argparse.Namespace) -> int:
         "a new one gets a list from its own items: --items ID ID",
     )
     _all_known("item", options.items, recommender.items, "give items that the run was trained with")
-    lists: list[tuple[str, Any]] = list(recommender.ranked(options.user, options.k, not options.seen).items())
+    lists: list[tuple[str, Any]] = list(
+        recommender.ranked(options.user, options.k, not options.seen).items()
+    )
     if options.items:
         lists.append(("new", recommender.ranked_new(options.items, options.k, not options.seen)))
     print(_json(lists) if options.json else _text(lists))
@@ -52,7 +60,9 @@ def _all_known(kind: str, asked: list[str], known: list[Any], remedy: str) -> No
 
 
 def _json(lists: list[tuple[str, Any]]) -> str:
-    return json.dumps([{"user": user, "items": [vars(choice) for choice in chosen]} for user, chosen in lists])
+    return json.dumps(
+        [{"user": user, "items": [vars(choice) for choice in chosen]} for user, chosen in lists]
+    )
 
 
 def _text(lists: list[tuple[str, Any]]) -> str:

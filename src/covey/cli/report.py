@@ -14,8 +14,12 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         description="Writes one HTML page about a run, or about the seeds of one method. It needs no network.",
         epilog="example: covey report runs/first --out report.html",
     )
-    command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder; more: other seeds of it")
-    command.add_argument("--out", type=Path, help="the page (default: report.html in the first folder)")
+    command.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="a run's folder; more: other seeds of it"
+    )
+    command.add_argument(
+        "--out", type=Path, help="the page (default: report.html in the first folder)"
+    )
     command.add_argument("--json", action="store_true", help="print where it is as JSON")
     command.set_defaults(act=act)
 
@@ -29,7 +33,9 @@ def act(options: argparse.Namespace) -> int:
     settings = read_settings(options.runs)
     if len(settings) > 1 or len(settings[0].groups) > 1:
         names = " ".join(str(run) for run in options.runs)
-        raise CoveyError(f"these are not seeds of one configuration; set them side by side: covey compare {names}")
+        raise CoveyError(
+            f"these are not seeds of one configuration; set them side by side: covey compare {names}"
+        )
     atomic.write_text(out, report(settings[0]))
     print(json.dumps({"out": str(out)}) if options.json else f"report in {out}")
     return 0

@@ -20,18 +20,49 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         " Finished runs are kept and not repeated.",
         epilog="example: covey reproduce covey demo --quick",
     )
-    command.add_argument("paper", nargs="?", help="such as pfedrec, or a folder of your own; none: only --docs")
-    command.add_argument("tables", nargs="*", metavar="TABLE", help="such as table1; none: all of the paper")
-    command.add_argument("--papers", type=Path, metavar="DIR", help="where the papers' plans are, if not in a checkout")
-    command.add_argument("--quick", action="store_true", help="one seed, a tenth of the rounds; labelled so")
-    command.add_argument("--dataset", action="append", default=[], help="only the columns of this dataset")
-    command.add_argument("--jobs", type=int, default=1, help="runs at a time, each with one thread; also on one GPU")
-    command.add_argument("--set", action="append", default=[], metavar="A.B=C", help="of every run: engine.device=cuda")
-    command.add_argument("--results", type=Path, default=Path("results"), help="where the records are written")
-    command.add_argument("--work", type=Path, default=Path("runs/papers"), help="where the runs are kept")
-    command.add_argument("--docs", type=Path, help="pages, a folder or one, whose marked tables are rendered anew")
-    command.add_argument("--done", action="store_true", help="run nothing: show what is finished, holes for the rest")
-    command.add_argument("--keep", action="store_true", help="run only what the stored record lacks")
+    command.add_argument(
+        "paper", nargs="?", help="such as pfedrec, or a folder of your own; none: only --docs"
+    )
+    command.add_argument(
+        "tables", nargs="*", metavar="TABLE", help="such as table1; none: all of the paper"
+    )
+    command.add_argument(
+        "--papers",
+        type=Path,
+        metavar="DIR",
+        help="where the papers' plans are, if not in a checkout",
+    )
+    command.add_argument(
+        "--quick", action="store_true", help="one seed, a tenth of the rounds; labelled so"
+    )
+    command.add_argument(
+        "--dataset", action="append", default=[], help="only the columns of this dataset"
+    )
+    command.add_argument(
+        "--jobs", type=int, default=1, help="runs at a time, each with one thread; also on one GPU"
+    )
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="A.B=C",
+        help="of every run: engine.device=cuda",
+    )
+    command.add_argument(
+        "--results", type=Path, default=Path("results"), help="where the records are written"
+    )
+    command.add_argument(
+        "--work", type=Path, default=Path("runs/papers"), help="where the runs are kept"
+    )
+    command.add_argument(
+        "--docs", type=Path, help="pages, a folder or one, whose marked tables are rendered anew"
+    )
+    command.add_argument(
+        "--done", action="store_true", help="run nothing: show what is finished, holes for the rest"
+    )
+    command.add_argument(
+        "--keep", action="store_true", help="run only what the stored record lacks"
+    )
     command.add_argument("--json", action="store_true", help="print the records as JSON")
     command.set_defaults(act=act)
 
@@ -62,13 +93,19 @@ def act(options: argparse.Namespace) -> int:
         old = options.results if options.keep else None
         records = reproduce(wanted, options.work, cut, options.jobs, say, not options.done, old)
         if options.done and not any(map(_has_figures, records)):
-            raise CoveyError(f"nothing of this has been run yet in {options.work}; leave out --done to run it")
+            raise CoveyError(
+                f"nothing of this has been run yet in {options.work}; leave out --done to run it"
+            )
         stored = [store(made, options.results) for made in records if _has_figures(made)]
         options.work.mkdir(parents=True, exist_ok=True)
         html = options.work / f"{records[0]['paper']}.html"
         atomic.write_text(html, page(records))
-        print(json.dumps(records) if options.json else "\n\n".join(terminal(made) for made in records))
-        say(f"records in {', '.join(map(str, stored)) or 'no file: every run failed'}; page in {html}")
+        print(
+            json.dumps(records) if options.json else "\n\n".join(terminal(made) for made in records)
+        )
+        say(
+            f"records in {', '.join(map(str, stored)) or 'no file: every run failed'}; page in {html}"
+        )
     if options.docs:
         render(options.docs, options.results, SHOWN | {"matrix": matrix, "maps": maps})
     return 0

@@ -19,17 +19,37 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         epilog="example: covey tune fedmf --trials 4 --set run.rounds=5 --out runs/tuned",
     )
     command.add_argument("method", help="a shipped method, such as fedmf, or a TOML file")
-    command.add_argument("--dataset", help="synthetic, a folder under COVEY_DATA, or a prepared .npz")
-    command.add_argument("--preset", help="a protocol, such as pfedrec-honest")
-    command.add_argument("--trials", type=int, default=8, help="settings to try, the published one among them")
-    command.add_argument("--seeds", type=int, default=1, help="runs of each setting, whose mean counts")
-    command.add_argument("--set", action="append", default=[], metavar="A.B=C", help="of every trial: run.rounds=50")
     command.add_argument(
-        "--space", action="append", default=[], metavar="A.B=SPACE", help="what to vary: 'solver.lr=log 0.001 1'"
+        "--dataset", help="synthetic, a folder under COVEY_DATA, or a prepared .npz"
     )
-    command.add_argument("--jobs", type=int, default=1, help="trials at a time, each with one thread")
-    command.add_argument("--out", type=Path, help="the folder of the search (default: runs/tune/METHOD-DATASET-PRESET)")
-    command.add_argument("--write-preset", type=Path, metavar="FILE.toml", help="the best values as a preset")
+    command.add_argument("--preset", help="a protocol, such as pfedrec-honest")
+    command.add_argument(
+        "--trials", type=int, default=8, help="settings to try, the published one among them"
+    )
+    command.add_argument(
+        "--seeds", type=int, default=1, help="runs of each setting, whose mean counts"
+    )
+    command.add_argument(
+        "--set", action="append", default=[], metavar="A.B=C", help="of every trial: run.rounds=50"
+    )
+    command.add_argument(
+        "--space",
+        action="append",
+        default=[],
+        metavar="A.B=SPACE",
+        help="what to vary: 'solver.lr=log 0.001 1'",
+    )
+    command.add_argument(
+        "--jobs", type=int, default=1, help="trials at a time, each with one thread"
+    )
+    command.add_argument(
+        "--out",
+        type=Path,
+        help="the folder of the search (default: runs/tune/METHOD-DATASET-PRESET)",
+    )
+    command.add_argument(
+        "--write-preset", type=Path, metavar="FILE.toml", help="the best values as a preset"
+    )
     command.add_argument("--json", action="store_true", help="print the search as JSON")
     command.set_defaults(act=act)
 
@@ -41,7 +61,9 @@ def act(options: argparse.Namespace) -> int:
     from covey.study.tuning.space import space_of
     from covey.study.tuning.terminal import table
 
-    plan = Search(_tree(options), *space_of(options.method, options.space), options.trials, options.seeds)
+    plan = Search(
+        _tree(options), *space_of(options.method, options.space), options.trials, options.seeds
+    )
     out = options.out or Path("runs/tune") / _name(options, plan.config.data.name)
     if options.write_preset:
         _writable(options.write_preset)
@@ -84,7 +106,9 @@ def _writable(path: Path) -> None:
     if path.suffix != ".toml":
         raise CoveyError(f"{path} is no name of a preset; give one that ends in .toml")
     if not path.parent.is_dir():
-        raise CoveyError(f"there is no folder {path.parent} to write {path.name} to; make it, or choose another")
+        raise CoveyError(
+            f"there is no folder {path.parent} to write {path.name} to; make it, or choose another"
+        )
     if path.exists() and "tuned" not in parse(path):
         raise CoveyError(f"{path} exists and is not from covey tune; choose another --write-preset")
 
@@ -97,4 +121,6 @@ def _write(path: Path, plan: Any, trials: Any) -> None:
     tree = preset_of(plan, trials, commit())
     label = tree["tuned"]
     by = f"{label['trials']} trials, {label['metric']} on validation"
-    atomic.write_text(path, f"# {label['method']} tuned on {label['dataset']}: {by}.\n{toml_writer.dumps(tree)}")
+    atomic.write_text(
+        path, f"# {label['method']} tuned on {label['dataset']}: {by}.\n{toml_writer.dumps(tree)}"
+    )

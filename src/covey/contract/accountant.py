@@ -35,7 +35,12 @@ def basic(releases: Sequence[Release]) -> tuple[float, float]:
 def tighter(releases: Sequence[Release], delta: float) -> tuple[float, str] | None:
     """A smaller epsilon at this delta, and how it was found; None where there is none to be had."""
     some = [r for r in releases if r.count]
-    if not some or not delta or any(math.isinf(r.epsilon) for r in some) or sum(r.count for r in some) > MOST:
+    if (
+        not some
+        or not delta
+        or any(math.isinf(r.epsilon) for r in some)
+        or sum(r.count for r in some) > MOST
+    ):
         return None
     if all(r.multiplier for r in some):
         together = sum(r.count / r.multiplier**2 for r in some) ** -0.5
@@ -53,7 +58,9 @@ def _large(releases: Sequence[Release]) -> bool:
 
     Randomised response loses epsilon * tanh(epsilon / 2) on average.
     """
-    return all(not r.multiplier and not r.delta and math.tanh(r.epsilon / 2) > 0.95 for r in releases)
+    return all(
+        not r.multiplier and not r.delta and math.tanh(r.epsilon / 2) > 0.95 for r in releases
+    )
 
 
 def _by_library(releases: Sequence[Release], delta: float) -> float:
@@ -61,7 +68,9 @@ def _by_library(releases: Sequence[Release], delta: float) -> float:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     sizes = {r.epsilon for r in releases}
-    step = min(sizes) / (1 if len(sizes) == 1 and not releases[0].multiplier else 50)  # losses of one size: no rounding
+    step = min(sizes) / (
+        1 if len(sizes) == 1 and not releases[0].multiplier else 50
+    )  # losses of one size: no rounding
     parts = []
     for r in releases:
         if r.multiplier:

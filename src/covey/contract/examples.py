@@ -26,7 +26,9 @@ class Examples:
     def of(cls, parts: list["Examples"]) -> "Examples":
         """Several lists of the same clients as one, client by client, parts in order."""
         if any(p.offset is not None for p in parts):
-            raise CoveyError("examples were added after they had offsets; list the mechanism that gives these last")
+            raise CoveyError(
+                "examples were added after they had offsets; list the mechanism that gives these last"
+            )
         owner = torch.cat([p.items.owner for p in parts])
         order = owner.argsort(stable=True)
         lengths = torch.stack([p.items.lengths for p in parts]).sum(0)
@@ -41,10 +43,14 @@ class Examples:
         """More examples for the same clients, tied to no position."""
         weight = torch.ones_like(label) if weight is None else weight
         slot = None if self.slot is None else torch.full_like(items.values, -1)
-        return Examples.of([self, Examples(items, label.to(self.label), weight.to(self.weight), slot)])
+        return Examples.of(
+            [self, Examples(items, label.to(self.label), weight.to(self.weight), slot)]
+        )
 
     def keep(self, mask_T: Tensor) -> "Examples":
-        lengths = torch.zeros_like(self.items.lengths).index_add_(0, self.items.owner, mask_T.long())
+        lengths = torch.zeros_like(self.items.lengths).index_add_(
+            0, self.items.owner, mask_T.long()
+        )
         slot = None if self.slot is None else self.slot[mask_T]
         items = Ragged(self.items.values[mask_T], offsets_of(lengths))
         offset = None if self.offset is None else self.offset[mask_T]
@@ -82,7 +88,11 @@ def merge(examples: Examples, local: LocalRows) -> Examples:
     zeros = examples.weight.new_zeros(len(local.items.values))
     weight = zeros.index_add(0, flat, examples.weight)
     label = zeros.index_add(0, flat, examples.weight * examples.label) / weight.clamp(min=1e-30)
-    offset = None if examples.offset is None else zeros.to(examples.offset).index_copy(0, flat, examples.offset)
+    offset = (
+        None
+        if examples.offset is None
+        else zeros.to(examples.offset).index_copy(0, flat, examples.offset)
+    )
     return Examples(local.items, label, weight, offset=offset)
 
 

@@ -31,14 +31,18 @@ class Disclosure:
     delta: float = 0.0  # of one unit; 0: pure
     multiplier: float = 0.0  # of Gaussian noise: its deviation over the sensitivity
     of_sum: bool = False  # the epsilon is that of a sum over clients: it holds where nothing but sums can be read
-    budget: str = ""  # fields of a message that were protected as one spend one budget, by this name
+    budget: str = (
+        ""  # fields of a message that were protected as one spend one budget, by this name
+    )
     given: bool = False  # no message of a run holds it: the server has it from the start
     # Its noise is drawn from the run's seed, so who runs it can take it away; filled by Program.
     simulated: bool = False
 
     def __post_init__(self) -> None:
         if not self.epsilon > 0:
-            raise CoveyError(f"{self.name}: epsilon = {self.epsilon}; a privacy budget is over 0, infinite for none")
+            raise CoveyError(
+                f"{self.name}: epsilon = {self.epsilon}; a privacy budget is over 0, infinite for none"
+            )
         if not 0 <= self.delta < 1:
             raise CoveyError(f"{self.name}: delta = {self.delta}; it is from 0 to below 1")
 
@@ -50,11 +54,15 @@ class PrivacyConfig:
     max_epsilon: float = INFINITE  # of a user in total
     delta: float = 1e-5  # of a user in total, where noise is Gaussian or the accountant is tighter
     spent: float = 0.0  # epsilon that users have spent before this run
-    unprotected: Literal["refuse", "allow"] = "refuse"  # under a limit: fields that leave without any guarantee
+    unprotected: Literal["refuse", "allow"] = (
+        "refuse"  # under a limit: fields that leave without any guarantee
+    )
 
     def __post_init__(self) -> None:
         if not self.max_epsilon > 0:
-            raise CoveyError(f"privacy.max_epsilon = {self.max_epsilon}; it must be over 0 (inf: no limit)")
+            raise CoveyError(
+                f"privacy.max_epsilon = {self.max_epsilon}; it must be over 0 (inf: no limit)"
+            )
         if not 0 <= self.delta < 1 or not 0 <= self.spent < INFINITE:
             raise CoveyError("privacy: delta is from 0 to below 1, spent a number of at least 0")
 
@@ -67,7 +75,9 @@ class Ledger:
     sends: dict[Key, int] = field(default_factory=dict)  # most messages of one client
     bytes: dict[Key, int] = field(default_factory=dict)
     items_per_user: int = 0  # the longest list, for budgets that are spent per item
-    rows: dict[str, int] = field(default_factory=dict)  # of each field, for budgets that are spent per row
+    rows: dict[str, int] = field(
+        default_factory=dict
+    )  # of each field, for budgets that are spent per row
 
     @classmethod
     def of(cls, disclosures: Iterable[Disclosure], items_per_user: int = 0) -> "Ledger":
@@ -137,7 +147,11 @@ class Ledger:
         return found
 
     def unprotected(self) -> list[Key]:
-        return [key for key in self.sent() if key[0] != "evaluate" and self.declared[key].epsilon == INFINITE]
+        return [
+            key
+            for key in self.sent()
+            if key[0] != "evaluate" and self.declared[key].epsilon == INFINITE
+        ]
 
     def summary(self, delta: float = 0.0) -> dict[str, Any]:
         """What a person is owed: epsilon of an item, a report, a round, and in total; and what has none at all."""
@@ -154,15 +168,23 @@ class Ledger:
             "epsilon_round": of("report", "train"),
             "epsilon_user": total,
             "delta_user": slack,
-            "accountant": {"epsilon": better[0], "delta": delta, "by": better[1]} if better else None,
+            "accountant": {"epsilon": better[0], "delta": delta, "by": better[1]}
+            if better
+            else None,
             "noise": self.noise(),
             "unprotected": [f"{step} {name}" for step, name in self.unprotected()],
-            "needs_secure": [f"{step} {name}" for step, name in self.unprotected() if self.declared[step, name].of_sum],
+            "needs_secure": [
+                f"{step} {name}"
+                for step, name in self.unprotected()
+                if self.declared[step, name].of_sum
+            ],
         }
 
     def noise(self) -> str | None:
         """Where the noise of all guarantees comes from; the weakest source counts, None where there is no guarantee."""
-        simulated = [self.declared[key].simulated for keys in self.budgets().values() for key in keys]
+        simulated = [
+            self.declared[key].simulated for keys in self.budgets().values() for key in keys
+        ]
         return ("simulated" if any(simulated) else "device") if simulated else None
 
 

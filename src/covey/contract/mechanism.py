@@ -148,7 +148,9 @@ class ServerHooks:
         """
         return None
 
-    def receive_reports(self, view: ServerView, reports: Upload | Total) -> tuple[FieldDict, Fields]:
+    def receive_reports(
+        self, view: ServerView, reports: Upload | Total
+    ) -> tuple[FieldDict, Fields]:
         """Handles the reports of a round.
 
         Args:
@@ -247,10 +249,13 @@ class Mechanism(ClientHooks, ServerHooks, PlanningHooks):
         return getattr(type(self), hook) is not getattr(Mechanism, hook)
 
 
-def client_views(mechanisms: Sequence[Mechanism], view: ClientView, extra: dict[str, Sent]) -> list[ClientView]:
+def client_views(
+    mechanisms: Sequence[Mechanism], view: ClientView, extra: dict[str, Sent]
+) -> list[ClientView]:
     """The same cohort as each mechanism sees it: what was sent to it, and its own random stream."""
     return [
-        replace(view, received=extra.get(m.listens or m.name, Sent()), rng=view.rng.fold(m.name)) for m in mechanisms
+        replace(view, received=extra.get(m.listens or m.name, Sent()), rng=view.rng.fold(m.name))
+        for m in mechanisms
     ]
 
 

@@ -30,7 +30,9 @@ class History:
             keep = items.lengths.clamp(max=last)
             start = items.offsets[1:] - keep
             offsets = torch.nn.functional.pad(keep.cumsum(0), (1, 0))
-            flat = torch.arange(int(offsets[-1]), device=keep.device) + (start - offsets[:-1]).repeat_interleave(keep)
+            flat = torch.arange(int(offsets[-1]), device=keep.device) + (
+                start - offsets[:-1]
+            ).repeat_interleave(keep)
             items = Ragged(items.values[flat], offsets)
         width = max(int(items.lengths.max()) if len(items) else 0, 1)
         return cls(items.padded(width), items.mask(width))

@@ -53,13 +53,7 @@ class Objective(Protocol):
         return {}
 
     def loss(
-        self,
-        model: Model,
-        params: Fields,
-        batch: Batch,
-        ready: Fields,
-        rng: Rng,
-        u: Tensor | None,
+        self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None
     ) -> Tensor:
         """The loss of each client, [C].
 

@@ -16,7 +16,9 @@ from .model import NO_HISTORY, History, Model, rows
 from .objective import Objective
 
 Reads = Literal["each", "total"]  # whether a server half needs single entries, or sums are enough
-StepPreview = Callable[[str, Tensor, Tensor], Tensor]  # table, rows [T], update [T, D] -> rows [T, D]
+StepPreview = Callable[
+    [str, Tensor, Tensor], Tensor
+]  # table, rows [T], update [T, D] -> rows [T, D]
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,9 @@ class ClientView:
         """
         assert self.batch is not None
         params = self.params if params is None else params
-        return self.objective.loss(self.model, params, self.batch, self.objective_state, self.rng, u)
+        return self.objective.loss(
+            self.model, params, self.batch, self.objective_state, self.rng, u
+        )
 
     def rows(self, items_CL: Tensor) -> Tensor:
         """Rows of the item table, [C, L, D], for places in it, [C, L]."""

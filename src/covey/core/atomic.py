@@ -37,7 +37,9 @@ def alone(path: Path, wait: bool = True) -> Iterator[None]:
         except BlockingIOError:
             raise
         except OSError as error:
-            raise CoveyError(f"cannot lock {path}: {error.strerror}; choose a folder on another disk") from error
+            raise CoveyError(
+                f"cannot lock {path}: {error.strerror}; choose a folder on another disk"
+            ) from error
         yield
 
 
@@ -72,7 +74,9 @@ def append(path: Path, at: int, text: str) -> int:
     except OSError as error:
         with suppress(OSError):
             os.truncate(path, at)
-        raise CoveyError(f"cannot write {path}: {error.strerror or error}; free space, then covey resume") from error
+        raise CoveyError(
+            f"cannot write {path}: {error.strerror or error}; free space, then covey resume"
+        ) from error
 
 
 def write_text(path: Path, text: str) -> None:

@@ -49,9 +49,15 @@ def _locked(folder: Path) -> IO[str]:
         except BlockingIOError as error:
             with file:
                 who = _holder(file)
-            raise CoveyError(f"{folder} is in use by {who}; wait until it ends, or choose another folder") from error
+            raise CoveyError(
+                f"{folder} is in use by {who}; wait until it ends, or choose another folder"
+            ) from error
         except OSError as error:
-            _log.warning("%s cannot be locked (%s): start no second run on it meanwhile", folder, error.strerror)
+            _log.warning(
+                "%s cannot be locked (%s): start no second run on it meanwhile",
+                folder,
+                error.strerror,
+            )
         if _is_at(file, folder / NAME):
             _sign(file)
             return file
@@ -63,7 +69,9 @@ def _opened(folder: Path) -> IO[str]:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CoveyError(f"cannot make the folder {folder}: {error.strerror}; choose another --out") from error
+            raise CoveyError(
+                f"cannot make the folder {folder}: {error.strerror}; choose another --out"
+            ) from error
         try:
             return (folder / NAME).open("a+", encoding="utf-8")
         except OSError as error:

@@ -38,7 +38,10 @@ class Sent:
         return Sent(self.shared, {k: take(v, pick) for k, v in self.each.items()})
 
     def to(self, device: torch.device | str) -> "Sent":
-        return Sent({k: v.to(device) for k, v in self.shared.items()}, {k: v.to(device) for k, v in self.each.items()})
+        return Sent(
+            {k: v.to(device) for k, v in self.shared.items()},
+            {k: v.to(device) for k, v in self.each.items()},
+        )
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,10 @@ class Upload:
             f(*(u.weight_C for u in ups)),
             {k: f(*(u.update[k] for u in ups)) for k in self.update},
             {k: f(*(u.model[k] for u in ups)) for k in self.model},
-            {m: {k: f(*(u.extra[m][k] for u in ups)) for k in drawer} for m, drawer in self.extra.items()},
+            {
+                m: {k: f(*(u.extra[m][k] for u in ups)) for k in drawer}
+                for m, drawer in self.extra.items()
+            },
         )
 
 
@@ -91,7 +97,9 @@ class Total:
     weight: Tensor  # sum of weights
     update: Fields = field(default_factory=dict)  # weighted sums, dense
     model: Fields = field(default_factory=dict)
-    touched: Fields = field(default_factory=dict)  # per table of `update`: weight that touched each row, [I]
+    touched: Fields = field(
+        default_factory=dict
+    )  # per table of `update`: weight that touched each row, [I]
     extra: dict[str, Fields] = field(default_factory=dict)  # plain sums
 
     def __len__(self) -> int:

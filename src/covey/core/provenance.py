@@ -21,9 +21,14 @@ def commit() -> str:
     """The code's version, and whether it was changed since; COVEY_COMMIT says it where there is no checkout."""
     if "COVEY_COMMIT" in os.environ:
         return os.environ["COVEY_COMMIT"]
-    ask = lambda *words: subprocess.run(["git", *words], capture_output=True, text=True, check=True, cwd=HERE).stdout
+    ask = lambda *words: (
+        subprocess.run(["git", *words], capture_output=True, text=True, check=True, cwd=HERE).stdout
+    )
     try:
-        head, changed = ask("rev-parse", "--short", "HEAD").strip(), ask("status", "--porcelain", ".").strip()
+        head, changed = (
+            ask("rev-parse", "--short", "HEAD").strip(),
+            ask("status", "--porcelain", ".").strip(),
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return f"{head}, changed" if changed else head

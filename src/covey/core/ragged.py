@@ -45,7 +45,9 @@ class Ragged:
         lengths = self.lengths[pick]
         offsets = offsets_of(lengths)
         total = int(offsets[-1])
-        shift = (self.offsets[:-1][pick] - offsets[:-1]).repeat_interleave(lengths, output_size=total)
+        shift = (self.offsets[:-1][pick] - offsets[:-1]).repeat_interleave(
+            lengths, output_size=total
+        )
         return Ragged(torch.arange(total, device=shift.device) + shift, offsets)
 
     def take(self, pick: Tensor) -> "Ragged":
@@ -70,11 +72,15 @@ class Ragged:
     @staticmethod
     def of(lists: Sequence[Sequence[int]], dtype: torch.dtype = torch.int64) -> "Ragged":
         flat = [x for one in lists for x in one]
-        return Ragged(torch.tensor(flat, dtype=dtype), offsets_of(torch.tensor([len(x) for x in lists])))
+        return Ragged(
+            torch.tensor(flat, dtype=dtype), offsets_of(torch.tensor([len(x) for x in lists]))
+        )
 
     @staticmethod
     def cat(parts: Sequence["Ragged"]) -> "Ragged":
-        return Ragged(torch.cat([p.values for p in parts]), offsets_of(torch.cat([p.lengths for p in parts])))
+        return Ragged(
+            torch.cat([p.values for p in parts]), offsets_of(torch.cat([p.lengths for p in parts]))
+        )
 
 
 def offsets_of(lengths: Tensor) -> Tensor:
@@ -94,11 +100,15 @@ class Rows:
 
     def take(self, pick: Tensor) -> "Rows":
         index = self.items.where(pick)
-        return Rows(index.like(self.items.values[index.values]), self.values[index.values], self.height)
+        return Rows(
+            index.like(self.items.values[index.values]), self.values[index.values], self.height
+        )
 
     def scaled(self, s_C: Tensor) -> "Rows":
         s_T = s_C.repeat_interleave(self.items.lengths)
-        return replace(self, values=self.values * s_T.view(-1, *[1] * (self.values.dim() - 1)).to(self.values))
+        return replace(
+            self, values=self.values * s_T.view(-1, *[1] * (self.values.dim() - 1)).to(self.values)
+        )
 
     def dense(self) -> Tensor:
         """[C, I, ...]; for small cohorts and for rules that need whole uploads."""

@@ -72,7 +72,9 @@ class Rng:
     @classmethod
     def server(cls, seed: int, round_number: int, purpose: str) -> "Rng":
         """The server's own stream; clients have ids from 0 up, the server has -1."""
-        home = mixed(mixed(seed + 1))  # `of` and `fold` for the id -1, on numbers: a round asks a dozen times
+        home = mixed(
+            mixed(seed + 1)
+        )  # `of` and `fold` for the id -1, on numbers: a round asks a dozen times
         key = mixed(mixed(home ^ mixed((round_number + 1) * GOLDEN)) ^ _word(purpose))
         return cls(torch.tensor([key]), torch.tensor([home]))
 
@@ -81,7 +83,9 @@ class Rng:
 
     def folds(self, many: int) -> list["Rng"]:
         """fold(0), fold(1), ...: one draw of keys for all of them."""
-        words = torch.tensor([_word(n) for n in range(many)], dtype=torch.int64, device=self.key_C.device)
+        words = torch.tensor(
+            [_word(n) for n in range(many)], dtype=torch.int64, device=self.key_C.device
+        )
         keys_SC = mix(self.key_C ^ words[:, None])
         return [replace(self, key_C=key_C) for key_C in keys_SC]
 

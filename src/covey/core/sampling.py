@@ -18,7 +18,10 @@ def outside(avoid: Ragged, n_items: int, rank: Ragged) -> Tensor:
     gap = avoid.values - avoid.place  # how many allowed items come before each avoided one
     keys = gap + avoid.owner * stride
     owner = rank.owner
-    below = torch.searchsorted(keys, rank.values + owner * stride, right=True) - avoid.offsets[:-1][owner]
+    below = (
+        torch.searchsorted(keys, rank.values + owner * stride, right=True)
+        - avoid.offsets[:-1][owner]
+    )
     return rank.values + below
 
 
@@ -64,7 +67,9 @@ def _at_once(draw_TK: Tensor, top_TK: Tensor, spare_T1: Tensor) -> Tensor:
     return torch.where(taken_TK, top_TK, draw_TK)
 
 
-def negatives(avoid: Ragged, n_items: int, per_client: Tensor, count: int, rng: Rng) -> tuple[Tensor, Tensor]:
+def negatives(
+    avoid: Ragged, n_items: int, per_client: Tensor, count: int, rng: Rng
+) -> tuple[Tensor, Tensor]:
     """`count` different items for each of a client's `per_client` positives.
 
     Returns items [T, count] and whether each exists (a client may know nearly every item).

@@ -20,7 +20,9 @@ from .errors import CoveyError
 
 VARIABLE = "COVEY_TRUST"
 OWN = "covey"
-MOVED = {"covey.sequence_objectives": "covey.objectives.sequence"}  # modules by the names that older files use
+MOVED = {
+    "covey.sequence_objectives": "covey.objectives.sequence"
+}  # modules by the names that older files use
 _named: ContextVar[frozenset[str]] = ContextVar("covey_trust", default=frozenset())
 
 

@@ -44,20 +44,26 @@ def load(
     if str(name).endswith(".npz"):
         return apply_filter(Dataset.load(name), filter or Filter())
     dataset = _find(str(name), root)
-    return apply_filter(dataset, DEFAULT_FILTERS.get(dataset.name, Filter()) if filter is None else filter)
+    return apply_filter(
+        dataset, DEFAULT_FILTERS.get(dataset.name, Filter()) if filter is None else filter
+    )
 
 
 def _find(name: str, root: str | Path | None) -> Dataset:
     where = root or os.environ.get("COVEY_DATA")
     if where and not Path(where).is_dir():
-        raise CoveyError(f"no folder {where} to read dataset '{name}' from; set COVEY_DATA=/path/to/data")
+        raise CoveyError(
+            f"no folder {where} to read dataset '{name}' from; set COVEY_DATA=/path/to/data"
+        )
     if where and name in folder.available(where):
         return folder.read(name, where)
     kept = [] if root else cache.names()
     if name in kept:
         return Dataset.load(cache.prepared(name))
     if name in registry.NAMES and not root:
-        raise CoveyError(f"dataset '{name}' is not here yet; get it with covey data get {name}, or set COVEY_DATA")
+        raise CoveyError(
+            f"dataset '{name}' is not here yet; get it with covey data get {name}, or set COVEY_DATA"
+        )
     _no_file(name)
     names = folder.available(where) if where else ["synthetic", *kept]
     cached = f"; in the cache: {', '.join(kept)}" if where and kept else ""
@@ -67,6 +73,8 @@ def _find(name: str, root: str | Path | None) -> Dataset:
 def _no_file(name: str) -> None:
     """Refuses a table where the name of a dataset is needed, whether it is there or not."""
     if Path(name).is_file():
-        raise CoveyError(f"{name} is a file, not the name of a dataset; import it: covey data import {name}")
+        raise CoveyError(
+            f"{name} is a file, not the name of a dataset; import it: covey data import {name}"
+        )
     if name.removesuffix(".gz").endswith(TABLES):
         raise CoveyError(f"no file {name}; is the path right?")

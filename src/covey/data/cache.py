@@ -25,7 +25,9 @@ def _base() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches"
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return given if given.is_absolute() else Path.home() / ".cache"  # the XDG rule: relative ones do not count
+    return (
+        given if given.is_absolute() else Path.home() / ".cache"
+    )  # the XDG rule: relative ones do not count
 
 
 def downloads() -> Path:
@@ -39,13 +41,17 @@ def prepared(name: str) -> Path:
 
 def names() -> list[str]:
     """The datasets that are prepared."""
-    return sorted(path.stem for path in (root() / "datasets").glob("*.npz") if not path.name.startswith("."))
+    return sorted(
+        path.stem for path in (root() / "datasets").glob("*.npz") if not path.name.startswith(".")
+    )
 
 
 def save(dataset: Dataset) -> Path:
     """Keeps a dataset under its name."""
     if not NAME.fullmatch(dataset.name) or dataset.name.endswith(".npz"):
-        raise CoveyError(f"'{dataset.name}' cannot name a dataset: use letters, digits, '.', '_' and '-'")
+        raise CoveyError(
+            f"'{dataset.name}' cannot name a dataset: use letters, digits, '.', '_' and '-'"
+        )
     path = prepared(dataset.name)
     try:
         dataset.save(path)

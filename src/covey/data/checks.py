@@ -102,13 +102,19 @@ def warnings(found: Facts) -> list[str]:
                 found.untrained > 0,
                 f"{found.untrained:,} users have something held out and nothing to train on",
             ),
-            (len(found.parts) > 0 and not found.parts[TEST], "the split that came with the data has no test part"),
+            (
+                len(found.parts) > 0 and not found.parts[TEST],
+                "the split that came with the data has no test part",
+            ),
             (
                 found.tied_users > 0,
                 f"{found.tied_users:,} users ({found.tied_users / found.users:.0%}) have a tie at the end of their"
                 " history: which item is their last one is decided by file order",
             ),
-            (found.time == "none", "no times: the order of the file counts as the order of each history"),
+            (
+                found.time == "none",
+                "no times: the order of the file counts as the order of each history",
+            ),
             (
                 found.median < 3,
                 f"half of the users have at most {found.median:g} rows: users with fewer than 3 are never tested",

@@ -46,7 +46,9 @@ class Dataset:
     @cached_property
     def flaw(self) -> str | None:
         """What is wrong with the columns, looked for once: a dataset is not changed after it is made."""
-        return next((why for wrong, why in (*_wrong_shape(self), *_wrong_values(self)) if wrong), None)
+        return next(
+            (why for wrong, why in (*_wrong_shape(self), *_wrong_values(self)) if wrong), None
+        )
 
     def save(self, path: str | Path) -> None:
         """Writes one .npz without pickles; a reader never sees half a file."""
@@ -67,13 +69,19 @@ class Dataset:
             with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 return check(_from_members(dict(file)))
         except FileNotFoundError:
-            raise CoveyError(f"no file {path}; a prepared dataset is written by Dataset.save") from None
+            raise CoveyError(
+                f"no file {path}; a prepared dataset is written by Dataset.save"
+            ) from None
         except (OSError, EOFError, zipfile.BadZipFile, KeyError, TypeError, ValueError) as error:
-            raise CoveyError(f"{path} is not a prepared dataset of this version ({error}); prepare it again") from None
+            raise CoveyError(
+                f"{path} is not a prepared dataset of this version ({error}); prepare it again"
+            ) from None
 
 
 def _members(dataset: Dataset) -> dict[str, Any]:
-    meta = {"format": FORMAT} | {k: getattr(dataset, k) for k in ("name", "n_users", "n_items", "clock")}
+    meta = {"format": FORMAT} | {
+        k: getattr(dataset, k) for k in ("name", "n_users", "n_items", "clock")
+    }
     arrays = {k: getattr(dataset, k) for k in ARRAYS if getattr(dataset, k) is not None}
     # Titles as text: an array of strings would pad each one to the longest.
     return arrays | {"meta": _text(meta), "titles": _text(dataset.titles)}
@@ -99,12 +107,21 @@ def check(dataset: Dataset) -> Dataset:
 
 
 def _wrong_shape(d: Dataset) -> list[tuple[bool, str]]:
-    lengths = {len(column) for column in (d.user_E, d.item_E, d.time_E, d.part_E) if column is not None}
-    named = (("users", d.users, d.n_users), ("items", d.items, d.n_items), ("titles", d.titles or None, d.n_items))
+    lengths = {
+        len(column) for column in (d.user_E, d.item_E, d.time_E, d.part_E) if column is not None
+    }
+    named = (
+        ("users", d.users, d.n_users),
+        ("items", d.items, d.n_items),
+        ("titles", d.titles or None, d.n_items),
+    )
     return [
         (len(lengths) > 1, f"has columns of unequal lengths {sorted(lengths)}"),
         (not len(d), "has no interactions; is its file empty, or a filter too strict?"),
-        (d.n_users < 2, f"has {d.n_users} user; federated training needs at least 2, is a filter too strict?"),
+        (
+            d.n_users < 2,
+            f"has {d.n_users} user; federated training needs at least 2, is a filter too strict?",
+        ),
         (d.n_items < 2, f"has {d.n_items} item; ranking needs at least 2, is a filter too strict?"),
         *((v is not None and len(v) != n, f"needs {n} {k}, one for each id") for k, v, n in named),
     ]
@@ -119,7 +136,10 @@ def _wrong_values(d: Dataset) -> list[tuple[bool, str]]:
             "has missing or infinite times; mend those rows or leave the time column out",
         ),
         (d.clock and d.time_E is None, "has a clock but no times"),
-        (d.part_E is not None and _outside(d.part_E, 3), "has a split of more than train, valid and test"),
+        (
+            d.part_E is not None and _outside(d.part_E, 3),
+            "has a split of more than train, valid and test",
+        ),
     ]
 
 

@@ -43,7 +43,9 @@ DEFAULT_FILTERS: dict[str, Filter] = {
 
 def available(root: str | Path) -> list[str]:
     """Names of the datasets under root."""
-    return sorted({path.parent.name for path in Path(root).glob("*/interactions.csv*") if _is_table(path)})
+    return sorted(
+        {path.parent.name for path in Path(root).glob("*/interactions.csv*") if _is_table(path)}
+    )
 
 
 def read(name: str, root: str | Path) -> Dataset:
@@ -75,7 +77,11 @@ def unknown(name: str, names: list[str], root: str | Path | None) -> str:
     """One line for a dataset that is not there: what is, the nearest name, and where to look."""
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
     hint = f"; did you mean '{near[0]}'?" if near else ";"
-    where = f"available in {root}: {', '.join(names) or 'none'}" if root else f"available: {', '.join(names)}"
+    where = (
+        f"available in {root}: {', '.join(names) or 'none'}"
+        if root
+        else f"available: {', '.join(names)}"
+    )
     return f"no dataset '{name}'{hint} {where}; set COVEY_DATA=/path/to/data to look elsewhere"
 
 
@@ -123,10 +129,20 @@ def _read_interactions(path: Path) -> _Columns:
         u, i = _column(header, "user", path), _column(header, "item", path)
         times = [header.index(k) for k in ("timestamp", "order") if k in header]
         columns = _Columns(
-            numbering(), numbering(), array("i"), array("i"), array("d"), "timestamp" in header, array("B")
+            numbering(),
+            numbering(),
+            array("i"),
+            array("i"),
+            array("d"),
+            "timestamp" in header,
+            array("B"),
         )
         split = header.index("split") if "split" in header else None
-        add_user, add_item, add_time = columns.user_E.append, columns.item_E.append, columns.time_E.append
+        add_user, add_item, add_time = (
+            columns.user_E.append,
+            columns.item_E.append,
+            columns.time_E.append,
+        )
         order = array("d")
         for row in rows:
             add_user(columns.users[row[u]])
@@ -182,12 +198,21 @@ def _why(error: Exception) -> str:
 
 def _column(header: list[str], name: str, path: Path) -> int:
     if name not in header:
-        raise CoveyError(f"{path} has no column '{name}'; its header is: {','.join(header) or 'empty'}")
+        raise CoveyError(
+            f"{path} has no column '{name}'; its header is: {','.join(header) or 'empty'}"
+        )
     return header.index(name)
 
 
 def _table(stem: Path) -> Path | None:
-    return next((p for p in (stem.with_name(stem.name + end) for end in (".csv.gz", ".csv")) if p.is_file()), None)
+    return next(
+        (
+            p
+            for p in (stem.with_name(stem.name + end) for end in (".csv.gz", ".csv"))
+            if p.is_file()
+        ),
+        None,
+    )
 
 
 def _is_table(path: Path) -> bool:

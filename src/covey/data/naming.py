@@ -24,5 +24,7 @@ def named(row: int, own: str | None, title: str = "") -> str:
 def find(dataset: Dataset, text: str) -> list[int]:
     """The row of the item with this id first, then of those with this text in their titles."""
     by_id = [row for row, own in enumerate(ids_of(dataset)) if own == text]
-    by_title = [row for row, title in enumerate(dataset.titles) if text.casefold() in title.casefold()]
+    by_title = [
+        row for row, title in enumerate(dataset.titles) if text.casefold() in title.casefold()
+    ]
     return list(dict.fromkeys(by_id + by_title))

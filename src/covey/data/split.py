@@ -35,7 +35,9 @@ class SplitConfig:
     """How a dataset is split; each choice has its own key."""
 
     kind: Kind = "loo"  # given: the split that came with the data
-    order: Order = "time"  # what counts as last in a user's history; file order where no time is known
+    order: Order = (
+        "time"  # what counts as last in a user's history; file order where no time is known
+    )
     rows: RowsKept = "distinct"  # one row for each (user, item), or all of them
     test: float = 0.2  # share of all rows; ratio and temporal
     valid: float = 0.1  # share of what is not test; ratio and temporal
@@ -44,11 +46,15 @@ class SplitConfig:
     def __post_init__(self) -> None:
         among_choices("split", self)
         if not 0 < self.test < 1 or not 0 <= self.valid < 1:
-            raise CoveyError(f"split.test = {self.test}, split.valid = {self.valid}: shares, test > 0 and both < 1")
+            raise CoveyError(
+                f"split.test = {self.test}, split.valid = {self.valid}: shares, test > 0 and both < 1"
+            )
         if abs(self.seed) >= 2**62:
             raise CoveyError(f"split.seed = {self.seed}; it has to fit into 62 bits")
         if self.kind == "temporal" and self.order != "time":
-            raise CoveyError(f"split.order = '{self.order}': a temporal split is by time; use order = 'time'")
+            raise CoveyError(
+                f"split.order = '{self.order}': a temporal split is by time; use order = 'time'"
+            )
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,10 @@ def split(dataset: Dataset, config: SplitConfig) -> Split:
     """Each row goes to training, validation or test; none is lost."""
     rows, by_time, part_S = _assign(dataset, config)
     user_S, item_S = rows.user_E[by_time], rows.item_E[by_time]
-    parts = (_ragged(user_S[part_S == p], item_S[part_S == p], rows.n_users) for p in (TRAIN, VALID, TEST))
+    parts = (
+        _ragged(user_S[part_S == p], item_S[part_S == p], rows.n_users)
+        for p in (TRAIN, VALID, TEST)
+    )
     return Split(rows.n_users, rows.n_items, *parts)
 
 
@@ -106,7 +115,9 @@ def _distinct(rows: Dataset) -> Dataset:
     starts = np.flatnonzero(np.r_[True, key_E[order][1:] != key_E[order][:-1]])
     time_E = np.arange(len(rows), dtype=np.float64) if rows.time_E is None else rows.time_E
     part_P = None if rows.part_E is None else np.minimum.reduceat(rows.part_E[order], starts)
-    if part_P is not None and rows.part_E is not None:  # a later part's time would tell of it in training
+    if (
+        part_P is not None and rows.part_E is not None
+    ):  # a later part's time would tell of it in training
         stays_E = rows.part_E[order] == np.repeat(part_P, np.diff(np.r_[starts, len(order)]))
         time_E = np.where(stays_E, time_E[order], -np.inf)[np.argsort(order)]
     last_P = np.maximum.reduceat(time_E[order], starts)
@@ -114,7 +125,13 @@ def _distinct(rows: Dataset) -> Dataset:
     by_place = np.argsort(first_P)
     kept = first_P[by_place]
     part_E = None if part_P is None else part_P[by_place]
-    return replace(rows, user_E=rows.user_E[kept], item_E=rows.item_E[kept], time_E=last_P[by_place], part_E=part_E)
+    return replace(
+        rows,
+        user_E=rows.user_E[kept],
+        item_E=rows.item_E[kept],
+        time_E=last_P[by_place],
+        part_E=part_E,
+    )
 
 
 def _by_file(rows: Dataset) -> Array:
@@ -140,7 +157,11 @@ def _shuffled(n_N: Array, seed: int, purpose: str) -> Array:
     ends_N = np.cumsum(n_N)
     for users in _user_chunks(ends_N):
         lengths = torch.from_numpy(n_N[users])
-        words = Rng.of(seed, 0, torch.arange(users.start, users.stop)).fold(purpose).ragged_bits(lengths)
+        words = (
+            Rng.of(seed, 0, torch.arange(users.start, users.stop))
+            .fold(purpose)
+            .ragged_bits(lengths)
+        )
         begin = int(ends_N[users.start] - n_N[users.start])
         stretch = slice(begin, begin + len(words.values))
         order[stretch] = begin + np.lexsort((words.values.numpy(), words.owner.numpy()))
@@ -176,7 +197,9 @@ def _leave_one_out(user_S: Array, n_N: Array) -> Array:
 
 def _ratio(user_S: Array, n_N: Array, config: SplitConfig) -> Array:
     """The first share trains (one row at least), the rest is test; validation is drawn from the first."""
-    kept_N = np.minimum(n_N, np.maximum(1, np.floor(n_N * (1 - config.test) + ROUNDING).astype(np.int64)))
+    kept_N = np.minimum(
+        n_N, np.maximum(1, np.floor(n_N * (1 - config.test) + ROUNDING).astype(np.int64))
+    )
     part_S = np.where(_place(user_S, n_N) < kept_N[user_S], TRAIN, TEST).astype(np.uint8)
     kept = np.flatnonzero(part_S == TRAIN)
     kept = kept[_shuffled(kept_N, config.seed, "split.valid")]
@@ -187,7 +210,12 @@ def _ratio(user_S: Array, n_N: Array, config: SplitConfig) -> Array:
 
 def _validation(kept_N: Array, config: SplitConfig) -> Array:
     """How many rows of each user: rounded by chance, or short histories would have no validation at all."""
-    chance_N = Rng.of(config.seed, 0, torch.arange(len(kept_N))).fold("split.round").uniform(1)[:, 0].numpy()
+    chance_N = (
+        Rng.of(config.seed, 0, torch.arange(len(kept_N)))
+        .fold("split.round")
+        .uniform(1)[:, 0]
+        .numpy()
+    )
     count_N: Array = np.floor(kept_N * config.valid + chance_N).astype(np.int64)
     return count_N.clip(max=(kept_N - 1).clip(min=0))
 
@@ -212,7 +240,9 @@ def _temporal(rows: Dataset, config: SplitConfig) -> Array:
 
 def _given(rows: Dataset) -> Array:
     if rows.part_E is None:
-        what = "import it with covey data import --split COLUMN, or use split.kind = 'loo' or 'ratio'"
+        what = (
+            "import it with covey data import --split COLUMN, or use split.kind = 'loo' or 'ratio'"
+        )
         raise CoveyError(f"dataset '{rows.name}' has no split of its own; {what}")
     return rows.part_E
 

@@ -51,7 +51,9 @@ def together(parts: Mapping[str, Dataset]) -> Dataset:
             users,
             items,
             clock=timed and all(d.clock for d in every),
-            part_E=np.concatenate([np.full(len(d), PARTS[name], np.uint8) for name, d in parts.items()]),
+            part_E=np.concatenate(
+                [np.full(len(d), PARTS[name], np.uint8) for name, d in parts.items()]
+            ),
         )
     )
 

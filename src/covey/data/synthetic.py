@@ -71,7 +71,10 @@ class Synthetic:
     def __post_init__(self) -> None:
         for wrong, why in (
             (self.users < 2, f"users = {self.users}; at least 2 are needed"),
-            (not 1 <= self.groups <= self.items, f"groups = {self.groups}; choose 1 to items ({self.items})"),
+            (
+                not 1 <= self.groups <= self.items,
+                f"groups = {self.groups}; choose 1 to items ({self.items})",
+            ),
             (not self.mean_items >= 2, f"mean_items = {self.mean_items}; at least 2 are needed"),
             (
                 self.mean_items > self.items / 4,
@@ -116,7 +119,9 @@ def generate(options: Synthetic) -> Dataset:
         item_E[rows] = item_of_place[_picks(options, shelf, part_rng, n_N[first:last])]
         time_E[rows] = _times(part_rng, n_N[first:last])
     titles = _titles(shelf.edge_G, item_of_place)
-    return Dataset("synthetic", options.users, options.items, user_E, item_E, time_E, titles=titles, clock=True)
+    return Dataset(
+        "synthetic", options.users, options.items, user_E, item_E, time_E, titles=titles, clock=True
+    )
 
 
 def _shelf(options: Synthetic) -> _Shelf:
@@ -129,7 +134,9 @@ def _activity(options: Synthetic, rng: np.random.Generator) -> Array:
     """How many items each user has: evenly spaced quantiles of the law, so that the mean holds for few users too."""
     low, high = max(1.0, options.mean_items / 4), min(options.items / 2, options.mean_items * 20)
     exponent = _exponent(options.mean_items, low, high, min(options.users, 1 << 16))
-    total_N = np.floor(np.cumsum(_quantiles(exponent, low, high, options.users)) + 0.5)  # rounds the sum
+    total_N = np.floor(
+        np.cumsum(_quantiles(exponent, low, high, options.users)) + 0.5
+    )  # rounds the sum
     return rng.permutation(np.maximum(np.diff(total_N, prepend=0.0), 1).astype(np.int64))
 
 
@@ -203,8 +210,14 @@ def _titles(edge_G: Array, item_of_place: Array) -> tuple[str, ...]:
     titles = [""] * len(item_of_place)
     size = math.ceil(len(item_of_place) / (len(edge_G) - 1))
     for g, (first, last) in enumerate(itertools.pairwise(edge_G.tolist())):
-        names = [f"{a} {b}" for b in THEMES[g % len(THEMES)][1].split() for a in THEMES[g % len(THEMES)][0].split()]
-        for serial, item in enumerate(item_of_place[first:last].tolist(), size * (g // len(THEMES))):
+        names = [
+            f"{a} {b}"
+            for b in THEMES[g % len(THEMES)][1].split()
+            for a in THEMES[g % len(THEMES)][0].split()
+        ]
+        for serial, item in enumerate(
+            item_of_place[first:last].tolist(), size * (g // len(THEMES))
+        ):
             sequel, name = divmod(serial, len(names))
             titles[item] = names[name] + (f" {sequel + 1}" if sequel else "")
     return tuple(titles)

@@ -22,7 +22,9 @@ class Bulyan(RowRule):
 
     def __post_init__(self) -> None:
         if not 0 <= self.malicious < 0.25:
-            raise CoveyError(f"bulyan: malicious = {self.malicious}; it stands less than a quarter, 0 to under 0.25")
+            raise CoveyError(
+                f"bulyan: malicious = {self.malicious}; it stands less than a quarter, 0 to under 0.25"
+            )
 
     def enough(self, n: int) -> bool:
         return n >= 4 * assumed(self.malicious, n) + 3

@@ -63,4 +63,6 @@ def over_zero(name: str, bound: float, quantile: float = 0.5) -> None:
     if not bound > 0:
         raise CoveyError(f"{name}: bound = {bound}; a norm over 0 is needed")
     if not 0 < quantile < 1:
-        raise CoveyError(f"{name}: quantile = {quantile}; it is a share of the round's norms, such as 0.99")
+        raise CoveyError(
+            f"{name}: quantile = {quantile}; it is a share of the round's norms, such as 0.99"
+        )

@@ -42,23 +42,33 @@ class HiCS(Combine):
 
     def __post_init__(self) -> None:
         if len(self.levels) != len(self.bounds) or "item" in self.levels[:-1]:
-            raise CoveyError('hics: give each of levels its bound; "item" comes last, as it clips what was combined')
+            raise CoveyError(
+                'hics: give each of levels its bound; "item" comes last, as it clips what was combined'
+            )
         for bound in self.bounds:
             over_zero("hics", bound)
 
     def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
         if isinstance(upload, Total):
-            raise CoveyError("HiCS clips single uploads, and only their sum is here; use a linear combine")
+            raise CoveyError(
+                "HiCS clips single uploads, and only their sum is here; use a linear combine"
+            )
         upload = replace(upload, update={k: v for k, v in upload.update.items() if k in names})
         for level, bound in zip(self.levels, self.bounds, strict=True):
             if level == "client":
-                upload = replace(upload, update=ClipClients(bound, self.relative).clip(upload.update))
+                upload = replace(
+                    upload, update=ClipClients(bound, self.relative).clip(upload.update)
+                )
             elif level == "row":
-                upload = replace(upload, update={k: self._rows(v, bound) for k, v in upload.update.items()})
+                upload = replace(
+                    upload, update={k: self._rows(v, bound) for k, v in upload.update.items()}
+                )
         linear = {"mean": ItemMean(), "sum": Sum(), "everybody": Mean()}[self.scale]
         update, model = linear.combine(upload, names)
         if "item" in self.levels:
-            update = {k: self._combined(upload.update[k], v, self.bounds[-1]) for k, v in update.items()}
+            update = {
+                k: self._combined(upload.update[k], v, self.bounds[-1]) for k, v in update.items()
+            }
         return update, model
 
     def _rows(self, value: Field, bound: float) -> Field:  # level 1, (7) 1
@@ -107,4 +117,6 @@ class Bank(ServerStep):
     def _largest(self, norm_I: Tensor) -> Tensor:
         """Which rows are let through, [I] bool."""
         many = math.ceil(self.share * int((norm_I > 0).sum()) - 1e-9)
-        return torch.zeros_like(norm_I, dtype=torch.bool).index_fill_(0, norm_I.topk(many).indices, True)
+        return torch.zeros_like(norm_I, dtype=torch.bool).index_fill_(
+            0, norm_I.topk(many).indices, True
+        )

@@ -53,6 +53,8 @@ def distances(g_JnP: Tensor) -> Tensor:
         part_JnB = part_JnB.double()
         dot_Jnn.baddbmm_(part_JnB, part_JnB.mT)
     norm_Jn = dot_Jnn.diagonal(dim1=1, dim2=2)
-    d_Jnn = norm_Jn[:, :, None] + norm_Jn[:, None] - (dot_Jnn + dot_Jnn.mT)  # the same bits both ways
+    d_Jnn = (
+        norm_Jn[:, :, None] + norm_Jn[:, None] - (dot_Jnn + dot_Jnn.mT)
+    )  # the same bits both ways
     d_Jnn.diagonal(dim1=1, dim2=2).fill_(torch.inf)
     return d_Jnn.clamp_(min=0)

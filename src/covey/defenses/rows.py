@@ -19,7 +19,9 @@ from covey.core.errors import CoveyError
 from covey.core.messages import Total, Upload
 from covey.core.ragged import Field, Fields, Ragged, Rows
 
-Scale = Literal["mean", "sum", "everybody"]  # of those who sent a row, their sum, or that over all of a round
+Scale = Literal[
+    "mean", "sum", "everybody"
+]  # of those who sent a row, their sum, or that over all of a round
 NUMBERS_AT_ONCE = 1 << 22  # that a bucket holds, of uploads or of distances between them
 
 
@@ -48,13 +50,17 @@ class RowRule(Combine):
                 " use covey.aggregate.combine:ItemMean"
             )
         over = {"mean": None, "sum": 1.0, "everybody": float(upload.weight_C.sum())}[self.scale]
-        one = lambda part, over: {k: self._one(v, upload.weight_C, over) for k, v in part.items() if k in names}
+        one = lambda part, over: {
+            k: self._one(v, upload.weight_C, over) for k, v in part.items() if k in names
+        }
         return one(upload.update, over), one(upload.model, None)
 
     def tally(self, upload: Upload | Total, names: Sequence[str]) -> dict[str, int]:
         """Rows of items, and other parameters, that had too few uploads."""
         assert isinstance(upload, Upload)
-        values = [v for part in (upload.update, upload.model) for k, v in part.items() if k in names]
+        values = [
+            v for part in (upload.update, upload.model) for k, v in part.items() if k in names
+        ]
         return {"rows with too few uploads": sum(self._few(v) for v in values)}
 
     def _few(self, value: Field) -> int:
@@ -62,7 +68,9 @@ class RowRule(Combine):
             return int(not self.enough(len(value)))
         count_I = torch.bincount(value.items.values)
         sizes, many = count_I[count_I > 0].unique(return_counts=True)
-        return sum(k for n, k in zip(sizes.tolist(), many.tolist(), strict=True) if not self.enough(n))
+        return sum(
+            k for n, k in zip(sizes.tolist(), many.tolist(), strict=True) if not self.enough(n)
+        )
 
     def _one(self, value: Field, weight_C: Tensor, over: float | None) -> Tensor:
         if isinstance(value, Rows):
@@ -95,14 +103,21 @@ def by_count(items: Ragged, height: int, numbers: int) -> Iterator[tuple[Tensor,
     count_I = torch.bincount(items.values, minlength=height)
     first_I = count_I.cumsum(0) - count_I
     for n in count_I[count_I > 0].unique().tolist():
-        for items_J in (count_I == n).nonzero()[:, 0].split(max(1, NUMBERS_AT_ONCE // (n * max(n, numbers)))):
-            yield items_J, order_T[first_I[items_J][:, None] + torch.arange(n, device=items_J.device)]
+        for items_J in (
+            (count_I == n).nonzero()[:, 0].split(max(1, NUMBERS_AT_ONCE // (n * max(n, numbers))))
+        ):
+            yield (
+                items_J,
+                order_T[first_I[items_J][:, None] + torch.arange(n, device=items_J.device)],
+            )
 
 
 def minority(rule: str, malicious: float) -> None:
     """Says that a rule protects against a minority, where more attackers are assumed."""
     if not 0 <= malicious < 0.5:
-        raise CoveyError(f"{rule}: malicious = {malicious}; it protects against a minority, 0 to under 0.5")
+        raise CoveyError(
+            f"{rule}: malicious = {malicious}; it protects against a minority, 0 to under 0.5"
+        )
 
 
 def assumed(malicious: float, n: int) -> int:
@@ -127,6 +142,8 @@ def middle(sorted_JPn: Tensor) -> Tensor:
 def near_middle(sorted_JPn: Tensor, many: int) -> Tensor:
     """Mean of the `many` values closest to the median, [J, P]: a window of the sorted ones, the lower of equals."""
     n, median_JP1 = sorted_JPn.shape[-1], middle(sorted_JPn)[..., None]
-    reach_JPs = torch.maximum(median_JP1 - sorted_JPn[..., : n - many + 1], sorted_JPn[..., many - 1 :] - median_JP1)
+    reach_JPs = torch.maximum(
+        median_JP1 - sorted_JPn[..., : n - many + 1], sorted_JPn[..., many - 1 :] - median_JP1
+    )
     window = reach_JPs.argmin(-1, keepdim=True) + torch.arange(many, device=sorted_JPn.device)
     return sorted_JPn.gather(-1, window).mean(-1)

@@ -34,5 +34,11 @@ class MinimumSupport(Mechanism):
             return value
         count_I = torch.bincount(value.items.values, minlength=value.height)
         keep_T = count_I[value.items.values] >= self.clients
-        lengths = torch.zeros_like(value.items.lengths).index_add_(0, value.items.owner, keep_T.long())
-        return Rows(Ragged(value.items.values[keep_T], offsets_of(lengths)), value.values[keep_T], value.height)
+        lengths = torch.zeros_like(value.items.lengths).index_add_(
+            0, value.items.owner, keep_T.long()
+        )
+        return Rows(
+            Ragged(value.items.values[keep_T], offsets_of(lengths)),
+            value.values[keep_T],
+            value.height,
+        )

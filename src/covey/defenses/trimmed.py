@@ -15,7 +15,9 @@ class TrimmedMean(RowRule):
     """`malicious` is the share of attackers that the server assumes among any n uploads: f = floor(share n)."""
 
     malicious: float = 0.1
-    keep: Literal["inner", "near"] = "inner"  # without the max(1, f) at each end; or the n - f nearest to the median
+    keep: Literal["inner", "near"] = (
+        "inner"  # without the max(1, f) at each end; or the n - f nearest to the median
+    )
     scale: Scale = "mean"
     reads_uploads: Reads = "each"
 

@@ -47,7 +47,9 @@ class Union(Mechanism):
         low, high = far_C.min(), far_C.max()
         if not high > low:
             return upload
-        small_C, two = self._groups((far_C - low) / (high - low), dice.fold("gap").uniform(self.draws, len(far_C))[0])
+        small_C, two = self._groups(
+            (far_C - low) / (high - low), dice.fold("gap").uniform(self.draws, len(far_C))[0]
+        )
         if two or int(small_C.sum()) <= math.ceil(len(upload) * self.malicious - 1e-9):
             return upload.take((~small_C).nonzero()[:, 0])
         return upload
@@ -86,16 +88,26 @@ def spreads(x_BC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     some_BC, square_BC = s_BC.cumsum(1), s_BC.square().cumsum(1)
     k_C = torch.arange(1, C + 1, device=x_BC.device)
     low_BC = square_BC - some_BC.square() / k_C
-    rest_BC = square_BC[:, -1:] - square_BC - (some_BC[:, -1:] - some_BC).square() / (C - k_C).clamp(min=1)
+    rest_BC = (
+        square_BC[:, -1:]
+        - square_BC
+        - (some_BC[:, -1:] - some_BC).square() / (C - k_C).clamp(min=1)
+    )
     two_B, at_B = (low_BC + rest_BC)[:, :-1].min(1)
     return low_BC[:, -1], two_B, x_BC > s_BC.gather(1, at_B[:, None])
 
 
 def uniformity(base_SD: Tensor, rows: Rows, rate: float) -> Tensor:
     """Mean distance between sampled items if only client c's rows were added, [C]; only touched rows are looked at."""
-    S, base_SD, out_C = len(base_SD), base_SD.double(), base_SD.new_zeros(len(rows), dtype=torch.float64)
+    S, base_SD, out_C = (
+        len(base_SD),
+        base_SD.double(),
+        base_SD.new_zeros(len(rows), dtype=torch.float64),
+    )
     apart_SS = distances(base_SD, base_SD)
-    order = rows.items.lengths.argsort(stable=True)  # like sizes together, so that little is padding
+    order = rows.items.lengths.argsort(
+        stable=True
+    )  # like sizes together, so that little is padding
     for some_B in order.split(CLIENTS_AT_ONCE):
         part = rows.take(some_B)
         width = max(int(part.items.lengths.max()), 1)
@@ -104,9 +116,13 @@ def uniformity(base_SD: Tensor, rows: Rows, rate: float) -> Tensor:
         new_BRD = was_BRD + rate * part.items.like(part.values.double()).padded(width)
         pair_BRR = real_BR[:, :, None] & real_BR[:, None]
         within = lambda far_BRR, pair_BRR=pair_BRR: (far_BRR * pair_BRR).sum((1, 2))
-        old_B = 2 * (apart_SS.sum(1)[at_BR] * real_BR).sum(1) - within(apart_SS[at_BR[:, :, None], at_BR[:, None]])
+        old_B = 2 * (apart_SS.sum(1)[at_BR] * real_BR).sum(1) - within(
+            apart_SS[at_BR[:, :, None], at_BR[:, None]]
+        )
         to_B = (distances(new_BRD.flatten(0, 1), base_SD).sum(1).view_as(at_BR) * real_BR).sum(1)
-        now_B = 2 * (to_B - within(distances(new_BRD, was_BRD))) + within(distances(new_BRD, new_BRD))
+        now_B = 2 * (to_B - within(distances(new_BRD, was_BRD))) + within(
+            distances(new_BRD, new_BRD)
+        )
         out_C[some_B] = (apart_SS.sum() - old_B + now_B) / (S * (S - 1))
     return out_C
 
@@ -122,5 +138,7 @@ def _among(value: Rows, pick_S: Tensor) -> Rows:
     place_I = torch.full((value.height,), -1, device=pick_S.device)
     place_I[pick_S] = torch.arange(len(pick_S), device=pick_S.device)
     at_T = place_I[value.items.values]
-    lengths = torch.zeros_like(value.items.lengths).index_add_(0, value.items.owner, (at_T >= 0).long())
+    lengths = torch.zeros_like(value.items.lengths).index_add_(
+        0, value.items.owner, (at_T >= 0).long()
+    )
     return Rows(Ragged(at_T[at_T >= 0], offsets_of(lengths)), value.values[at_T >= 0], len(pick_S))

@@ -23,7 +23,10 @@ SINGLE = {
 }
 
 
-REMEDY = {step: f"leave it out, or let them be read by fleet.clear = ['{step}']" for step in ("enrol", "report")}
+REMEDY = {
+    step: f"leave it out, or let them be read by fleet.clear = ['{step}']"
+    for step in ("enrol", "report")
+}
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,9 @@ class Method:
         names = unique_names((*self.mechanisms, self.grouping, self.server_step))
         for m in self.mechanisms:
             if m.listens and m.listens not in names:
-                raise CoveyError(f"{m.name!r} listens to {m.listens!r}, which is not here; add it or leave that out")
+                raise CoveyError(
+                    f"{m.name!r} listens to {m.listens!r}, which is not here; add it or leave that out"
+                )
 
     def has_exchange(self, step: str) -> bool:
         """Whether a mechanism needs this exchange."""
@@ -63,16 +68,28 @@ class Method:
 
     def singles(self) -> set[tuple[str, str]]:
         """Parts that read what single clients say, and the steps in which they do."""
-        found = {(type(self.combine).__name__, "train")} if self.combine.reads_uploads != "total" else set()
-        found |= {(self.grouping.name, "train")} if self.grouping.reads_uploads != "total" else set()
+        found = (
+            {(type(self.combine).__name__, "train")}
+            if self.combine.reads_uploads != "total"
+            else set()
+        )
+        found |= (
+            {(self.grouping.name, "train")} if self.grouping.reads_uploads != "total" else set()
+        )
         found |= {(m.name, "train") for m in self.mechanisms if m.implements("filter_uploads")}
-        found |= {(m.name, "report") for m in self.mechanisms if "report" in m.exchanges and m.reads_reports != "total"}
+        found |= {
+            (m.name, "report")
+            for m in self.mechanisms
+            if "report" in m.exchanges and m.reads_reports != "total"
+        }
         return found | {(m.name, "enrol") for m in self.mechanisms if "enrol" in m.exchanges}
 
     def check(self, fleet: Fleet) -> None:
         for part, step in sorted(self.singles()):
             if step in fleet.hides:
-                raise CoveyError(f"{part!r} reads {SINGLE[step]}, which secure aggregation hides; {REMEDY[step]}")
+                raise CoveyError(
+                    f"{part!r} reads {SINGLE[step]}, which secure aggregation hides; {REMEDY[step]}"
+                )
 
 
 def parts(method: Method) -> Sequence[object]:

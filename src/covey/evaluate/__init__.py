@@ -1,7 +1,18 @@
 """Ranking held-out items and measuring the result, the same for federated and for pooled models."""
 
 from .metrics import EvaluateConfig, measure, per_client, summarise, with_held
-from .ranking import Top, distinct, keep_heap, merged, nothing, ranks_full, ranks_of, ranks_sampled, span, top_of
+from .ranking import (
+    Top,
+    distinct,
+    keep_heap,
+    merged,
+    nothing,
+    ranks_full,
+    ranks_of,
+    ranks_sampled,
+    span,
+    top_of,
+)
 
 __all__ = [
     "EvaluateConfig",

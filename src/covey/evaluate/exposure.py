@@ -30,7 +30,9 @@ def exposures(rank_CK: Tensor, has: Ragged, targets: Sequence[int]) -> dict[str,
         has_C = torch.zeros_like(rank_C, dtype=torch.bool)
         has_C[has.owner[has.values == target]] = True
         for name in NAMES:
-            value_C = rank_C if name == "rank" else (rank_C <= int(name.removeprefix("er@"))).double()
+            value_C = (
+                rank_C if name == "rank" else (rank_C <= int(name.removeprefix("er@"))).double()
+            )
             out[f"target/{target}/{name}"] = value_C.masked_fill(has_C, torch.nan)
     return out
 
@@ -39,7 +41,11 @@ def summary(figures: Mapping[str, Tensor]) -> dict[str, float]:
     """Means over users, and then over targets; without those that everybody has."""
     out = {}
     for name in NAMES:
-        means = [v.nanmean() for k, v in figures.items() if k.startswith("target/") and k.endswith(f"/{name}")]
+        means = [
+            v.nanmean()
+            for k, v in figures.items()
+            if k.startswith("target/") and k.endswith(f"/{name}")
+        ]
         if means:
             out[name] = float(torch.stack(means).nanmean())
     return out

@@ -66,7 +66,9 @@ def parse(metric: str) -> tuple[str, int]:
 def _one_of(what: str, value: str, valid: Sequence[str]) -> None:
     if value not in valid:
         near = difflib.get_close_matches(value.lower(), valid, 1, 0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"it is one of {', '.join(map(repr, valid))}"
+        hint = (
+            f"did you mean {near[0]!r}?" if near else f"it is one of {', '.join(map(repr, valid))}"
+        )
         raise CoveyError(f"unknown {what} {value!r}; {hint}")
 
 
@@ -75,13 +77,19 @@ class EvaluateConfig:
     """How held-out items are ranked, what is measured, how often, and what selects the round."""
 
     candidates: str = "full"  # full: all items; sampled: the held-out one and some unseen ones
-    seen: str = "filtered"  # filtered: items the client has already are no candidates; kept: they are
-    history: str = "known"  # what a device scores from in the test; train: without the validation items
+    seen: str = (
+        "filtered"  # filtered: items the client has already are no candidates; kept: they are
+    )
+    history: str = (
+        "known"  # what a device scores from in the test; train: without the validation items
+    )
     metrics: tuple[str, ...] = ("recall@20", "ndcg@20")
     every: int = 1  # rounds between evaluations
     clients: int = 0  # how many clients are asked, the same ones each time; 0: all of them
     select: str = ""  # the metric that selects the round, on validation; '' for the first
-    targets: tuple[int, ...] = ()  # rows of items whose exposure is measured too; (): those that an attack pushes
+    targets: tuple[
+        int, ...
+    ] = ()  # rows of items whose exposure is measured too; (): those that an attack pushes
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metrics", tuple(self.metrics))
@@ -98,7 +106,9 @@ class EvaluateConfig:
         if self.every < 1:
             raise CoveyError(f"evaluate.every is {self.every}; it is a number of rounds, 1 or more")
         if self.clients < 0:
-            raise CoveyError(f"evaluate.clients is {self.clients}; it is a number of clients, 0 for all of them")
+            raise CoveyError(
+                f"evaluate.clients is {self.clients}; it is a number of clients, 0 for all of them"
+            )
 
     @property
     def selector(self) -> str:
@@ -116,7 +126,9 @@ class EvaluateConfig:
         return tuple(sorted({parse(m)[1] for m in self.metrics}))
 
 
-def per_client(ranks: Ragged, n_relevant_C: Tensor, cutoffs: Sequence[int], names: Sequence[str]) -> dict[str, Tensor]:
+def per_client(
+    ranks: Ragged, n_relevant_C: Tensor, cutoffs: Sequence[int], names: Sequence[str]
+) -> dict[str, Tensor]:
     """Every named metric at every cut-off, in float64, [C] each; NaN for a client with nothing held out.
 
     `ranks` holds the 1-based ranks of a client's relevant items, distinct up to the largest cut-off;
@@ -159,7 +171,9 @@ def _check_single(held: Ragged) -> None:
         )
 
 
-def summarise(per_client: Mapping[str, Tensor], activity_C: Tensor | None = None, groups: int = 3) -> dict[str, float]:
+def summarise(
+    per_client: Mapping[str, Tensor], activity_C: Tensor | None = None, groups: int = 3
+) -> dict[str, float]:
     """Means over the clients with something held out: 'recall@20', and 'recall@20/light' ... by activity.
 
     Groups are quantiles of `activity_C` (training items) among these clients, by default terciles

@@ -28,7 +28,9 @@ class Top:
     @staticmethod
     def cat(chunks: Sequence["Top"]) -> "Top":
         """The chunks as one."""
-        return Top(*(torch.cat(x) for x in zip(*((t.best_CK, t.count_C, t.held_T) for t in chunks))))
+        return Top(
+            *(torch.cat(x) for x in zip(*((t.best_CK, t.count_C, t.held_T) for t in chunks)))
+        )
 
     @staticmethod
     def joined(shelves: Sequence["Top"], held: Sequence[Tensor]) -> "Top":
@@ -39,7 +41,9 @@ class Top:
         best_CK = _sorted(torch.cat([s.best_CK for s in shelves], 1))[:, -K:].contiguous()
         least_C1, held_T = best_CK[:, :1], best_CK.new_empty(len(held[0]))
         count_C = torch.zeros_like(shelves[0].count_C)
-        for shelf, mine_T in zip(shelves, held, strict=True):  # no shelf's least of K is above that of them all
+        for shelf, mine_T in zip(
+            shelves, held, strict=True
+        ):  # no shelf's least of K is above that of them all
             above_C = (shelf.best_CK >= least_C1).sum(1)
             count_C += torch.where(shelf.best_CK[:, 0] == least_C1[:, 0], shelf.count_C, above_C)
             held_T[mine_T] = shelf.held_T
@@ -58,7 +62,9 @@ def ranks_full(score_CI: Tensor, relevant: Ragged, hidden: Ragged, depth: int) -
     return ranks_of(top_of(score_CI, relevant, hidden, depth), relevant)
 
 
-def top_of(score_CI: Tensor, relevant: Ragged, hidden: Ragged, depth: int, spoil: bool = False) -> Top:
+def top_of(
+    score_CI: Tensor, relevant: Ragged, hidden: Ragged, depth: int, spoil: bool = False
+) -> Top:
     """The first half of `ranks_full`, all that reads the whole score matrix; it may `spoil` it."""
     return Scores(score_CI).top(relevant, hidden, depth, spoil)
 
@@ -80,7 +86,10 @@ class Scores:
         """What is `relevant` is a candidate even if it is hidden too; the `last` look need not put back."""
         shown_CI = self.score_CI.to(_exact(self.score_CI.dtype)).contiguous()
         lent = not last and shown_CI.data_ptr() == self.score_CI.data_ptr()
-        flat, (relevant_T, hidden_H) = shown_CI.view(-1), (_flat(x, shown_CI.shape[1]) for x in (relevant, hidden))
+        flat, (relevant_T, hidden_H) = (
+            shown_CI.view(-1),
+            (_flat(x, shown_CI.shape[1]) for x in (relevant, hidden)),
+        )
         held_T, before_H = flat[relevant_T], flat[hidden_H] if lent else flat[:0]
         flat.index_fill_(0, hidden_H, -torch.inf)
         flat.index_copy_(0, relevant_T, held_T)
@@ -113,10 +122,14 @@ class Scores:
 def ranks_of(top: Top, relevant: Ragged) -> Ragged:
     """The second half of `ranks_full`: relevant items placed among the best scores."""
     owner_T, K = relevant.owner, top.best_CK.shape[1]
-    near_T = ((top.held_T >= top.best_CK[:, 1][owner_T]) & (top.held_T > -torch.inf)).nonzero()[:, 0]
+    near_T = ((top.held_T >= top.best_CK[:, 1][owner_T]) & (top.held_T > -torch.inf)).nonzero()[
+        :, 0
+    ]
     rank_T = torch.full_like(relevant.values, K)
     if len(near_T):
-        near = Ragged(top.held_T[near_T], offsets_of(torch.bincount(owner_T[near_T], minlength=len(relevant))))
+        near = Ragged(
+            top.held_T[near_T], offsets_of(torch.bincount(owner_T[near_T], minlength=len(relevant)))
+        )
         rank_T[near_T] = _ranks_near(near, top).clamp(max=K)
     return relevant.like(rank_T)
 
@@ -139,7 +152,9 @@ def distinct(lists: Ragged) -> Ragged:
         return lists  # as it is already
     key_T = torch.unique(key_T)
     owner_T = key_T.div(width, rounding_mode="floor")
-    return Ragged(key_T - owner_T * width, offsets_of(torch.bincount(owner_T, minlength=len(lists))))
+    return Ragged(
+        key_T - owner_T * width, offsets_of(torch.bincount(owner_T, minlength=len(lists)))
+    )
 
 
 def merged(one: Ragged, two: Ragged) -> Ragged:
@@ -154,7 +169,9 @@ def merged(one: Ragged, two: Ragged) -> Ragged:
 
 def _lay(values: Tensor, part: Ragged, before_C: Tensor) -> None:
     """Write the part's values, each behind the given number of values that are not the part's."""
-    index_T = before_C.repeat_interleave(part.lengths) + torch.arange(len(part.values), device=values.device)
+    index_T = before_C.repeat_interleave(part.lengths) + torch.arange(
+        len(part.values), device=values.device
+    )
     values.index_copy_(0, index_T, part.values)
 
 
@@ -195,7 +212,9 @@ def _without_nan(score: Tensor) -> Tensor:
 
 def _exact(dtype: torch.dtype) -> torch.dtype:
     """A type that holds all scores of the given one and that every operation here takes."""
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16, torch.float32) else torch.float64
+    return (
+        torch.float32 if dtype in (torch.float16, torch.bfloat16, torch.float32) else torch.float64
+    )
 
 
 def _flat(items: Ragged, width: int) -> Tensor:
@@ -225,7 +244,9 @@ def _strips(shown_CI: Tensor, B: int) -> Tensor:
 def _raise(most_CB: Tensor, items: Ragged, value_T: Tensor, I: int) -> None:
     """Maxima under some items more."""
     B = most_CB.shape[1]
-    owner_T, item_T, value_T = (x[items.values < I // B * B] for x in (items.owner, items.values, value_T))
+    owner_T, item_T, value_T = (
+        x[items.values < I // B * B] for x in (items.owner, items.values, value_T)
+    )
     most_CB.view(-1).scatter_reduce_(0, owner_T * B + item_T % B, value_T, "amax")
 
 
@@ -237,7 +258,9 @@ def _best(shown_CI: Tensor, places: int, most_CB: Tensor | None, more: int = 0) 
     """
     C, I = shown_CI.shape
     if most_CB is None:
-        return _sorted(F.pad(shown_CI, (max(0, places - I), 0), value=-torch.inf))[:, -places:].contiguous()
+        return _sorted(F.pad(shown_CI, (max(0, places - I), 0), value=-torch.inf))[
+            :, -places:
+        ].contiguous()
     B, wide = most_CB.shape[1], min(places + more, most_CB.shape[1])
     strips_CSB, rest_CR = _strips(shown_CI, B), shown_CI[:, I // B * B :]
     value_CSK = strips_CSB.gather(2, _best_blocks(most_CB, wide)[:, None].expand(C, I // B, wide))
@@ -246,7 +269,9 @@ def _best(shown_CI: Tensor, places: int, most_CB: Tensor | None, more: int = 0) 
 
 def _best_blocks(most_CB: Tensor, places: int) -> Tensor:
     """Where the `places` largest values of each row are, in any order, [C, places]."""
-    if most_CB.device.type == "cpu":  # sorting values alone is far quicker there, and tells the rest if none are equal
+    if (
+        most_CB.device.type == "cpu"
+    ):  # sorting values alone is far quicker there, and tells the rest if none are equal
         found = (most_CB < _sorted(most_CB)[:, -places, None]).logical_not_().nonzero()[:, 1]
         if len(found) == len(most_CB) * places:
             return found.view(len(most_CB), places)

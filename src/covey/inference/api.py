@@ -64,7 +64,9 @@ def _told(imported: Imported) -> Dataset:
 
 def _is_name(source: Any) -> bool:
     """Whether a configuration can name it: not a raw file, nor a table in memory."""
-    return isinstance(source, str | Path) and (str(source).endswith(".npz") or not Path(source).is_file())
+    return isinstance(source, str | Path) and (
+        str(source).endswith(".npz") or not Path(source).is_file()
+    )
 
 
 def _typed(ids: Array | None, frame: Any) -> Array | None:
@@ -101,7 +103,9 @@ def fit(
     assignments = list(set)
     if "data.name" in [*options_of(sections), *options_in(assignments)]:
         raise CoveyError("data.name is what fit takes as its dataset: fit(method, 'ml-100k')")
-    more: Tree = {} if out is not None else {"run": {"ceilings": []}}  # ceilings are for reports, which need `out`
+    more: Tree = (
+        {} if out is not None else {"run": {"ceilings": []}}
+    )  # ceilings are for reports, which need `out`
     with tempfile.TemporaryDirectory(prefix="covey-") as away:
         folder = Path(away) / "run" if out is None else Path(out)
         tree = compose(

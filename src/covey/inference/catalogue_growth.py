@@ -19,7 +19,9 @@ from covey.data.split import split as split_rows
 from covey.run.assemble import Prepared, ready
 from covey.run.config.schema import Config
 
-Places = tuple[dict[str, int], dict[str, int]]  # numbers of users and of items by the text of their ids
+Places = tuple[
+    dict[str, int], dict[str, int]
+]  # numbers of users and of items by the text of their ids
 
 
 @dataclass(frozen=True)
@@ -44,35 +46,53 @@ class Growth:
 
 
 def growth_of(
-    config: Config, prepared: Prepared, places: Places, items: Iterable[Any], interactions: Iterable[tuple[Any, Any]]
+    config: Config,
+    prepared: Prepared,
+    places: Places,
+    items: Iterable[Any],
+    interactions: Iterable[tuple[Any, Any]],
 ) -> Growth:
     if isinstance(items, str):
         raise CoveyError("new items are a list of ids, or {id: title}")
     titles = dict(items) if isinstance(items, Mapping) else dict.fromkeys(items, "")
     new = {str(own): prepared.dataset.n_items + at for at, own in enumerate(titles)}
     if not new or (known := next((own for own in new if own in places[1]), None)) is not None:
-        raise CoveyError(f"item {known!r} is there already; leave it out" if new else "name at least one new item")
+        raise CoveyError(
+            f"item {known!r} is there already; leave it out"
+            if new
+            else "name at least one new item"
+        )
     pairs = dict.fromkeys((_user(user, places), _new(item, new)) for user, item in interactions)
-    dataset = _grown(assigned(prepared.dataset, config.split), list(titles), list(titles.values()), list(pairs))
+    dataset = _grown(
+        assigned(prepared.dataset, config.split), list(titles), list(titles.values()), list(pairs)
+    )
     kept = SplitConfig("given", rows="given")
-    config = Config.of(config.tree | {"split": {"kind": kept.kind, "rows": kept.rows}}, config.trust)
+    config = Config.of(
+        config.tree | {"split": {"kind": kept.kind, "rows": kept.rows}}, config.trust
+    )
     made = ready(config, dataset, split_rows(dataset, kept))
     return Growth(config, made, prepared.dataset.n_items, any(titles.values()))
 
 
 def _user(user: Any, places: Places) -> int:
     if (at := places[0].get(str(user))) is None:
-        raise CoveyError(f"there is no user {str(user)!r}; interactions are pairs of a user of the dataset and an item")
+        raise CoveyError(
+            f"there is no user {str(user)!r}; interactions are pairs of a user of the dataset and an item"
+        )
     return at
 
 
 def _new(item: Any, new: Mapping[str, int]) -> int:
     if (at := new.get(str(item))) is None:
-        raise CoveyError(f"item {str(item)!r} is not one of the new items; interactions are with those alone")
+        raise CoveyError(
+            f"item {str(item)!r} is not one of the new items; interactions are with those alone"
+        )
     return at
 
 
-def _grown(rows: Dataset, own: list[Any], titles: list[str], pairs: list[tuple[int, int]]) -> Dataset:
+def _grown(
+    rows: Dataset, own: list[Any], titles: list[str], pairs: list[tuple[int, int]]
+) -> Dataset:
     """The new rows come last, in the order given, and train."""
     user_E, item_E = np.array(pairs, np.int64).reshape(-1, 2).T
     time_E = rows.time_E
@@ -80,7 +100,9 @@ def _grown(rows: Dataset, own: list[Any], titles: list[str], pairs: list[tuple[i
         time_E = np.r_[time_E, time_E.max() + 1 + np.arange(len(pairs))]
     assert rows.part_E is not None
     shown = [title or str(name) for name, title in zip(own, titles, strict=True)]
-    before = rows.titles or tuple(map(str, own_ids(rows).tolist())) if any(titles) or rows.titles else ()
+    before = (
+        rows.titles or tuple(map(str, own_ids(rows).tolist())) if any(titles) or rows.titles else ()
+    )
     return check(
         replace(
             rows,
@@ -102,4 +124,6 @@ def _joined(ids: Array, own: list[Any]) -> Array:
     try:
         return np.concatenate([ids, np.array([int(name) for name in own], ids.dtype)])
     except (ValueError, TypeError, OverflowError) as error:
-        raise CoveyError("the ids of this dataset are whole numbers; give new items such ids") from error
+        raise CoveyError(
+            "the ids of this dataset are whole numbers; give new items such ids"
+        ) from error

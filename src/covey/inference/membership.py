@@ -16,7 +16,17 @@ from covey.core.errors import CoveyError
 from covey.core.messages import Download, Sent, Total
 from covey.engine.method import Method
 from covey.engine.rounds import Server
-from covey.methods.ease_sums import JOIN, LEAVE, UPDATE, GramTiles, in_tile, listed, partly, span_of, whole
+from covey.methods.ease_sums import (
+    JOIN,
+    LEAVE,
+    UPDATE,
+    GramTiles,
+    in_tile,
+    listed,
+    partly,
+    span_of,
+    whole,
+)
 
 
 def join(server: Server, fleet: Fleet, method: Method, number: int, ids_C: Tensor) -> Server:
@@ -41,7 +51,9 @@ def members(server: Server, method: Method) -> tuple[Tensor, Tensor]:
     return whole(pair_M2, part.tiles), partly(pair_M2, part.tiles)
 
 
-def _change(server: Server, fleet: Fleet, method: Method, number: int, ids_C: Tensor, change: int) -> Server:
+def _change(
+    server: Server, fleet: Fleet, method: Method, number: int, ids_C: Tensor, change: int
+) -> Server:
     part = _part(method)
     memory = dict(server.state[part.name])
     gram_II, pair_M2 = memory["gram"].clone(), memory["in"]
@@ -56,13 +68,19 @@ def _change(server: Server, fleet: Fleet, method: Method, number: int, ids_C: Te
         download = Download(Sent({"items": server.public["items"]}), {part.name: about})
         total = fleet.ask(Request("report", number + tile, asked_C, download, fold=True))
         assert isinstance(total, Total)
-        if change == UPDATE and len(total) < len(asked_C):  # a list that is new in some tiles only is nobody's
-            raise CoveyError("not every client answered, and nothing was changed; let them leave, and join again")
+        if change == UPDATE and len(total) < len(
+            asked_C
+        ):  # a list that is new in some tiles only is nobody's
+            raise CoveyError(
+                "not every client answered, and nothing was changed; let them leave, and join again"
+            )
         if len(total):
             gram_II[:, start:stop] += total.extra[part.name]["rows"].double()
             pair_M2, answered = _noted(pair_M2, tile, total.ids_C, change), answered + len(total)
     if not answered:
-        raise CoveyError("no sum came about, and nothing was changed; a secure one needs three clients at least")
+        raise CoveyError(
+            "no sum came about, and nothing was changed; a secure one needs three clients at least"
+        )
     memory |= {"gram": gram_II, **listed(pair_M2, part.tiles)}
     public = {**server.public, "weight": part.solved(gram_II).to(server.public["weight"])}
     return replace(server, public=public, state={**server.state, part.name: memory})
@@ -71,7 +89,9 @@ def _change(server: Server, fleet: Fleet, method: Method, number: int, ids_C: Te
 def _part(method: Method) -> GramTiles:
     part = next((m for m in method.mechanisms if isinstance(m, GramTiles)), None)
     if part is None:
-        raise CoveyError("only sums of fixed parts can be changed, as those of ease-sums; run the sums again")
+        raise CoveyError(
+            "only sums of fixed parts can be changed, as those of ease-sums; run the sums again"
+        )
     return part
 
 
@@ -94,8 +114,12 @@ def _check(pair_M2: Tensor, tiles: int, ids_C: Tensor, change: int) -> None:
         raise CoveyError("a client stands twice in the list; name each once")
     whole_C, some_C = torch.isin(ids_C, whole(pair_M2, tiles)), torch.isin(ids_C, pair_M2[:, 1])
     if change == JOIN and bool(whole_C.any()):
-        raise CoveyError(f"client {int(ids_C[whole_C][0])} is in the sum already; let it update, or leave first")
+        raise CoveyError(
+            f"client {int(ids_C[whole_C][0])} is in the sum already; let it update, or leave first"
+        )
     if change == LEAVE and not bool(some_C.all()):
         raise CoveyError(f"client {int(ids_C[~some_C][0])} is not in the sum; let it join first")
     if change == UPDATE and not bool(whole_C.all()):
-        raise CoveyError(f"client {int(ids_C[~whole_C][0])} is not in the sum, or not in all of it; let it join first")
+        raise CoveyError(
+            f"client {int(ids_C[~whole_C][0])} is not in the sum, or not in all of it; let it join first"
+        )

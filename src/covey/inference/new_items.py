@@ -35,15 +35,21 @@ def grown(scorer: Scorer, growth: Growth, rounds: int) -> Scorer:
     """A scorer of the old items and the new ones; the old one is left as it is."""
     if isinstance(scorer, PooledScorer):
         if not isinstance(scorer.fitted, FittedEase | FittedPopularity):
-            raise CoveyError("a pooled model with a vector for each item has none for a new one; fit again with it")
+            raise CoveyError(
+                "a pooled model with a vector for each item has none for a new one; fit again with it"
+            )
         if bool((growth.taken_M == 0).any()):
             raise growth.unknown(growth.taken_M == 0)
-        return PooledScorer(fit_pooled(growth.config, growth.prepared)[0])  # a closed form of the lists
+        return PooledScorer(
+            fit_pooled(growth.config, growth.prepared)[0]
+        )  # a closed form of the lists
     assert isinstance(scorer, Devices)
     method = method_of(growth.config, growth.prepared.catalogue)
     _check(method)
     if growth.config.fleet.secure:
-        raise CoveyError("fleet.secure guards the uploads, and rounds for new items would go without it; fit again")
+        raise CoveyError(
+            "fleet.secure guards the uploads, and rounds for new items would go without it; fit again"
+        )
     start_MD = _start(scorer.server.public["items"], growth)
     clients = clients_of(growth.config, growth.prepared, method)
     summed = isinstance(method.model, Spectral)
@@ -57,23 +63,35 @@ def grown(scorer: Scorer, growth: Growth, rounds: int) -> Scorer:
         public = _folded(new, method, growth, start_MD, rounds or scorer.taken)
         fleet = simulation_of(growth.config, clients)
     new = replace(new, clients=clients, fleet=fleet)
-    fleet.load(_grown_state(scorer, public["items"][growth.before :], growth.prepared.split.n_items))
+    fleet.load(
+        _grown_state(scorer, public["items"][growth.before :], growth.prepared.split.n_items)
+    )
     return replace(new, server=Server(public))
 
 
 def _check(method: Method) -> None:
     model = method.model
     if tuple(model.tables) != ("items",) or "items" not in model.shared:
-        raise CoveyError("each device keeps its own item table here, so no row can be added for all; fit again")
-    summed = any(isinstance(m, SubspaceIteration) and m.response != "ease" for m in method.mechanisms)
+        raise CoveyError(
+            "each device keeps its own item table here, so no row can be added for all; fit again"
+        )
+    summed = any(
+        isinstance(m, SubspaceIteration) and m.response != "ease" for m in method.mechanisms
+    )
     if not isinstance(method.grouping, Everyone) or not (method.solver or summed):
-        raise CoveyError("this method has no item table that everybody trains, so no row can be added; fit again")
+        raise CoveyError(
+            "this method has no item table that everybody trains, so no row can be added; fit again"
+        )
     if rests := [m.name for m in method.mechanisms if m.implements("base_model")]:
         raise CoveyError(f"{rests[0]!r} rests on sums without the new items; fit again with them")
     if guards := [
-        m.name for m in method.mechanisms if m.implements("protect_upload") or m.implements("filter_uploads")
+        m.name
+        for m in method.mechanisms
+        if m.implements("protect_upload") or m.implements("filter_uploads")
     ]:
-        raise CoveyError(f"{guards[0]!r} guards the uploads, and rounds for new items would go without it; fit again")
+        raise CoveyError(
+            f"{guards[0]!r} guards the uploads, and rounds for new items would go without it; fit again"
+        )
 
 
 def _start(items_ID: Tensor, growth: Growth) -> Tensor:
@@ -107,19 +125,27 @@ def _grown_state(devices: Devices, rows_MD: Tensor, n_items: int) -> Fields:
     return state
 
 
-def _folded(devices: Devices, method: Method, growth: Growth, start_MD: Tensor, rounds: int) -> Fields:
+def _folded(
+    devices: Devices, method: Method, growth: Growth, start_MD: Tensor, rounds: int
+) -> Fields:
     """Rounds of plain training, of which only the rows of new items with interactions are kept."""
     people, old = devices.clients.population, growth.before
     public = dict(devices.server.public)
     public["items"] = torch.cat([public["items"], start_MD])
     moves_J = torch.cat([torch.zeros(old, dtype=torch.bool), growth.taken_M > 0]).to(people.device)
     ids_C, drawer = people.honest(devices.fleet.ids_N), FieldDict()
-    for number in range(devices.round + 1, devices.round + 1 + rounds) if bool(moves_J.any()) else ():
+    for number in (
+        range(devices.round + 1, devices.round + 1 + rounds) if bool(moves_J.any()) else ()
+    ):
         sent = Download(Sent({k: v for k, v in public.items() if k not in method.model.kept}))
-        upload = devices.fleet.ask(Request("train", number, ids_C, sent, fold=method.combine.reads_uploads == "total"))
+        upload = devices.fleet.ask(
+            Request("train", number, ids_C, sent, fold=method.combine.reads_uploads == "total")
+        )
         update, _ = method.combine.combine(upload, ("items",))
         update_JD = update["items"] * moves_J[:, None].to(update["items"])
-        drawer, moved = method.server_step.step(drawer, {"items": public["items"]}, {"items": update_JD})
+        drawer, moved = method.server_step.step(
+            drawer, {"items": public["items"]}, {"items": update_JD}
+        )
         public["items"] = torch.where(moves_J[:, None], moved["items"], public["items"])
     return public
 
@@ -142,9 +168,15 @@ def _reported(devices: Devices, growth: Growth, start_MD: Tensor) -> Fields:
     ids_C = devices.clients.population.honest(devices.fleet.ids_N)
     answers = devices.fleet.ask(Request("report", devices.round + 1, ids_C, sent, fold=True))
     assert isinstance(answers, Total)
-    sum_JD = answers.extra[part.name]["rows"][:, : items_JD.shape[1]] * weight_J.sqrt()[:, None]  # A'A Q
+    sum_JD = (
+        answers.extra[part.name]["rows"][:, : items_JD.shape[1]] * weight_J.sqrt()[:, None]
+    )  # A'A Q
     basis_ID = public["items"] * public["weight"].sqrt()[:, None]  # Q
     step_DD = basis_ID.mT @ sum_JD[:old]  # R of A'A Q = Q R
     new_MD = sum_JD[old:] @ torch.linalg.pinv(step_DD) * half_M[:, None]
     rows_MD = torch.where(taken_M[:, None] > 0, new_MD, start_MD)
-    return {"items": torch.cat([public["items"], rows_MD]), "weight": weight_J, "filter": public["filter"]}
+    return {
+        "items": torch.cat([public["items"], rows_MD]),
+        "weight": weight_J,
+        "filter": public["filter"],
+    }

@@ -33,7 +33,17 @@ from .new_items import grown
 from .scorers import Scorer, load_devices, load_pooled
 
 DATA = "dataset.npz"  # a run folder's own copy of its dataset
-FILES = ("config.toml", "metrics.jsonl", "result.json", "report.html", DATA, ROUNDS, MODEL, USERS, CHECKPOINT)
+FILES = (
+    "config.toml",
+    "metrics.jsonl",
+    "result.json",
+    "report.html",
+    DATA,
+    ROUNDS,
+    MODEL,
+    USERS,
+    CHECKPOINT,
+)
 SCORES = 1 << 24  # numbers at a time, about 64 for each item that is scored
 
 
@@ -56,14 +66,18 @@ class Recommender:
     result: dict[str, Any]  # what the run measured: test figures, floor, ledger, traffic
 
     @classmethod
-    def load(cls, path: str | Path, device: str | None = None, trust: Iterable[str] = ()) -> "Recommender":
+    def load(
+        cls, path: str | Path, device: str | None = None, trust: Iterable[str] = ()
+    ) -> "Recommender":
         """From a folder that `save`, `fit(out=...)` or `covey run` wrote; on another device where one is named.
 
         `trust` names modules outside of covey that the run's configuration may import, such as your own method's.
         """
         folder = Path(path)
         if not (folder / "config.toml").is_file():
-            raise CoveyError(f"{folder} is no run folder: it has no config.toml; write one with covey run --out")
+            raise CoveyError(
+                f"{folder} is no run folder: it has no config.toml; write one with covey run --out"
+            )
         config = Config.of(parse(folder / "config.toml"), trust)
         digest = config.digest()
         if (folder / DATA).exists():
@@ -74,7 +88,9 @@ class Recommender:
         prepared = prepare(config)
         pooled = "pooled" in config.tree
         scorer: Scorer = (
-            load_pooled(config, prepared, folder) if pooled else load_devices(config, digest, prepared, folder)
+            load_pooled(config, prepared, folder)
+            if pooled
+            else load_devices(config, digest, prepared, folder)
         )
         return cls(config, prepared, scorer, _result(folder / "result.json"))
 
@@ -87,21 +103,31 @@ class Recommender:
         with hold(folder):
             if (folder / "config.toml").exists():
                 if not overwrite:
-                    raise CoveyError(f"{folder} holds a run already; choose another path, or say overwrite=True")
+                    raise CoveyError(
+                        f"{folder} holds a run already; choose another path, or say overwrite=True"
+                    )
                 _clear(folder)
             tree = self.config.tree | {"data": {"name": str((folder / DATA).absolute())}}
             config = Config.of(tree, self.config.trust)
             atomic.write(folder / DATA, self.prepared.dataset.save)
             self.scorer.save(config, folder)
             atomic.write_text(folder / "result.json", json.dumps(self.result, indent=1) + "\n")
-            atomic.write_text(folder / "config.toml", toml_writer.dumps(config.tree))  # last: now it is a run folder
+            atomic.write_text(
+                folder / "config.toml", toml_writer.dumps(config.tree)
+            )  # last: now it is a run folder
 
-    def recommend(self, users: Any, k: int = 10, filter_seen: bool = True, as_frame: bool = False) -> Any:
+    def recommend(
+        self, users: Any, k: int = 10, filter_seen: bool = True, as_frame: bool = False
+    ) -> Any:
         """The best item ids of each user, {user: [item, ...]}; as a DataFrame with titles and scores on demand."""
         lists = self.ranked(users, k, filter_seen)
         if not as_frame:
             return {user: [choice.item for choice in chosen] for user, chosen in lists.items()}
-        rows = [(u, c.item, place, c.score, c.title) for u, cs in lists.items() for place, c in enumerate(cs, 1)]
+        rows = [
+            (u, c.item, place, c.score, c.title)
+            for u, cs in lists.items()
+            for place, c in enumerate(cs, 1)
+        ]
         return _pandas().DataFrame(rows, columns=["user", "item", "rank", "score", "title"])
 
     def ranked(
@@ -112,7 +138,9 @@ class Recommender:
         `as_tested`: as in the test, where the test items are not known yet and can be recommended.
         """
         positive("recommend", k=k)
-        asked = [users] if isinstance(users, str) or not isinstance(users, Iterable) else list(users)
+        asked = (
+            [users] if isinstance(users, str) or not isinstance(users, Iterable) else list(users)
+        )
         ids = torch.tensor([self._place(user) for user in asked], dtype=torch.int64)
         lists: list[list[Choice]] = []
         for ids_C in ids.split(max(1, SCORES // (64 * self.prepared.split.n_items))):
@@ -121,11 +149,15 @@ class Recommender:
             lists += self._best(score_CI, history if filter_seen else None, k)
         return dict(zip(asked, lists, strict=True))
 
-    def recommend_new(self, items: Sequence[Any], k: int = 10, filter_seen: bool = True, rounds: int = 0) -> list[Any]:
+    def recommend_new(
+        self, items: Sequence[Any], k: int = 10, filter_seen: bool = True, rounds: int = 0
+    ) -> list[Any]:
         """The best item ids for somebody with these items, oldest first, who is not in the dataset."""
         return [choice.item for choice in self.ranked_new(items, k, filter_seen, rounds)]
 
-    def ranked_new(self, items: Sequence[Any], k: int = 10, filter_seen: bool = True, rounds: int = 0) -> list[Choice]:
+    def ranked_new(
+        self, items: Sequence[Any], k: int = 10, filter_seen: bool = True, rounds: int = 0
+    ) -> list[Choice]:
         """The private part is fitted as on a new device with the public parts frozen, over `rounds` participations.
 
         0: as many as a client of the run had. Models without a private part have nothing to fit.
@@ -136,16 +168,25 @@ class Recommender:
         places = [self._item(item) for item in items]
         latest = list(dict.fromkeys(reversed(places)))[::-1]
         history = Ragged.of([latest])
-        return self._best(self.scorer.newcomer(history, rounds), history if filter_seen else None, k)[0]
+        return self._best(
+            self.scorer.newcomer(history, rounds), history if filter_seen else None, k
+        )[0]
 
-    def add_items(self, items: Iterable[Any], interactions: Iterable[tuple[Any, Any]] = (), rounds: int = 0) -> Self:
+    def add_items(
+        self, items: Iterable[Any], interactions: Iterable[tuple[Any, Any]] = (), rounds: int = 0
+    ) -> Self:
         """A recommender that knows these items too, {id: title} or ids, while all that was learned stands still.
 
         `interactions` are (user, new item), oldest first; an item that nobody has is placed by its title. Rows are
         fitted over `rounds` rounds of everybody, 0: as many as a client of the run had.
         """
         growth = growth_of(self.config, self.prepared, self._places, items, interactions)
-        return replace(self, config=growth.config, prepared=growth.prepared, scorer=grown(self.scorer, growth, rounds))
+        return replace(
+            self,
+            config=growth.config,
+            prepared=growth.prepared,
+            scorer=grown(self.scorer, growth, rounds),
+        )
 
     def evaluate(self) -> dict[str, dict[str, float]]:
         """Means over clients of the held-out parts, {"valid": {...}, "test": {...}}, with what it ranks with now."""
@@ -176,23 +217,31 @@ class Recommender:
     @cached_property
     def _places(self) -> tuple[dict[str, int], dict[str, int]]:
         """Numbers by the text of an id: 7 and "7" are the same user, "07" is another."""
-        users, items = ({str(own): at for at, own in enumerate(ids)} for ids in (self.users, self.items))
+        users, items = (
+            {str(own): at for at, own in enumerate(ids)} for ids in (self.users, self.items)
+        )
         return users, items
 
     def _place(self, user: Any) -> int:
         if (at := self._places[0].get(str(user))) is None:
             what = "a new one gets a list from its own items: recommend_new(items)"
-            raise CoveyError(f"there is no user {str(user)!r} in {self.prepared.dataset.name}; {what}")
+            raise CoveyError(
+                f"there is no user {str(user)!r} in {self.prepared.dataset.name}; {what}"
+            )
         return at
 
     def _item(self, item: Any) -> int:
         if (at := self._places[1].get(str(item))) is None:
             what = "one added after training is made known with add_items, or by fitting again"
-            raise CoveyError(f"there is no item {str(item)!r} in {self.prepared.dataset.name}; {what}")
+            raise CoveyError(
+                f"there is no item {str(item)!r} in {self.prepared.dataset.name}; {what}"
+            )
         return at
 
     def _best(self, score_CI: Tensor, hidden: Ragged | None, k: int) -> list[list[Choice]]:
-        score_CI = torch.nan_to_num(score_CI.float(), nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
+        score_CI = torch.nan_to_num(
+            score_CI.float(), nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf
+        )
         if hidden is not None:
             score_CI[hidden.owner, hidden.values] = -torch.inf
         best_CK, place_CK = score_CI.topk(min(k, score_CI.shape[1]), 1)
@@ -212,7 +261,9 @@ def _clear(folder: Path) -> None:
         for name in FILES:
             (folder / name).unlink(missing_ok=True)
     except OSError as error:
-        raise CoveyError(f"cannot remove the run in {folder}: {error.strerror}; choose another path") from error
+        raise CoveyError(
+            f"cannot remove the run in {folder}: {error.strerror}; choose another path"
+        ) from error
 
 
 def _result(path: Path) -> dict[str, Any]:
@@ -226,5 +277,7 @@ def _pandas() -> Any:
     try:
         import pandas
     except ImportError as error:
-        raise CoveyError("as_frame=True needs pandas; install it with pip install pandas") from error
+        raise CoveyError(
+            "as_frame=True needs pandas; install it with pip install pandas"
+        ) from error
     return pandas

@@ -85,7 +85,9 @@ class Devices:
         private = private_part(program)
         for number in range(1, (rounds or self.taken) + 1) if private else ():
             assert private is not None
-            kept, _ = private.answer("train", kept, data, Download(Sent(dict(self._sent()))), ids_C, rng(number))
+            kept, _ = private.answer(
+                "train", kept, data, Download(Sent(dict(self._sent()))), ids_C, rng(number)
+            )
         with torch.no_grad():
             return self._ranked(kept, history, rng(self.round)).cpu()
 
@@ -99,13 +101,17 @@ class Devices:
         checkpoint.Checkpoint(self.server, self.fleet.state(), at).save(folder / CHECKPOINT)
 
     def _sent(self) -> Fields:
-        return {k: v for k, v in self.server.public.items() if k not in self.clients.program.model.kept}
+        return {
+            k: v for k, v in self.server.public.items() if k not in self.clients.program.model.kept
+        }
 
     def _ranked(self, kept: FieldDict, history: Ragged, rng: Rng) -> Tensor:
         """[C, I] as the devices themselves rank: what was sent, their own on top, the table they last received."""
         model, mechanisms = self.clients.program.model, self.clients.program.mechanisms
         params = {k: v[None] for k, v in self._sent().items()} | {k: kept[k] for k in model.kept}
-        params |= {k.removeprefix("received/"): v for k, v in kept.items() if k.startswith("received/")}
+        params |= {
+            k.removeprefix("received/"): v for k, v in kept.items() if k.startswith("received/")
+        }
         ranker = Ranker.of(model, params, kept, rng, mechanisms)
         return ranker.all_items(ranker.user(history.to(self.clients.population.device)))
 
@@ -117,8 +123,12 @@ def private_part(program: Program) -> Program | None:
     if solver is None or not moving:
         return None
     phases = [tuple(k for k in phase if k in moving) for phase in solver.phases or (moving,)]
-    stay = tuple(m for m in program.mechanisms if m.implements("base_model"))  # what it ranks with, it learns on top of
-    return replace(program, solver=replace(solver, phases=tuple(p for p in phases if p)), mechanisms=stay)
+    stay = tuple(
+        m for m in program.mechanisms if m.implements("base_model")
+    )  # what it ranks with, it learns on top of
+    return replace(
+        program, solver=replace(solver, phases=tuple(p for p in phases if p)), mechanisms=stay
+    )
 
 
 @dataclass(frozen=True)
@@ -128,7 +138,9 @@ class PooledScorer:
     @torch.no_grad()
     def scores(self, ids_C: Tensor, history: Ragged) -> Tensor:
         if isinstance(self.fitted, FittedEase):  # a function of the list
-            fitted = FittedEase(distinct(history).to(self.fitted.weight_II.device), self.fitted.weight_II)
+            fitted = FittedEase(
+                distinct(history).to(self.fitted.weight_II.device), self.fitted.weight_II
+            )
             return fitted.score(torch.arange(len(ids_C), device=fitted.weight_II.device)).cpu()
         if isinstance(self.fitted, FittedSequence):
             at_C = torch.arange(len(ids_C), device=self.fitted.items().device)
@@ -158,10 +170,14 @@ def load_pooled(config: Config, prepared: Prepared, folder: Path) -> PooledScore
     _, flat = checkpoint.read(folder / MODEL, "covey model 1", config.engine.device)
     if isinstance(model, PooledGRU | PooledSASRec | PooledBERT4Rec):
         stacked = {k: v[None] for k, v in flat.items()}
-        return PooledScorer(FittedSequence(model.model(), stacked, prepared.split.train, model.last))
+        return PooledScorer(
+            FittedSequence(model.model(), stacked, prepared.split.train, model.last)
+        )
     user, item, *rest = (flat[k] for k in sorted(flat))
     layers = tuple(zip(rest[::2], rest[1::2], strict=True))
-    return PooledScorer(FittedMF(user, item) if isinstance(model, PooledMF) else FittedNCF(user, item, layers))
+    return PooledScorer(
+        FittedMF(user, item) if isinstance(model, PooledMF) else FittedNCF(user, item, layers)
+    )
 
 
 def load_devices(config: Config, digest: str, prepared: Prepared, folder: Path) -> Devices:
@@ -169,16 +185,31 @@ def load_devices(config: Config, digest: str, prepared: Prepared, folder: Path) 
     clients = clients_of(config, prepared, method_of(config, prepared.catalogue))
     saved = checkpoint.load(folder / CHECKPOINT, clients.population.device)
     if saved.progress["digest"] != digest:
-        raise CoveyError(f"the checkpoint in {folder} belongs to another configuration; {checkpoint.AGAIN}")
+        raise CoveyError(
+            f"the checkpoint in {folder} belongs to another configuration; {checkpoint.AGAIN}"
+        )
     rows = {len(v) for k, v in saved.fleet.items() if k.startswith("dense/")}
-    if rows - {len(clients.population)} or len(saved.server.public["items"]) != prepared.split.n_items:
-        raise CoveyError(f"dataset {config.data.name!r} has changed since {folder} was written; train again")
+    if (
+        rows - {len(clients.population)}
+        or len(saved.server.public["items"]) != prepared.split.n_items
+    ):
+        raise CoveyError(
+            f"dataset {config.data.name!r} has changed since {folder} was written; train again"
+        )
     fleet = simulation_of(config, clients)
     fleet.load(saved.fleet)
     number = int(saved.progress["round"])
-    return Devices(clients, fleet, saved.server, number, max(1, number // batches_of(config, prepared.split.n_users)))
+    return Devices(
+        clients,
+        fleet,
+        saved.server,
+        number,
+        max(1, number // batches_of(config, prepared.split.n_users)),
+    )
 
 
 def _there(file: Path, folder: Path) -> None:
     if not file.exists():
-        raise CoveyError(f"{folder} has no {file.name}: not trained that far, or cleaned up; train with covey run")
+        raise CoveyError(
+            f"{folder} has no {file.name}: not trained that far, or cleaned up; train with covey run"
+        )

@@ -19,7 +19,9 @@ TILE_ROWS = 64
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _rows(a, b, bar, weight, many, log, share, to_a, scale, tau, R, D, E: tl.constexpr, K: tl.constexpr):  # type: ignore[no-untyped-def]
+def _rows(
+    a, b, bar, weight, many, log, share, to_a, scale, tau, R, D, E: tl.constexpr, K: tl.constexpr
+):  # type: ignore[no-untyped-def]
     """For each row k: log sum_j exp2(scale a_k . b_j + bar_j), its share of the gradient, and that to a_k."""
     client, k = tl.program_id(0), tl.program_id(1) * K + tl.arange(0, K)
     wide, first = tl.arange(0, E), client.to(tl.int64) * R
@@ -30,7 +32,9 @@ def _rows(a, b, bar, weight, many, log, share, to_a, scale, tau, R, D, E: tl.con
     for begin in range(0, tl.load(many + client), K):
         j = begin + tl.arange(0, K)
         b_JE = tl.load(
-            b + (first + j)[:, None] * D + wide[None, :], mask=(j < R)[:, None] & (wide < D)[None, :], other=0.0
+            b + (first + j)[:, None] * D + wide[None, :],
+            mask=(j < R)[:, None] & (wide < D)[None, :],
+            other=0.0,
         )
         bar_J = tl.load(bar + first + j, mask=j < R, other=-1e9)
         exp_KJ = tl.exp2(tl.dot(a_KE, tl.trans(b_JE), input_precision="tf32x3") + bar_J[None, :])
@@ -56,7 +60,9 @@ def _columns(a, b, bar, many, share, to_b, scale, R, D, E: tl.constexpr, K: tl.c
     for begin in range(0, tl.load(many + client), K):
         k = begin + tl.arange(0, K)
         a_KE = tl.load(
-            a + (first + k)[:, None] * D + wide[None, :], mask=(k < R)[:, None] & (wide < D)[None, :], other=0.0
+            a + (first + k)[:, None] * D + wide[None, :],
+            mask=(k < R)[:, None] & (wide < D)[None, :],
+            other=0.0,
         )
         share_K = tl.load(share + first + k, mask=k < R, other=0.0)
         exp_JK = tl.exp2(tl.dot(b_JE, tl.trans(a_KE), input_precision="tf32x3") + bar_J[:, None])
@@ -71,7 +77,9 @@ def log_sums(
     n_clients, n_rows, dim = a_CRD.shape
     a, b, weight, bar = (x.contiguous() for x in (a_CRD, b_CRD, weight_CR, bar_CR * LOG2E))
     place_R = torch.arange(1, n_rows + 1, device=a.device, dtype=torch.int32)
-    many_C = torch.where(weight > 0, place_R, 0).amax(1)  # behind the last row that takes part there is nothing
+    many_C = torch.where(weight > 0, place_R, 0).amax(
+        1
+    )  # behind the last row that takes part there is nothing
     log_CR, share_CR, to_a, to_b = (
         torch.empty_like(bar),
         torch.empty_like(bar),
@@ -79,7 +87,12 @@ def log_sums(
         torch.empty_like(b),
     )
     grid = (n_clients, triton.cdiv(n_rows, TILE_ROWS))
-    sizes: dict[str, Any] = {"R": n_rows, "D": dim, "E": max(16, triton.next_power_of_2(dim)), "K": TILE_ROWS}
+    sizes: dict[str, Any] = {
+        "R": n_rows,
+        "D": dim,
+        "E": max(16, triton.next_power_of_2(dim)),
+        "K": TILE_ROWS,
+    }
     _rows[grid](a, b, bar, weight, many_C, log_CR, share_CR, to_a, LOG2E / tau, tau, **sizes)
     _columns[grid](a, b, bar, many_C, share_CR, to_b, LOG2E / tau, **sizes)
     return log_CR, to_a, to_b

@@ -19,7 +19,9 @@ FEWEST = 512  # rows of a client for which it is quicker
 
 def there() -> bool:
     """Whether this machine and this torch have it."""
-    wide = torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    wide = (
+        torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    )
     return wide and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
@@ -33,7 +35,9 @@ def log_sums(
     last_C = torch.where(weight_CR > 0, place_R, 0).amax(1)
     for client, last in enumerate(last_C.tolist()):
         own = client, slice(0, last + -last % REGISTERS)
-        log_CR[own], to_a[own], to_b[own] = _of_client(a_CRD[own], b_CRD[own], weight_CR[own], bar_CR[own], tau)
+        log_CR[own], to_a[own], to_b[own] = _of_client(
+            a_CRD[own], b_CRD[own], weight_CR[own], bar_CR[own], tau
+        )
     return log_CR, to_a, to_b
 
 

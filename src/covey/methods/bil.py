@@ -45,7 +45,9 @@ class PositiveHinge(Objective):
         positive("objective", last=self.last)
         share("objective", hide=self.hide)
         if not -1 < self.margin <= 1:
-            raise CoveyError(f"objective: margin = {self.margin}; it is a cosine, over -1 and at most 1")
+            raise CoveyError(
+                f"objective: margin = {self.margin}; it is a cosine, over -1 and at most 1"
+            )
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
         return self._sequence.examples(items, avoid, n_items, rng)
@@ -54,10 +56,16 @@ class PositiveHinge(Objective):
         ready = self._sequence.prepare(batch)
         return {k: ready[k] for k in ("sequence", "mask")}
 
-    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+    def loss(
+        self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None
+    ) -> Tensor:
         sequence_CP, mask_CP = ready["sequence"], ready["mask"]
         hidden_CP = cloze(mask_CP, self.hide, HIDE_LAST, rng) if self.hide else None
-        u = model.user(params, History(sequence_CP, mask_CP, hidden_CP), rng, True) if u is None else u
+        u = (
+            model.user(params, History(sequence_CP, mask_CP, hidden_CP), rng, True)
+            if u is None
+            else u
+        )
         mask_CP = mask_CP if hidden_CP is None else hidden_CP
         u_CPD = u if u.dim() == 3 else u[:, None]
         v_CPD = rows(params["items"], sequence_CP)
@@ -74,8 +82,12 @@ class PositiveHinge(Objective):
 class Spreadout(Mechanism):
     """Adds the weighted gradient of the spread of all item vectors to the server's step."""
 
-    weight: float = 0.4  # lambda, in units of 1 / R of random vectors; as coded where not `relative`
-    relative: bool = True  # R grows with the catalogue, so that a fixed lambda means another thing on each
+    weight: float = (
+        0.4  # lambda, in units of 1 / R of random vectors; as coded where not `relative`
+    )
+    relative: bool = (
+        True  # R grows with the catalogue, so that a fixed lambda means another thing on each
+    )
     name: str = "spreadout"
 
     def __post_init__(self) -> None:

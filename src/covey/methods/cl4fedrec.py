@@ -51,8 +51,12 @@ class Contrast(Mechanism):
 
     users: int = 60  # |U_syn|
     history: int = 30  # N
-    draw: Literal["popularity", "uniform"] = "popularity"  # how histories are drawn; uniform: Table 5
-    refit_steps: int = 5  # of Adam in Eq. 5, each on all examples; 0 leaves the users at their random start
+    draw: Literal["popularity", "uniform"] = (
+        "popularity"  # how histories are drawn; uniform: Table 5
+    )
+    refit_steps: int = (
+        5  # of Adam in Eq. 5, each on all examples; 0 leaves the users at their random start
+    )
     refit_lr: float = 0.001
     fit_first: bool = True  # Eq. 5 before the first round too; the listing begins after it
     eta: float = 0.1
@@ -64,7 +68,9 @@ class Contrast(Mechanism):
     view_lr: float = 0.001
     items: Which = "all"  # of a client's examples: all distinct ones, or the positives
     reduction: Reduction = "mean"  # over the items of Eq. 10, which prints a sum
-    views: Literal["once", "each step"] = "once"  # per participation; a step of all examples is a local epoch
+    views: Literal["once", "each step"] = (
+        "once"  # per participation; a step of all examples is a local epoch
+    )
     name: str = "contrast"
     needs_private: tuple[str, ...] = ("user",)
 
@@ -74,13 +80,20 @@ class Contrast(Mechanism):
     # server: synthetic users
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:  # Eq. 4
         if not view.objective.pointwise:
-            raise CoveyError(f"{self.name} learns from one item at a time: use covey.objectives:Bce")
+            raise CoveyError(
+                f"{self.name} learns from one item at a time: use covey.objectives:Bce"
+            )
         count_I = popularity(view.catalogue)
         weight_I = count_I if self.draw == "popularity" else torch.ones_like(count_I)
         items_SN = _draw(weight_I, self.users, self.history, view.server_rng.fold("histories"))
-        born = view.model.private(view.server_rng.fold("birth").streams(self.users), view.server_rng.fold("start"))
+        born = view.model.private(
+            view.server_rng.fold("birth").streams(self.users), view.server_rng.fold("start")
+        )
         s_SD = born["user"].to(view.public["items"])
-        return {"items": items_SN, "user": self._refit(view, s_SD, items_SN) if self.fit_first else s_SD}
+        return {
+            "items": items_SN,
+            "user": self._refit(view, s_SD, items_SN) if self.fit_first else s_SD,
+        }
 
     def end_round(self, view: ServerView) -> FieldDict:
         if not view.round.closes_epoch:
@@ -99,9 +112,13 @@ class Contrast(Mechanism):
         frozen = {k: v[None] for k, v in view.public.items()}
         frozen["items"] = rows(frozen["items"], items_SL)
         ready = view.objective.prepare(batch)
-        forward = lambda moving, _: view.objective.loss(view.model, {**frozen, **moving}, batch, ready, rng, None)
+        forward = lambda moving, _: view.objective.loss(
+            view.model, {**frozen, **moving}, batch, ready, rng, None
+        )
         leaves = {"user": s_SD.clone()}
-        Local("adam", lr=self.refit_lr).run(leaves, forward, self.refit_steps, view.catalogue.n_items, {})
+        Local("adam", lr=self.refit_lr).run(
+            leaves, forward, self.refit_steps, view.catalogue.n_items, {}
+        )
         return leaves["user"]
 
     def send(self, view: ServerView) -> Sent:
@@ -119,10 +136,14 @@ class Contrast(Mechanism):
 
     def _views(self, view: ClientView, ready: Fields) -> Fields:
         u_CD = view.user().detach()
-        made = {name: noise(u_CD, self.eta, view.rng.fold(name)) for name in ("one", "two")}  # Eq. 6
+        made = {
+            name: noise(u_CD, self.eta, view.rng.fold(name)) for name in ("one", "two")
+        }  # Eq. 6
         users = {name: u_CD + e_CD for name, e_CD in made.items() if self.item_weight}
         if self.items == "all":
-            return made | {f"items {name}": self._items(view, name, u_CD) for name, u_CD in users.items()}
+            return made | {
+                f"items {name}": self._items(view, name, u_CD) for name, u_CD in users.items()
+            }
         for few in fews(ready) if users else ():
             made |= self._few_items(view, few, users)
         return made
@@ -137,12 +158,19 @@ class Contrast(Mechanism):
         pick, keys = few.rows(), [f"{few.key}/{name}" for name in users]
         if self.item_views == "noise":
             rngs = [view.rng.fold(f"items {name}").take(pick) for name in users]
-            return {k: noise(few.of(view.params["items"].detach()), self.eta, rng) for k, rng in zip(keys, rngs)}
+            return {
+                k: noise(few.of(view.params["items"].detach()), self.eta, rng)
+                for k, rng in zip(keys, rngs)
+            }
         u_XD = torch.cat([u_CD[pick] for u_CD in users.values()])
-        step_XPD = self._step(part_of(view, few.repeated(len(users))), u_XD)[:, : few.at_CP.shape[1]]
+        step_XPD = self._step(part_of(view, few.repeated(len(users))), u_XD)[
+            :, : few.at_CP.shape[1]
+        ]
         return dict(zip(keys, step_XPD.chunk(len(users))))
 
-    def _step(self, view: ClientView, u_CD: Tensor) -> Tensor:  # Eq. 8: a first step, of Adam about lr * sign
+    def _step(
+        self, view: ClientView, u_CD: Tensor
+    ) -> Tensor:  # Eq. 8: a first step, of Adam about lr * sign
         v_CRD = view.params["items"].detach().requires_grad_()
         frozen = {k: v.detach() for k, v in view.params.items()} | {"items": v_CRD}
         (grad_CRD,) = torch.autograd.grad(view.objective_loss(frozen, u_CD).sum(), v_CRD)
@@ -155,7 +183,9 @@ class Contrast(Mechanism):
         ready, parts = view.prepared, []
         ready = ready if self.views == "once" else ready | self._views(view, ready)
         if self.user_weight:
-            loss_C = user_loss(view.user(), ready["one"], ready["two"], view.received.shared["users"], self.tau)
+            loss_C = user_loss(
+                view.user(), ready["one"], ready["two"], view.received.shared["users"], self.tau
+            )
             parts.append(self.user_weight * loss_C)
         if self.item_weight:
             parts.append(self.item_weight * self._item_loss(view.params["items"], ready))
@@ -168,7 +198,9 @@ class Contrast(Mechanism):
         return item_loss(one_CRD, two_CRD, ready["rows"], self.tau, self.reduction)
 
     def extra_floats(self, n_rows: int) -> int:
-        few = 2 if self.items == "positives" else 1  # at most so; beside 4 negatives each it is a quarter
+        few = (
+            2 if self.items == "positives" else 1
+        )  # at most so; beside 4 negatives each it is a quarter
         return held(n_rows // few) if self.item_weight else 0
 
     def compared_pairs(self, n_rows: int) -> int:
@@ -192,22 +224,34 @@ class PopularityRegulariser(Mechanism):
     def __post_init__(self) -> None:
         positive(self.name, hot=self.hot, tau=self.tau)
         if self.sample < 0 or not 0 <= self.hot_share < 1:
-            raise CoveyError(f"{self.name}: sample is at least 0 (0 = all), hot_share from 0 to below 1")
+            raise CoveyError(
+                f"{self.name}: sample is at least 0 (0 = all), hot_share from 0 to below 1"
+            )
 
     def adjust_model(self, view: ServerView, model: Fields) -> tuple[FieldDict, Fields]:
         if not view.round.closes_epoch or "items" not in model:
             return view.state, model
-        order_I = popularity(view.catalogue).argsort(descending=True, stable=True).to(model["items"].device)
+        order_I = (
+            popularity(view.catalogue)
+            .argsort(descending=True, stable=True)
+            .to(model["items"].device)
+        )
         hot = round(self.hot_share * len(order_I)) or self.hot
         hot_H, normal = order_I[:hot], order_I[hot:]
         memory, items = view.state, {"items": model["items"]}
         for step in range(self.steps if len(normal) else 0):
             many = self.sample or len(normal)
-            chosen_P = view.server_rng.fold(step).permutation(len(normal))[0, :many].to(normal.device)
+            chosen_P = (
+                view.server_rng.fold(step).permutation(len(normal))[0, :many].to(normal.device)
+            )
             v_ID = items["items"].detach().requires_grad_()
             hot_HD = v_ID[hot_H].detach() if self.freeze_hot else v_ID[hot_H]
-            (grad_ID,) = torch.autograd.grad(repulsion(hot_HD, v_ID[normal[chosen_P]], self.tau), v_ID)
-            memory, items = Adam(self.lr).step(memory, {"items": v_ID.detach()}, {"items": -grad_ID})
+            (grad_ID,) = torch.autograd.grad(
+                repulsion(hot_HD, v_ID[normal[chosen_P]], self.tau), v_ID
+            )
+            memory, items = Adam(self.lr).step(
+                memory, {"items": v_ID.detach()}, {"items": -grad_ID}
+            )
         return memory, {**model, **items}
 
     def disclosures(self) -> tuple[Disclosure, ...]:
@@ -246,10 +290,16 @@ def by_row(batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
     added = lambda x_CL: x_CL.new_zeros(batch.real_CR.shape).scatter_add(1, batch.index_CL, x_CL)
     weight_CR = added(batch.weight_CL)
     mean = lambda x_CL: added(batch.weight_CL * x_CL) / weight_CR.clamp(min=1e-30)
-    return weight_CR, mean(batch.label_CL), None if batch.offset_CL is None else mean(batch.offset_CL)
+    return (
+        weight_CR,
+        mean(batch.label_CL),
+        None if batch.offset_CL is None else mean(batch.offset_CL),
+    )
 
 
-def user_loss(u_CD: Tensor, one_CD: Tensor, two_CD: Tensor, synthetic_SD: Tensor, tau: float) -> Tensor:  # Eq. 7
+def user_loss(
+    u_CD: Tensor, one_CD: Tensor, two_CD: Tensor, synthetic_SD: Tensor, tau: float
+) -> Tensor:  # Eq. 7
     """[C]; `one` and `two` are the noises, and the negatives are compared with the user without noise."""
     # One product for each client: the rounding of a single [C, S] product would depend on C.
     unit_CSD = F.normalize(synthetic_SD, dim=1).expand(len(u_CD), -1, -1)
@@ -261,7 +311,9 @@ class _UserContrast(torch.autograd.Function):
     """Eq. 7 with its gradient by hand: autograd would take five times the operations, each on few numbers."""
 
     @staticmethod
-    def forward(ctx: Any, u_CD: Tensor, one_CD: Tensor, two_CD: Tensor, unit_CSD: Tensor, tau: float) -> Tensor:
+    def forward(
+        ctx: Any, u_CD: Tensor, one_CD: Tensor, two_CD: Tensor, unit_CSD: Tensor, tau: float
+    ) -> Tensor:
         size_CX1, unit_CXD = unit(torch.stack([u_CD, u_CD + one_CD, u_CD + two_CD], 1))
         _, p_CD, q_CD = unit_CXD.unbind(1)
         same_C1 = (p_CD * q_CD).sum(1, keepdim=True)
@@ -288,7 +340,9 @@ def repulsion(hot_HD: Tensor, normal_PD: Tensor, tau: float) -> Tensor:  # Eq. 1
 
 def popularity(catalogue: Catalogue) -> Tensor:
     if catalogue.popularity_I is None:
-        raise CoveyError("CL4FedRec's server must know how popular items are: give the catalogue `popularity_I`")
+        raise CoveyError(
+            "CL4FedRec's server must know how popular items are: give the catalogue `popularity_I`"
+        )
     return catalogue.popularity_I
 
 

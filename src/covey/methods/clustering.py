@@ -36,9 +36,13 @@ def ward_of_many(x_ND: Tensor, clusters: int) -> Tensor:
     """The same without a matrix of distances; on CUDA where the rows are there."""
     centre = x_ND.double() - x_ND.double().mean(0)
     size = torch.ones(len(centre), dtype=torch.float64, device=centre.device)
-    name = torch.arange(len(centre), device=centre.device)  # a row of the data that is in the cluster
+    name = torch.arange(
+        len(centre), device=centre.device
+    )  # a row of the data that is in the cluster
     near, cost = _nearest(centre, size, name)
-    stale = torch.zeros_like(name, dtype=torch.bool)  # its nearest has moved: its cost can only be higher
+    stale = torch.zeros_like(
+        name, dtype=torch.bool
+    )  # its nearest has moved: its cost can only be higher
     joins = []
     while len(centre) > 1:
         here = torch.arange(len(centre), device=centre.device)
@@ -67,8 +71,15 @@ def ward_of_many(x_ND: Tensor, clusters: int) -> Tensor:
 def _nearest(centre: Tensor, size: Tensor, some: Tensor) -> tuple[Tensor, Tensor]:
     """For some clusters the one whose union adds least to the squared distances, and how much."""
     high, wide = (max(BLOCK // len(centre), 1), len(centre)) if centre.is_cuda else TILE
-    square, share, one = centre.square().sum(1, keepdim=True), 1 / size, torch.ones_like(size)[:, None]
-    row, column = torch.cat([-2 * centre, square, one], 1), torch.cat([centre, one, square], 1).mT.contiguous()
+    square, share, one = (
+        centre.square().sum(1, keepdim=True),
+        1 / size,
+        torch.ones_like(size)[:, None],
+    )
+    row, column = (
+        torch.cat([-2 * centre, square, one], 1),
+        torch.cat([centre, one, square], 1).mT.contiguous(),
+    )
     near, cost = torch.zeros_like(some), torch.full_like(size[some], torch.inf)
     for start in range(0, len(some), high):
         part = some[start : start + high]
@@ -87,7 +98,9 @@ def _nearest(centre: Tensor, size: Tensor, some: Tensor) -> tuple[Tensor, Tensor
 def _cut(joins: np.ndarray, n: int, clusters: int) -> Tensor:
     """The cheapest joins, until so many clusters are left."""
     low = joins[:, joins[0].argsort(kind="stable")[: max(n - clusters, 0)]]
-    edges = coo_array((np.ones(low.shape[1]), (low[1].astype(int), low[2].astype(int))), shape=(n, n))
+    edges = coo_array(
+        (np.ones(low.shape[1]), (low[1].astype(int), low[2].astype(int))), shape=(n, n)
+    )
     return torch.from_numpy(connected_components(edges, directed=False)[1]).long()
 
 

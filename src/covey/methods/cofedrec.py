@@ -53,7 +53,9 @@ class CoClusters(Grouping):
 
     def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
         if "items" not in view.model.uploaded or isinstance(upload, Total):
-            raise CoveyError("co-clustering compares the clients' own item tables: use a model with keep_items = true")
+            raise CoveyError(
+                "co-clustering compares the clients' own item tables: use a model with keep_items = true"
+            )
         table_PID = upload.model["items"]
         mean_ID = table_PID.mean(0)  # Eq. 6
         category_I = membership(mean_ID, self.categories, view.server_rng.fold("k-means"))
@@ -63,9 +65,19 @@ class CoClusters(Grouping):
         s_P = similarity(table_PID, core, rows)
         similar = nearest(s_P)
         joined_N = _counted(view.state.get("joined"), upload.ids_C, upload.ids_C[similar])
-        drawer = {"category": category_I, "joined": joined_N, "tell/group": torch.tensor(len(similar))}
-        drawer |= {"tell/participants": torch.tensor(len(upload)), "tell/category": torch.tensor(len(rows))}
-        drawer |= {"tell/often": _often(joined_N, 0.7 * view.round.number), "tell/least": _least(joined_N)}
+        drawer = {
+            "category": category_I,
+            "joined": joined_N,
+            "tell/group": torch.tensor(len(similar)),
+        }
+        drawer |= {
+            "tell/participants": torch.tensor(len(upload)),
+            "tell/category": torch.tensor(len(rows)),
+        }
+        drawer |= {
+            "tell/often": _often(joined_N, 0.7 * view.round.number),
+            "tell/least": _least(joined_N),
+        }
         drawer |= {"tell/elbow": sharpness(s_P), "tell/explained": explained(mean_ID, category_I)}
         return drawer, [Group(("items",), similar, public=False), Group(tuple(view.public))]
 
@@ -84,7 +96,11 @@ class ItemCategories(Mechanism):
         return Sent(dict(view.state))
 
     def end_round(self, view: ServerView) -> FieldDict:
-        return {"category": membership(view.public["items"], self.categories, view.server_rng.fold("k-means"))}
+        return {
+            "category": membership(
+                view.public["items"], self.categories, view.server_rng.fold("k-means")
+            )
+        }
 
 
 @dataclass(frozen=True)
@@ -103,14 +119,21 @@ class TableClusters(Grouping):
 
     def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
         if "items" not in view.model.uploaded or isinstance(upload, Total):
-            raise CoveyError("K-means of clients needs their own item tables: use a model with keep_items = true")
+            raise CoveyError(
+                "K-means of clients needs their own item tables: use a model with keep_items = true"
+            )
         kind_P = membership(
-            coordinates(upload.model["items"].flatten(1)), self.clusters, view.server_rng.fold("k-means")
+            coordinates(upload.model["items"].flatten(1)),
+            self.clusters,
+            view.server_rng.fold("k-means"),
         )
         size_K = kind_P.bincount()
         drawer = {"tell/largest": size_K.max() / len(upload), "tell/alone": (size_K == 1).sum()}
         rows = [(kind_P == k).nonzero()[:, 0] for k in range(len(size_K))]
-        return drawer, [*(Group(("items",), r, public=False) for r in rows), Group(tuple(view.public))]
+        return drawer, [
+            *(Group(("items",), r, public=False) for r in rows),
+            Group(tuple(view.public)),
+        ]
 
 
 def coordinates(x_PX: Tensor) -> Tensor:
@@ -210,16 +233,24 @@ class ItemContrast(WholeTableLoss):
         if self.sample < 0:
             raise CoveyError(f"{self.name}: sample = {self.sample}; it may not be negative")
         if self.sample and self.reading == "printed":
-            raise CoveyError(f"{self.name}: only the published reading has a sampled form; set sample = 0")
+            raise CoveyError(
+                f"{self.name}: only the published reading has a sampled form; set sample = 0"
+            )
 
     def precompute(self, view: ClientView) -> Sent:
         """The slope at the table that most clients start from, such as the group's: their first step shares it."""
         category_I = view.received.shared.get("category")
-        same_C = None if category_I is None or self.sample else _alike(view.params["items"], len(view.rng.key_C))
+        same_C = (
+            None
+            if category_I is None or self.sample
+            else _alike(view.params["items"], len(view.rng.key_C))
+        )
         if category_I is None or same_C is None:
             return Sent()
         first = int(same_C.long().argmax()) if len(view.params["items"]) > 1 else 0
-        two_2ID = view.params["items"][first].expand(2, -1, -1)  # products of a lone client round differently
+        two_2ID = view.params["items"][first].expand(
+            2, -1, -1
+        )  # products of a lone client round differently
         value_C, slope_CID = self._slope(two_2ID, members(category_I), view.rng)
         return Sent({"value": value_C[:1], "slope": slope_CID[:1]}, {"same": same_C})
 
@@ -245,14 +276,18 @@ class ItemContrast(WholeTableLoss):
         drawn_CS = rng.integers(table_CID.shape[1], self.sample) if self.sample else None
         return published(table_CID, member_KI, self.tau, self.tau0, drawn_CS)
 
-    def _first(self, table_CID: Tensor, member_KI: Tensor, view: ClientView, same_C: Tensor) -> Slope:
+    def _first(
+        self, table_CID: Tensor, member_KI: Tensor, view: ClientView, same_C: Tensor
+    ) -> Slope:
         """The first step, where only those that started elsewhere compute for themselves."""
         value_C = view.received.shared["value"].expand(len(table_CID)).clone()
         slope_CID = view.received.shared["slope"].expand_as(table_CID).clone()
         rest = (~same_C).nonzero()[:, 0]
         if len(rest):
             rest = torch.cat([rest, rest[:1]]) if len(rest) == 1 else rest
-            value_C[rest], slope_CID[rest] = self._slope(table_CID[rest], member_KI, view.rng.take(rest))
+            value_C[rest], slope_CID[rest] = self._slope(
+                table_CID[rest], member_KI, view.rng.take(rest)
+            )
         return value_C, slope_CID
 
     def extra_floats(self, n_rows: int) -> int:
@@ -260,7 +295,11 @@ class ItemContrast(WholeTableLoss):
             return 0
         if self.sample:
             return self.sample * n_rows
-        return n_rows * n_rows // 2 if n_rows <= HELD and self.reading == "published" else 4 * TILE * n_rows
+        return (
+            n_rows * n_rows // 2
+            if n_rows <= HELD and self.reading == "published"
+            else 4 * TILE * n_rows
+        )
 
     def compared_pairs(self, n_rows: int) -> int:
         return n_rows * (self.sample or n_rows) if self.weight else 0

@@ -40,30 +40,51 @@ class GramTiles(Mechanism):
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         n_items = view.catalogue.n_items
         if not isinstance(view.model, ItemWeights):
-            raise CoveyError(f"{self.name!r} fits covey.models.ease:ItemWeights alone; set [model] use to that")
+            raise CoveyError(
+                f"{self.name!r} fits covey.models.ease:ItemWeights alone; set [model] use to that"
+            )
         if self.tiles > n_items:
-            raise CoveyError(f"gram: tiles = {self.tiles} but there are {n_items} items; cut it into fewer")
-        return {"gram": torch.zeros(n_items, n_items, dtype=torch.float64, device=view.public["items"].device)}
+            raise CoveyError(
+                f"gram: tiles = {self.tiles} but there are {n_items} items; cut it into fewer"
+            )
+        return {
+            "gram": torch.zeros(
+                n_items, n_items, dtype=torch.float64, device=view.public["items"].device
+            )
+        }
 
     def send(self, view: ServerView) -> Sent:
         if view.step != "report":
             return Sent()
-        return Sent({"tile": torch.tensor(span_of(view.round.number, self.tiles, view.catalogue.n_items))})
+        return Sent(
+            {"tile": torch.tensor(span_of(view.round.number, self.tiles, view.catalogue.n_items))}
+        )
 
     def report(self, view: ClientView) -> FieldDict:
         start, stop = view.received.shared["tile"].tolist()
         change = int(view.received.shared.get("change", torch.tensor(JOIN)))
-        items, none = distinct(view.data.items), nothing(len(view.data.items), view.data.items.values.device)
+        items, none = (
+            distinct(view.data.items),
+            nothing(len(view.data.items), view.data.items.values.device),
+        )
         after, before = (none, items) if change == LEAVE else (items, none)
         if change == UPDATE:
             before = distinct(view.data.avoid)  # the list as it was
-        return {"rows": difference(after, before, start, stop, view.catalogue.n_items, view.params["items"].dtype)}
+        return {
+            "rows": difference(
+                after, before, start, stop, view.catalogue.n_items, view.params["items"].dtype
+            )
+        }
 
-    def receive_reports(self, view: ServerView, reports: Upload | Total) -> tuple[FieldDict, Fields]:
+    def receive_reports(
+        self, view: ServerView, reports: Upload | Total
+    ) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Total)
         start, stop = span_of(view.round.number, self.tiles, view.catalogue.n_items)
         gram_II = view.state["gram"].clone()
-        gram_II[:, start:stop] = reports.extra[self.name]["rows"].double()  # a later pass replaces the earlier
+        gram_II[:, start:stop] = reports.extra[self.name][
+            "rows"
+        ].double()  # a later pass replaces the earlier
         memory: FieldDict = {"gram": gram_II, **self._heard(view, reports.ids_C.sort().values)}
         if view.round.number < self.tiles:
             return memory, {}
@@ -71,9 +92,14 @@ class GramTiles(Mechanism):
 
     def _heard(self, view: ServerView, ids_C: Tensor) -> FieldDict:
         """Those heard now are in this round's tile, and nobody else; the other tiles are as they were."""
-        tile, pair_M2 = (view.round.number - 1) % self.tiles, view.state.get("in", ids_C.new_zeros(0, 2))
+        tile, pair_M2 = (
+            (view.round.number - 1) % self.tiles,
+            view.state.get("in", ids_C.new_zeros(0, 2)),
+        )
         now_C2 = torch.stack([torch.full_like(ids_C, tile), ids_C], 1)
-        return listed(torch.cat([pair_M2[pair_M2[:, 0] != tile], now_C2]), min(view.round.number, self.tiles))
+        return listed(
+            torch.cat([pair_M2[pair_M2[:, 0] != tile], now_C2]), min(view.round.number, self.tiles)
+        )
 
     def solved(self, gram_II: Tensor) -> Tensor:
         """B = I - P diag(1 / diag(P)) with P = (X'X + lambda I)^-1."""
@@ -119,7 +145,9 @@ def listed(pair_M2: Tensor, tiles: int) -> FieldDict:
     return {"in": pair_M2, "tell/in some tiles only": torch.tensor(len(partly(pair_M2, tiles)))}
 
 
-def difference(after: Ragged, before: Ragged, start: int, stop: int, n_items: int, dtype: torch.dtype) -> Rows:
+def difference(
+    after: Ragged, before: Ragged, start: int, stop: int, n_items: int, dtype: torch.dtype
+) -> Rows:
     """Columns start to stop - 1 of x x' of one list less those of the other, in the rows of both lists' items."""
     rows = distinct(merged(after, before))
     value_TW = torch.zeros(len(rows.values), stop - start, dtype=dtype, device=rows.values.device)

@@ -53,7 +53,9 @@ class ImplicitMF(ListModel):
         outer_CDD = self.alpha * (v_CPD.mT @ v_CPD)
         eye_DD = torch.eye(self.dim, dtype=v_CPD.dtype, device=v_CPD.device)
         left_CDD = gram(params["items"]) + outer_CDD + self.weight * eye_DD
-        c_CP = self.alpha + first_places(history).to(v_CPD)  # c_ui in sum over the places of one item
+        c_CP = self.alpha + first_places(history).to(
+            v_CPD
+        )  # c_ui in sum over the places of one item
         right_CD1 = v_CPD.mT @ c_CP[..., None]
         factor_CDD, _ = torch.linalg.cholesky_ex(left_CDD)  # of one that is not finite: not finite
         return torch.cholesky_solve(right_CD1, factor_CDD)[..., 0]
@@ -79,7 +81,9 @@ class ImplicitSquares(Objective):
         own_CL = (batch.weight_CL > 0) & (batch.label_CL > 0) & (batch.slot_CL >= 0)
         return {"sequence": batch.index_CL, "mask": own_CL}
 
-    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+    def loss(
+        self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None
+    ) -> Tensor:
         history = History(ready["sequence"], ready["mask"])
         if u is None:
             with torch.no_grad():

@@ -39,13 +39,19 @@ class HardNegatives(Mechanism):
     epsilon: float = 4.0  # of one report, or of all together where repeat = "budget"; inf: no noise
     repeat: Literal["round", "pass", "once", "budget"] = "pass"  # when a client reports
     reports: int = 10  # that share epsilon where repeat = "budget"
-    noise: Literal["simulated", "device"] = "simulated"  # from the run's seed, or from the device's entropy
+    noise: Literal["simulated", "device"] = (
+        "simulated"  # from the run's seed, or from the device's entropy
+    )
     first: int = 1  # pass in which the reports begin; before, nobody has hard negatives
     latest: bool = True  # cluster everybody's latest report; false: those of this round (Algorithm 1 by the letter)
-    cluster: Literal["ward", "kmeans", "mean", "none"] = "ward"  # whose vector retrieves for a client
+    cluster: Literal["ward", "kmeans", "mean", "none"] = (
+        "ward"  # whose vector retrieves for a client
+    )
     clusters: int = 25  # C
     every: int = 1  # passes between clusterings; 0, where clients report in every round: as often
-    pool: Literal["similar", "hardest", "random", "uniform", "popular"] = "similar"  # what T items are drawn from
+    pool: Literal["similar", "hardest", "random", "uniform", "popular"] = (
+        "similar"  # what T items are drawn from
+    )
     difficulty: float = 0.25  # R: share of the catalogue that is hard for a cluster
     count: int = 20  # T
     name: str = "fedcl"
@@ -56,11 +62,17 @@ class HardNegatives(Mechanism):
         positive(self.name, clip=self.clip, epsilon=self.epsilon, clusters=self.clusters)
         positive(self.name, reports=self.reports, first=self.first)
         if not math.isfinite(self.clip):
-            raise CoveyError(f"{self.name}: clip = {self.clip}; noise needs a bound; epsilon = inf is without noise")
+            raise CoveyError(
+                f"{self.name}: clip = {self.clip}; noise needs a bound; epsilon = inf is without noise"
+            )
         if not 0 <= self.difficulty <= 1 or self.count < 0:
-            raise CoveyError(f"{self.name}: difficulty is a share of the items, 0 to 1, and count at least 0")
+            raise CoveyError(
+                f"{self.name}: difficulty is a share of the items, 0 to 1, and count at least 0"
+            )
         if self.every < (0 if self.repeat == "round" else 1):
-            raise CoveyError(f"{self.name}: every = {self.every}; passes are counted from 1 (0 with repeat = 'round')")
+            raise CoveyError(
+                f"{self.name}: every = {self.every}; passes are counted from 1 (0 with repeat = 'round')"
+            )
 
     @property
     def epsilon_each(self) -> float:
@@ -82,7 +94,9 @@ class HardNegatives(Mechanism):
             return {"user": clipped(u_CD, self.clip)}
         if self.noise == "device":
             return {"user": released(u_CD, self.clip, self.epsilon_each)}
-        noise_CD = view.rng.laplace(2 * self.clip / self.epsilon_each, u_CD.shape[1], dtype=u_CD.dtype)
+        noise_CD = view.rng.laplace(
+            2 * self.clip / self.epsilon_each, u_CD.shape[1], dtype=u_CD.dtype
+        )
         return {"user": clipped(u_CD, self.clip) + noise_CD}  # Algorithm 1, line 7
 
     def augment(self, view: ClientView, examples: Examples) -> Examples:
@@ -90,9 +104,13 @@ class HardNegatives(Mechanism):
         if "items" not in view.received.each:
             return examples
         items_CT = view.received.each["items"]
-        client_C1 = torch.arange(len(items_CT), device=items_CT.device)[:, None] * view.catalogue.n_items
+        client_C1 = (
+            torch.arange(len(items_CT), device=items_CT.device)[:, None] * view.catalogue.n_items
+        )
         own = view.data.items
-        fresh_CT = ~torch.isin(items_CT + client_C1, own.values + client_C1[:, 0].repeat_interleave(own.lengths))
+        fresh_CT = ~torch.isin(
+            items_CT + client_C1, own.values + client_C1[:, 0].repeat_interleave(own.lengths)
+        )
         hard = Ragged(items_CT[fresh_CT], offsets_of(fresh_CT.sum(1)))
         return examples.append(hard, torch.zeros(len(hard.values), device=items_CT.device))
 
@@ -117,9 +135,13 @@ class HardNegatives(Mechanism):
         if not self._due(view):
             return no_clients().to(everyone.device)
         most = self.max_reports() or math.inf
-        return everyone[_at(view.state.get("heard", no_clients()).to(everyone.device), everyone) < most]
+        return everyone[
+            _at(view.state.get("heard", no_clients()).to(everyone.device), everyone) < most
+        ]
 
-    def receive_reports(self, view: ServerView, reports: Upload | Total) -> tuple[FieldDict, Fields]:
+    def receive_reports(
+        self, view: ServerView, reports: Upload | Total
+    ) -> tuple[FieldDict, Fields]:
         """The latest report of every client, clustered anew where that is due."""
         assert isinstance(reports, Upload)
         if self.name not in reports.extra:
@@ -130,7 +152,9 @@ class HardNegatives(Mechanism):
             return memory, {}
         if self._due(view) or "centre" not in view.state or not self.latest:
             return {**memory, **self._clustered(view, memory["report"], memory["known"])}, {}
-        member_N = memory["member"].clone()  # between clusterings: the centre next to the new report
+        member_N = memory[
+            "member"
+        ].clone()  # between clusterings: the centre next to the new report
         member_N[ids_C] = 1 + nearest(said_CD, memory["centre"][1:])
         return {**memory, "member": member_N}, {}
 
@@ -138,23 +162,35 @@ class HardNegatives(Mechanism):
         x_ND = report_ND[known_N]
         wanted = 1 if self.cluster == "mean" else self.clusters
         if len(x_ND) < wanted:
-            log.warning("%s: %d reports cannot make %d clusters; fewer it is", self.name, len(x_ND), wanted)
+            log.warning(
+                "%s: %d reports cannot make %d clusters; fewer it is", self.name, len(x_ND), wanted
+            )
         if self.cluster == "kmeans":
             label_N = kmeans(x_ND, wanted, int(view.server_rng.fold("kmeans").integers(2**31)[0]))
         else:
-            label_N = ward(x_ND, wanted) if wanted > 1 else torch.zeros_like(x_ND[:, 0], dtype=torch.long)
-        member_N = torch.zeros_like(known_N, dtype=torch.long)  # 0 is everybody, for who never reported
+            label_N = (
+                ward(x_ND, wanted) if wanted > 1 else torch.zeros_like(x_ND[:, 0], dtype=torch.long)
+            )
+        member_N = torch.zeros_like(
+            known_N, dtype=torch.long
+        )  # 0 is everybody, for who never reported
         member_N[known_N] = 1 + label_N
         return {"member": member_N, "centre": centres(x_ND, label_N)}
 
     def send(self, view: ServerView) -> Sent:
         """Lines 11 to 14: T items of the best R %, drawn for each client on its own."""
-        if view.step != "train" or not self.count or (self.retrieves and "report" not in view.state):
+        if (
+            view.step != "train"
+            or not self.count
+            or (self.retrieves and "report" not in view.state)
+        ):
             return Sent()
         if self.pool == "random":  # always the same for a client, as a cluster's nearly is
             n_items = view.catalogue.n_items
             rank_CT = self._ranks(view, math.ceil(self.difficulty * n_items))
-            return Sent(each={"items": view.client_rng.home(f"{self.name} pool").order_at(n_items, rank_CT)})
+            return Sent(
+                each={"items": view.client_rng.home(f"{self.name} pool").order_at(n_items, rank_CT)}
+            )
         pool_KH, row_C = self._pools(view)
         return Sent(each={"items": pool_KH[row_C[:, None], self._ranks(view, pool_KH.shape[1])]})
 
@@ -171,11 +207,17 @@ class HardNegatives(Mechanism):
             return torch.arange(n_items, device=ids_C.device)[None], torch.zeros_like(ids_C)
         if self.pool == "popular":
             if view.catalogue.popularity_I is None:
-                raise CoveyError(f"{self.name}: pool = 'popular' needs counts of the items, which are not known here")
-            return view.catalogue.popularity_I.to(ids_C.device).topk(size).indices[None], torch.zeros_like(ids_C)
+                raise CoveyError(
+                    f"{self.name}: pool = 'popular' needs counts of the items, which are not known here"
+                )
+            return view.catalogue.popularity_I.to(ids_C.device).topk(size).indices[
+                None
+            ], torch.zeros_like(ids_C)
         centre_KD, row_C = self._queries(view.state, ids_C)
         score_KI = centre_KD @ view.public["items"].mT
-        return score_KI.topk(min(self.count, n_items) if self.pool == "hardest" else size, dim=1).indices, row_C
+        return score_KI.topk(
+            min(self.count, n_items) if self.pool == "hardest" else size, dim=1
+        ).indices, row_C
 
     def _queries(self, memory: FieldDict, ids_C: Tensor) -> tuple[Tensor, Tensor]:
         """Vectors to retrieve by, and which of them is each client's; the first is for who never reported."""
@@ -184,7 +226,9 @@ class HardNegatives(Mechanism):
         report_ND, known_C = memory["report"], _at(memory["known"], ids_C)
         own_CD = report_ND[ids_C.clamp(max=len(report_ND) - 1)]
         mean_1D = report_ND[memory["known"]].mean(0, keepdim=True)
-        return torch.cat([mean_1D, own_CD]), torch.arange(1, len(ids_C) + 1, device=ids_C.device) * known_C
+        return torch.cat([mean_1D, own_CD]), torch.arange(
+            1, len(ids_C) + 1, device=ids_C.device
+        ) * known_C
 
     def disclosures(self) -> tuple[Disclosure, ...]:
         if math.isinf(self.epsilon):
@@ -196,8 +240,14 @@ class HardNegatives(Mechanism):
         what = f"the user vector, clipped to L1 norm {self.clip:g}, {how}"
         if self.max_reports():
             what += f"; {self.max_reports()} at most, then the last one again"
-        report = Disclosure("report", f"{self.name}/user", what, self.epsilon_each, releases=self.max_reports())
-        return (report, counts_given(self.name)) if self.pool == "popular" and self.count else (report,)
+        report = Disclosure(
+            "report", f"{self.name}/user", what, self.epsilon_each, releases=self.max_reports()
+        )
+        return (
+            (report, counts_given(self.name))
+            if self.pool == "popular" and self.count
+            else (report,)
+        )
 
 
 def clipped(u_CD: Tensor, most: float) -> Tensor:
@@ -209,7 +259,10 @@ def _stored(memory: FieldDict, ids_C: Tensor, said_CD: Tensor, latest: bool) -> 
     """What was said by whom, and how often; only by these clients where not `latest`."""
     before = len(memory.get("heard", ()))
     height = max(int(ids_C.max()) + 1, before)
-    new = {"report": said_CD.new_zeros(height, said_CD.shape[1]), "known": ids_C.new_zeros(height, dtype=torch.bool)}
+    new = {
+        "report": said_CD.new_zeros(height, said_CD.shape[1]),
+        "known": ids_C.new_zeros(height, dtype=torch.bool),
+    }
     new |= {"heard": ids_C.new_zeros(height), "member": ids_C.new_zeros(height)}
     for name, value in new.items():
         if name in memory and (latest or name == "heard"):

@@ -41,10 +41,14 @@ def response(kind: Response, lam_D: Tensor, strength: float) -> Tensor:
     if kind == "gf-cf":  # A'A and an ideal low-pass (Shen et al., 2021, Eq. 17)
         low_D = (place_D < max(1, round(LOW * len(lam_D)))).to(lam_D)
         return response("linear", lam_D, 0) + strength * low_D * there_D
-    return there_D * lam_D / (lam_D + strength * lam_D.mean()).clamp(min=torch.finfo(lam_D.dtype).tiny)  # ridge
+    return (
+        there_D * lam_D / (lam_D + strength * lam_D.mean()).clamp(min=torch.finfo(lam_D.dtype).tiny)
+    )  # ridge
 
 
-def low_rank_ease(basis_ID: Tensor, lam_D: Tensor, diagonal_I: Tensor, half_I: Tensor, strength: float) -> Fields:
+def low_rank_ease(
+    basis_ID: Tensor, lam_D: Tensor, diagonal_I: Tensor, half_I: Tensor, strength: float
+) -> Fields:
     """EASE (Steck, 2019) where the Gram matrix is low rank plus diagonal: P = (E + U L U')^-1 by Woodbury's identity.
 
     Off the diagonal P is -H K H' with H = E^-1 U, and B = -P / diag(P): two tables that differ by a number per item.

@@ -41,7 +41,9 @@ class UserGraph(Grouping):
     def __post_init__(self) -> None:
         positive(self.name, layers=self.layers)
         if self.neighbours < 0:
-            raise CoveyError(f"{self.name}: neighbours = {self.neighbours}; 0 is by threshold, else at least 1")
+            raise CoveyError(
+                f"{self.name}: neighbours = {self.neighbours}; 0 is by threshold, else at least 1"
+            )
 
     def send(self, view: ServerView) -> Sent:
         """r_u, each client's own table: that of the last round it took part in, else the public one."""
@@ -63,7 +65,9 @@ class UserGraph(Grouping):
         own_PP = self.graph(table_PID.flatten(1))
         many_PP = torch.linalg.matrix_power(own_PP, self.layers)
         own_PID = (many_PP @ table_PID.flatten(1)).view_as(table_PID)
-        weight_P = many_PP.sum(0).to(upload.weight_C)  # the mean of all r_u weighs each table by its links
+        weight_P = many_PP.sum(0).to(
+            upload.weight_C
+        )  # the mean of all r_u weighs each table by its links
         drawer = _updated(view.state, upload.ids_C, own_PID)
         drawer["tell/links"] = (own_PP > 0).sum(1).double().mean()
         return drawer, [Group(tuple(view.public), weight=weight_P)]
@@ -91,7 +95,10 @@ def _updated(memory: FieldDict, ids_P: Tensor, table_PID: Tensor) -> FieldDict:
         ids_P = torch.cat([memory["ids"][stay], ids_P])
         table_PID = torch.cat([memory["table"][stay], table_PID]) if bool(stay.any()) else table_PID
     ids_N, order = ids_P.sort()
-    return {"ids": ids_N, "table": table_PID if bool((order.diff() == 1).all()) else table_PID[order]}
+    return {
+        "ids": ids_N,
+        "table": table_PID if bool((order.diff() == 1).all()) else table_PID[order],
+    }
 
 
 @dataclass(frozen=True)

@@ -29,16 +29,22 @@ class ItemSimilarity(WholeTableLoss):
         if category_I is None:
             return {}
         items, n_items = view.data.items, len(category_I)
-        mine_CI = torch.zeros(len(items), n_items, device=items.values.device).to(view.params["items"])
+        mine_CI = torch.zeros(len(items), n_items, device=items.values.device).to(
+            view.params["items"]
+        )
         share_T = (1 / items.lengths.clamp(min=1)).repeat_interleave(items.lengths).to(mine_CI)
         mine_CI.index_put_((items.owner, items.values), share_T, accumulate=True)
         return {"member": members(category_I), "mine": mine_CI}
 
     def loss(self, view: ClientView) -> Tensor | None:
         member_KI = view.prepared.get("member")
-        if member_KI is None or not view.params["items"].requires_grad:  # it moves nothing but items
+        if (
+            member_KI is None or not view.params["items"].requires_grad
+        ):  # it moves nothing but items
             return None
-        return self.weight * similar(view.params["items"], member_KI, view.prepared["mine"])  # Eq. 11
+        return self.weight * similar(
+            view.params["items"], member_KI, view.prepared["mine"]
+        )  # Eq. 11
 
 
 def similar(table_CID: Tensor, member_KI: Tensor, mine_CI: Tensor) -> Tensor:

@@ -37,9 +37,13 @@ from .titles import ROWS, Bound, Likeness, Similarity, likeness, table_likeness
 @dataclass(frozen=True)
 class DataContribution(Mechanism):
     epsilon: float = 5.0  # of one item
-    contribute: Contribute = "perturbed"  # or the controls: uniformly drawn (epsilon 0), in clear (infinite)
+    contribute: Contribute = (
+        "perturbed"  # or the controls: uniformly drawn (epsilon 0), in clear (infinite)
+    )
     similarity: Similarity = "words"  # of titles; "items" is the item table, "itself" nothing else
-    bound: Bound = "exact"  # Delta: over the catalogue, 2 as cosines range, or 1 of cosines clipped at 0
+    bound: Bound = (
+        "exact"  # Delta: over the catalogue, 2 as cosines range, or 1 of cosines clipped at 0
+    )
     noise: Noise = "simulated"  # draws from the run's seed, or by OpenDP from the device's entropy
     length: int = 0  # positions that everybody contributes; 0: as many as a client has items, which tells how many
     count: int = 30  # alpha: items sent to a client
@@ -65,7 +69,9 @@ class DataContribution(Mechanism):
         if self.noise == "opendp":
             check_installed(self.name)
         if min(self.count, self.length) < 0:
-            raise CoveyError(f"{self.name}: count = {self.count} and length = {self.length}; at least 0 is needed")
+            raise CoveyError(
+                f"{self.name}: count = {self.count} and length = {self.length}; at least 0 is needed"
+            )
         if self.contribute == "perturbed" and not 0 < self.epsilon < math.inf:
             raise CoveyError(
                 f"{self.name}: epsilon = {self.epsilon}; a guarantee needs one over 0 and finite; the controls are"
@@ -88,11 +94,17 @@ class DataContribution(Mechanism):
     def enrol(self, view: ClientView) -> FieldDict:
         """Asked again, a client answers the same (but by OpenDP): perturbing anew would spend the budget again."""
         if self.similarity == "items" and "items" not in view.model.shared:
-            raise CoveyError(f"{self.name}: each device has its own item table; compare titles: similarity = 'words'")
+            raise CoveyError(
+                f"{self.name}: each device has its own item table; compare titles: similarity = 'words'"
+            )
         v_ID = view.params["items"][0] if "items" in view.params else torch.zeros(0)
         like = self._likeness(view.catalogue.n_items, view.catalogue.titles, v_ID)
         rng, how = view.rng.home("contribution"), self.contribute
-        return {"list": contribution(view.data.items, rng, how, like, self.epsilon, self.length, self.noise)}
+        return {
+            "list": contribution(
+                view.data.items, rng, how, like, self.epsilon, self.length, self.noise
+            )
+        }
 
     # server, line 3: who contributed what, and the auxiliary model
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
@@ -104,7 +116,9 @@ class DataContribution(Mechanism):
         v_ID = view.public["items"]
         aux = started(view.model, view.catalogue.n_items, view.server_rng, v_ID)
         none = torch.zeros(0, dtype=torch.long, device=v_ID.device)
-        return self._grown(view, {"ids": none, "list": none, "offsets": none.new_zeros(1), **aux}, enrolment)
+        return self._grown(
+            view, {"ids": none, "list": none, "offsets": none.new_zeros(1), **aux}, enrolment
+        )
 
     def admit_clients(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         return self._grown(view, view.state, enrolment)
@@ -115,9 +129,13 @@ class DataContribution(Mechanism):
         if enrolment is None or self.name not in enrolment.extra:
             return memory
         new = (~torch.isin(enrolment.ids_C, memory["ids"].to(enrolment.ids_C))).nonzero()[:, 0]
-        said = as_sets(enrolment.extra[self.name]["list"].take(new), view.catalogue.n_items).to(memory["ids"].device)
+        said = as_sets(enrolment.extra[self.name]["list"].take(new), view.catalogue.n_items).to(
+            memory["ids"].device
+        )
         lists = Ragged.cat([Ragged(memory["list"], memory["offsets"]), said])
-        born = view.model.private(view.server_rng.fold("birth").streams(len(new)), view.server_rng)["user"]
+        born = view.model.private(view.server_rng.fold("birth").streams(len(new)), view.server_rng)[
+            "user"
+        ]
         users = memory[f"{PREFIX}user"]
         return {
             **memory,
@@ -131,7 +149,11 @@ class DataContribution(Mechanism):
         """What a reader of the run should know: Delta, and how likely a position still holds its item."""
         like = self._likeness(view.catalogue.n_items, view.catalogue.titles, view.public["items"])
         kept = torch.tensor(kept_share(self.contribute, like, self.epsilon))
-        told = {"tell/sensitivity": torch.tensor(like.sensitivity)} if self.contribute == "perturbed" else {}
+        told = (
+            {"tell/sensitivity": torch.tensor(like.sensitivity)}
+            if self.contribute == "perturbed"
+            else {}
+        )
         return {"tell/items kept": kept, **told}  # by name, as a checkpoint brings them back
 
     # line 6
@@ -140,7 +162,9 @@ class DataContribution(Mechanism):
             return view.state
         leaves = {k: v.clone() for k, v in parameters(view.state).items()}
         lists = Ragged(view.state["list"], view.state["offsets"])
-        Auxiliary(self.aux_epochs, self.aux_lr, self.aux_batch, self.aux_negatives).train(view, leaves, lists)
+        Auxiliary(self.aux_epochs, self.aux_lr, self.aux_batch, self.aux_negatives).train(
+            view, leaves, lists
+        )
         return {**view.state, **{PREFIX + k: v for k, v in leaves.items()}}
 
     # lines 8 and 10
@@ -161,8 +185,15 @@ class DataContribution(Mechanism):
         own_CD = unit_MD[me_C.clamp(min=0)] * (me_C >= 0)[:, None]
         if self.against == "synthetic":
             made_KD = made_up(users_MD, self.others, view.server_rng.fold("synthetic"))
-            return Sent({"users": F.normalize(made_KD, dim=1)}, {"own": own_CD, "me": torch.full_like(me_C, -1)})
-        some_K = view.server_rng.fold("others").permutation(len(unit_MD))[0, : self.others].to(me_C.device)
+            return Sent(
+                {"users": F.normalize(made_KD, dim=1)},
+                {"own": own_CD, "me": torch.full_like(me_C, -1)},
+            )
+        some_K = (
+            view.server_rng.fold("others")
+            .permutation(len(unit_MD))[0, : self.others]
+            .to(me_C.device)
+        )
         return Sent({"users": unit_MD[some_K]}, {"own": own_CD, "me": _find(some_K, me_C)})
 
     # client
@@ -172,7 +203,9 @@ class DataContribution(Mechanism):
             return examples
         items, scores = view.received.each["items"], view.received.each["scores"].values
         label = scores if self.labels == "soft" else torch.ones_like(scores)
-        sent_T, own_T, made_T = (_keys(x, view.catalogue.n_items) for x in (items, view.data.items, examples.items))
+        sent_T, own_T, made_T = (
+            _keys(x, view.catalogue.n_items) for x in (items, view.data.items, examples.items)
+        )
         more = Examples(items, label, torch.ones_like(label)).keep(~torch.isin(sent_T, own_T))
         examples = examples.keep((examples.label > 0) | ~torch.isin(made_T, sent_T))
         return examples.append(more.items, more.label)
@@ -181,14 +214,19 @@ class DataContribution(Mechanism):
         if not self.user_weight or "me" not in view.received.each:
             return None
         users_KD, each = view.received.shared["users"], view.received.each
-        return self.user_weight * user_loss(view.user(), users_KD, each["me"], self.tau, each.get("own"))
+        return self.user_weight * user_loss(
+            view.user(), users_KD, each["me"], self.tau, each.get("own")
+        )
 
     # server, line 14
     def adjust_model(self, view: ServerView, model: Fields) -> tuple[FieldDict, Fields]:  # Eq. 8
         if not view.round.closes_epoch or not self.item_weight or "items" not in model:
             return view.state, model
         grad_ID = item_gradient(model["items"], view.state[f"{PREFIX}items"][0], self.tau)
-        return view.state, {**model, "items": model["items"] - self.item_lr * self.item_weight * grad_ID}
+        return view.state, {
+            **model,
+            "items": model["items"] - self.item_lr * self.item_weight * grad_ID,
+        }
 
     def disclosures(self) -> tuple[Disclosure, ...]:
         field, what = f"{self.name}/list", "each item replaced at random by a similar one"
@@ -196,14 +234,26 @@ class DataContribution(Mechanism):
             return (Disclosure("enrol", field, "the client's items, as they are"),)
         if self.length:
             spent = self.length * self.epsilon if self.contribute == "perturbed" else INFINITE
-            return (Disclosure("enrol", field, f"{self.length} positions of the client's list, {what}", spent),)
+            return (
+                Disclosure(
+                    "enrol", field, f"{self.length} positions of the client's list, {what}", spent
+                ),
+            )
         length = Disclosure("enrol", f"{field}/length", "how many items the client has")
         if self.contribute == "uniform":
-            return (Disclosure("enrol", field, "random items; they tell how many the client has"), length)
-        return (Disclosure("enrol", field, f"the client's items, {what}", self.epsilon, unit="item"), length)
+            return (
+                Disclosure("enrol", field, "random items; they tell how many the client has"),
+                length,
+            )
+        return (
+            Disclosure("enrol", field, f"the client's items, {what}", self.epsilon, unit="item"),
+            length,
+        )
 
 
-def user_loss(u_CD: Tensor, users_KD: Tensor, me_C: Tensor, tau: float, own_CD: Tensor | None = None) -> Tensor:
+def user_loss(
+    u_CD: Tensor, users_KD: Tensor, me_C: Tensor, tau: float, own_CD: Tensor | None = None
+) -> Tensor:
     """Eq. 9, [C], against unit vectors of users; 0 for a client that the auxiliary model does not know.
 
     `me` is where a client stands among them, -1 where it does not; then `own` has its vector.

@@ -20,7 +20,9 @@ from covey.core.rng import Rng
 from covey.models.base import catalogue
 from covey.objectives.pairs import positives_and_negatives
 
-CPU_SCORES = 1 << 16  # that are computed at once, so that the hidden layers of all of them stay in the cache
+CPU_SCORES = (
+    1 << 16
+)  # that are computed at once, so that the hidden layers of all of them stay in the cache
 CUDA_SCORES = 1 << 25
 PREFIX = "aux/"
 UNRECORDED = 3  # steps before CUDA records one
@@ -41,15 +43,23 @@ class Auxiliary:
         made = self._rows(view, lists, leaves["items"])
         real, many, device = len(made[0]), max(1, self.batch // WIDTH), made[0].device
         steps, dice = -(-real // many), view.server_rng.to(device)
-        rows = [F.pad(x, (*(0, 0) * (x.dim() - 1), 0, steps * many - real)) for x in made]  # of weight 0
-        order_R, near_B = torch.arange(steps * many, device=device), torch.arange(many, device=device)
+        rows = [
+            F.pad(x, (*(0, 0) * (x.dim() - 1), 0, steps * many - real)) for x in made
+        ]  # of weight 0
+        order_R, near_B = (
+            torch.arange(steps * many, device=device),
+            torch.arange(many, device=device),
+        )
         at, adam = torch.zeros_like(near_B[:1]), Adam.of(leaves, self.lr)
 
         def step() -> None:
             pick_B = order_R.index_select(0, at + near_B)
             owner_B, items_BW, y_BW, w_BW = (x.index_select(0, pick_B) for x in rows)
             with torch.enable_grad():
-                u_BD, v_BWD = F.embedding(owner_B, leaves["user"]), F.embedding(items_BW, leaves["items"].squeeze(0))
+                u_BD, v_BWD = (
+                    F.embedding(owner_B, leaves["user"]),
+                    F.embedding(items_BW, leaves["items"].squeeze(0)),
+                )
                 z_BW = view.model.score(leaves, u_BD, v_BWD)
                 loss = F.binary_cross_entropy_with_logits(z_BW, y_BW, w_BW, reduction="sum")
                 adam.move(loss / w_BW.sum().clamp(min=1))
@@ -66,20 +76,29 @@ class Auxiliary:
         for leaf in leaves.values():
             leaf.requires_grad_(False)
 
-    def _rows(self, view: ServerView, lists: Ragged, like: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _rows(
+        self, view: ServerView, lists: Ragged, like: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Users [R], and items, labels and weights [R, W]: every user's examples in rows of W, padded with weight 0.
 
         An item that is drawn for several positives stands once, with its count as weight.
         """
-        n_items, streams = view.catalogue.n_items, view.server_rng.fold("negatives").streams(len(lists))
+        n_items, streams = (
+            view.catalogue.n_items,
+            view.server_rng.fold("negatives").streams(len(lists)),
+        )
         rng = streams.to(lists.values.device)
         made = positives_and_negatives(lists, lists, n_items, self.negatives, rng)
         made = merge(made, local_rows(made, n_items))
         many_M = -(-made.items.lengths // WIDTH)
         place_T = offsets_of(many_M)[:-1][made.items.owner] * WIDTH + made.items.place
-        flat = lambda x: x.new_zeros(int(many_M.sum()) * WIDTH).index_copy_(0, place_T, x).view(-1, WIDTH)
+        flat = lambda x: (
+            x.new_zeros(int(many_M.sum()) * WIDTH).index_copy_(0, place_T, x).view(-1, WIDTH)
+        )
         owner_R = torch.repeat_interleave(many_M).to(like.device)
-        items_RW, label_RW, weight_RW = (flat(x).to(like.device) for x in (made.items.values, made.label, made.weight))
+        items_RW, label_RW, weight_RW = (
+            flat(x).to(like.device) for x in (made.items.values, made.label, made.weight)
+        )
         return owner_R, items_RW, label_RW.to(like), weight_RW.to(like)
 
 
@@ -168,14 +187,19 @@ def started(model: Model, n_items: int, dice: Rng, like: Tensor) -> FieldDict:
         )
     public = model.public(n_items, dice.fold("auxiliary"))
     nobody = model.private(dice.streams(0), dice)["user"]
-    return {f"{PREFIX}user": nobody.to(like), **{PREFIX + k: v[None].to(like) for k, v in public.items()}}
+    return {
+        f"{PREFIX}user": nobody.to(like),
+        **{PREFIX + k: v[None].to(like) for k, v in public.items()},
+    }
 
 
 def parameters(memory: FieldDict) -> Fields:
     return {k.removeprefix(PREFIX): v for k, v in memory.items() if k.startswith(PREFIX)}
 
 
-def best(view: ServerView, params: Fields, lists: Ragged, me_C: Tensor, count: int) -> FieldDict:  # Eq. 6
+def best(
+    view: ServerView, params: Fields, lists: Ragged, me_C: Tensor, count: int
+) -> FieldDict:  # Eq. 6
     """The items that score highest of those that a client did not contribute; none where it is unknown (-1)."""
     at_once = CPU_SCORES if params["items"].device.type == "cpu" else CUDA_SCORES
     shared, parts = {k: v for k, v in params.items() if k != "user"}, []

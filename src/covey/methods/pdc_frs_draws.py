@@ -24,7 +24,13 @@ SAMPLE = 2048  # items of which the share of kept ones is told
 
 
 def contribution(
-    own: Ragged, rng: Rng, how: Contribute, like: Likeness, epsilon: float, length: int, noise: Noise = "simulated"
+    own: Ragged,
+    rng: Rng,
+    how: Contribute,
+    like: Likeness,
+    epsilon: float,
+    length: int,
+    noise: Noise = "simulated",
 ) -> Ragged:
     """A list for each client, as long as its own, or `length` positions that are drawn from it.
 
@@ -36,7 +42,9 @@ def contribution(
         many_C = torch.full_like(own.lengths, length) * (~empty_C if how == "clean" else 1)
         unit = rng.fold("positions").ragged_uniform(many_C)
         place = (unit.values * own.lengths[unit.owner]).long() + own.offsets[:-1][unit.owner]
-        values = torch.cat([own.values, own.values.new_zeros(1)])  # for those who have none, at the very end
+        values = torch.cat(
+            [own.values, own.values.new_zeros(1)]
+        )  # for those who have none, at the very end
         own = unit.like(values[place])
     if how == "clean":
         return own
@@ -58,8 +66,12 @@ def chances(items_B: Tensor, like: Likeness, epsilon: float) -> Tensor:  # Eq. 5
 def perturbed(items_T: Tensor, unit_T: Tensor, like: Likeness, epsilon: float) -> Tensor:
     """Each item replaced by a draw of the exponential mechanism, `unit` being uniform numbers in [0, 1)."""
     count_I = torch.bincount(items_T, minlength=like.n_items)
-    turn_I = count_I.argsort(descending=True, stable=True)  # items of like counts together: little padding
-    rank_I = torch.empty_like(turn_I).scatter_(0, turn_I, torch.arange(like.n_items, device=turn_I.device))
+    turn_I = count_I.argsort(
+        descending=True, stable=True
+    )  # items of like counts together: little padding
+    rank_I = torch.empty_like(turn_I).scatter_(
+        0, turn_I, torch.arange(like.n_items, device=turn_I.device)
+    )
     order_T = rank_I[items_T].argsort(stable=True)
     offsets = offsets_of(count_I[turn_I])
     out_T = torch.empty_like(items_T)

@@ -50,9 +50,13 @@ class PrivateSubspace(Mechanism):
         positive(self.name, sums=self.sums, epsilon=self.epsilon, delta=self.delta)
         share(self.name, lost=self.lost, delta=self.delta)
         if min(self.shrink, self.strength) < 0:
-            raise CoveyError(f"{self.name}: shrink = {self.shrink:g}, strength = {self.strength:g}; both are 0 or more")
+            raise CoveyError(
+                f"{self.name}: shrink = {self.shrink:g}, strength = {self.strength:g}; both are 0 or more"
+            )
         if self.epsilon > LARGEST:
-            raise CoveyError(f"{self.name}: epsilon = {self.epsilon:g} protects nothing; use at most {LARGEST:g}")
+            raise CoveyError(
+                f"{self.name}: epsilon = {self.epsilon:g} protects nothing; use at most {LARGEST:g}"
+            )
 
     @property
     def sigma(self) -> float:
@@ -66,7 +70,9 @@ class PrivateSubspace(Mechanism):
 
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         if not isinstance(view.model, Spectral):
-            raise CoveyError(f"{self.name!r} fits covey.models.spectral:Spectral alone; set [model] use to that")
+            raise CoveyError(
+                f"{self.name!r} fits covey.models.spectral:Spectral alone; set [model] use to that"
+            )
         view.model.check(view.catalogue.n_items)
         return {}
 
@@ -76,14 +82,20 @@ class PrivateSubspace(Mechanism):
     def send(self, view: ServerView) -> Sent:
         if view.step != "report":
             return Sent()
-        basis_ID = torch.linalg.qr(view.public["items"]).Q if view.round.number == 1 else view.public["items"]
+        basis_ID = (
+            torch.linalg.qr(view.public["items"]).Q
+            if view.round.number == 1
+            else view.public["items"]
+        )
         return Sent({"basis": basis_ID, "clients": torch.tensor(len(view.round.ids_C))})
 
     def report(self, view: ClientView) -> FieldDict:
         items, basis_ID = distinct(view.data.items), view.received.shared["basis"]
         n_C = items.lengths.clamp(min=1).to(basis_ID)
         u_CD = basis_ID.new_zeros(len(items), basis_ID.shape[1])
-        u_CD = u_CD.index_add(0, items.owner, basis_ID[items.values]) / n_C.sqrt()[:, None]  # a_u' Q
+        u_CD = (
+            u_CD.index_add(0, items.owner, basis_ID[items.values]) / n_C.sqrt()[:, None]
+        )  # a_u' Q
         u_CD = u_CD / u_CD.norm(dim=1, keepdim=True).clamp(min=1)  # whatever basis was sent
         row_TD = (u_CD / n_C.sqrt()[:, None]).repeat_interleave(items.lengths, 0)
         return {"sum": self._noised(view, Rows(items, row_TD, view.catalogue.n_items))}
@@ -93,17 +105,23 @@ class PrivateSubspace(Mechanism):
             return rows
         at_least = max(1.0, float(view.received.shared["clients"]) * (1 - self.lost))
         part_CID, rng = rows.dense(), view.rng.fold("noise")
-        for pick in torch.arange(len(rows), device=part_CID.device).split(max(1, AT_ONCE // part_CID[0].numel())):
+        for pick in torch.arange(len(rows), device=part_CID.device).split(
+            max(1, AT_ONCE // part_CID[0].numel())
+        ):
             noise_CID = rng.take(pick).normal(*part_CID.shape[1:], dtype=part_CID.dtype)
             part_CID[pick] += noise_CID * (self.sigma / math.sqrt(at_least))
         return part_CID
 
-    def receive_reports(self, view: ServerView, reports: Upload | Total) -> tuple[FieldDict, Fields]:
+    def receive_reports(
+        self, view: ServerView, reports: Upload | Total
+    ) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Total)
         z_ID = self._sum(view, reports).double()
         I, D = z_ID.shape
         basis_ID, value_D, _ = torch.linalg.svd(z_ID, full_matrices=False)
-        noise = self.spread * (math.sqrt(I) + math.sqrt(D))  # about the largest value of noise alone
+        noise = self.spread * (
+            math.sqrt(I) + math.sqrt(D)
+        )  # about the largest value of noise alone
         damp = self.shrink * noise + self.strength * value_D.mean()
         filter_D = value_D / (value_D + damp).clamp(min=torch.finfo(value_D.dtype).tiny)
         fields = {"items": basis_ID, "weight": torch.ones(I), "filter": filter_D}
@@ -113,7 +131,11 @@ class PrivateSubspace(Mechanism):
         sum_ID: Tensor = reports.extra[self.name]["sum"]
         if self.noise == "shares":
             return sum_ID
-        return sum_ID + view.server_rng.to(sum_ID.device).normal(*sum_ID.shape, dtype=sum_ID.dtype)[0] * self.spread
+        return (
+            sum_ID
+            + view.server_rng.to(sum_ID.device).normal(*sum_ID.shape, dtype=sum_ID.dtype)[0]
+            * self.spread
+        )
 
     def disclosures(self) -> tuple[Disclosure, ...]:
         rows = "the user's vector in the rows of the user's items"
@@ -124,8 +146,12 @@ class PrivateSubspace(Mechanism):
             f"{rows}, and a share of noise, simulated from the run's seed; all {self.sums} sums together"
             f" are ({self.epsilon:g}, {self.delta:g})-private for a user, where only the sums are seen"
         )
-        each = self.delta / self.sums  # one sum alone; the accountant puts them together by their noise
-        alone = Disclosure("report", f"{self.name}/sum", what, gaussian_epsilon(each, self.sigma), delta=each)
+        each = (
+            self.delta / self.sums
+        )  # one sum alone; the accountant puts them together by their noise
+        alone = Disclosure(
+            "report", f"{self.name}/sum", what, gaussian_epsilon(each, self.sigma), delta=each
+        )
         return (replace(alone, releases=self.sums, multiplier=self.sigma, of_sum=True),)
 
 
@@ -142,9 +168,13 @@ class PrivateCount(PrivateSubspace):
         row_T1 = n_C.rsqrt().repeat_interleave(items.lengths)[:, None]
         return {"sum": self._noised(view, Rows(items, row_T1, view.catalogue.n_items))}
 
-    def receive_reports(self, view: ServerView, reports: Upload | Total) -> tuple[FieldDict, Fields]:
+    def receive_reports(
+        self, view: ServerView, reports: Upload | Total
+    ) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Total)
         count_I1 = self._sum(view, reports)
         ones = {k: torch.ones_like(view.public[k]) for k in ("weight", "filter")}
-        over_I1 = count_I1 - count_I1.min() + 1  # every list has a vector over 0, so all are ranked alike
+        over_I1 = (
+            count_I1 - count_I1.min() + 1
+        )  # every list has a vector over 0, so all are ranked alike
         return view.state, {"items": over_I1.expand_as(view.public["items"]).clone(), **ones}

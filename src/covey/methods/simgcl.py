@@ -15,7 +15,17 @@ from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.core.ragged import Fields
 
-from .views import Reduction, Which, contrasted_rows, few_items_loss, few_rows, fews, held, item_loss, noise
+from .views import (
+    Reduction,
+    Which,
+    contrasted_rows,
+    few_items_loss,
+    few_rows,
+    fews,
+    held,
+    item_loss,
+    noise,
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +57,9 @@ class NoiseContrast(Mechanism):
             if self.items == "all":
                 made[name] = noise(v_CRD, self.eps, rng, self.eps_relative)
             for few in fews(ready):
-                made[f"{few.key}/{name}"] = noise(few.of(v_CRD), self.eps, rng.take(few.rows()), self.eps_relative)
+                made[f"{few.key}/{name}"] = noise(
+                    few.of(v_CRD), self.eps, rng.take(few.rows()), self.eps_relative
+                )
         return made
 
     def loss(self, view: ClientView) -> Tensor | None:

@@ -45,15 +45,28 @@ class SubspaceIteration(Mechanism):
     choose: tuple[float, ...] = ()  # strengths to choose from, once the sums are there
 
     def __post_init__(self) -> None:
-        positive("spectral", sums=self.sums, strength=self.strength, choose=min(self.choose, default=1.0))
-        if not 0 <= min(self.item_power, self.user_power) <= max(self.item_power, self.user_power) <= 1:
-            raise CoveyError("spectral: item_power and user_power are from 0 (no normalisation) to 1")
+        positive(
+            "spectral", sums=self.sums, strength=self.strength, choose=min(self.choose, default=1.0)
+        )
+        if (
+            not 0
+            <= min(self.item_power, self.user_power)
+            <= max(self.item_power, self.user_power)
+            <= 1
+        ):
+            raise CoveyError(
+                "spectral: item_power and user_power are from 0 (no normalisation) to 1"
+            )
         if self.choose and self.response in ("linear", "ease"):
-            raise CoveyError(f"spectral: response = {self.response!r} has nothing to choose; leave out `choose`")
+            raise CoveyError(
+                f"spectral: response = {self.response!r} has nothing to choose; leave out `choose`"
+            )
 
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         if not isinstance(view.model, Spectral):
-            raise CoveyError(f"{self.name!r} fits covey.models.spectral:Spectral alone; set [model] use to that")
+            raise CoveyError(
+                f"{self.name!r} fits covey.models.spectral:Spectral alone; set [model] use to that"
+            )
         view.model.check(view.catalogue.n_items)
         return {}
 
@@ -67,18 +80,28 @@ class SubspaceIteration(Mechanism):
         if "filters" in view.received.shared:
             return {"valid": tried(view, view.received.shared["filters"])}
         items, count_T = distinct(view.data.items, view.catalogue.n_items)
-        n_C = view.data.items.lengths.clamp(min=1).to(view.params["items"]) ** (-2 * self.user_power)
+        n_C = view.data.items.lengths.clamp(min=1).to(view.params["items"]) ** (
+            -2 * self.user_power
+        )
         u_CD = view.model.listed(view.params, History.of(view.data.items)) * n_C[:, None]
-        row_TE = torch.cat([u_CD, torch.ones_like(u_CD[:, :1])], 1)[items.owner]  # the last column for the degrees
-        if self.response == "ease":  # and the diagonal of X'X as weighted, where a count stands squared
+        row_TE = torch.cat([u_CD, torch.ones_like(u_CD[:, :1])], 1)[
+            items.owner
+        ]  # the last column for the degrees
+        if (
+            self.response == "ease"
+        ):  # and the diagonal of X'X as weighted, where a count stands squared
             row_TE = torch.cat([row_TE, (n_C[items.owner] * count_T)[:, None]], 1)
         row_TE = row_TE * count_T[:, None] if bool((count_T > 1).any()) else row_TE
         return {"rows": Rows(items, row_TE, view.catalogue.n_items)}
 
-    def receive_reports(self, view: ServerView, reports: Upload | Total) -> tuple[FieldDict, Fields]:
+    def receive_reports(
+        self, view: ServerView, reports: Upload | Total
+    ) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Total)
         said = reports.extra[self.name]
-        return self._choose(view, said["valid"]) if "valid" in said else self._turn(view, said["rows"])
+        return (
+            self._choose(view, said["valid"]) if "valid" in said else self._turn(view, said["rows"])
+        )
 
     def _turn(self, view: ServerView, sum_IE: Tensor) -> tuple[FieldDict, Fields]:
         """A'A Q becomes the new basis."""
@@ -86,14 +109,18 @@ class SubspaceIteration(Mechanism):
         D, sum_IE = sent["items"].shape[1], sum_IE.double()
         degree_I = sum_IE[:, D]
         half_I = degree_I.clamp(min=1) ** self.item_power
-        q_ID = sent["items"] * (sent["weight"] * half_I)[:, None]  # of which this is the sum, whatever the degrees were
+        q_ID = (
+            sent["items"] * (sent["weight"] * half_I)[:, None]
+        )  # of which this is the sum, whatever the degrees were
         z_ID = sum_IE[:, :D] / half_I[:, None]
         basis_ID, value_D = leading(q_ID, z_ID, 10 * torch.finfo(view.public["items"].dtype).eps)
         has_I = (degree_I > 0).to(half_I)
         fields = {"items": basis_ID * (half_I * has_I)[:, None], "weight": half_I**-2}
         fields["filter"] = response(self.response, value_D, self.strength)
         if self.response == "ease" and view.round.number >= self.sums:
-            fields = low_rank_ease(basis_ID, value_D, sum_IE[:, D + 1] / half_I**2, half_I * has_I, self.strength)
+            fields = low_rank_ease(
+                basis_ID, value_D, sum_IE[:, D + 1] / half_I**2, half_I * has_I, self.strength
+            )
             fields["weight"] = torch.where(has_I > 0, fields["weight"], 0)
         return {"values": value_D}, {k: v.to(view.public[k]) for k, v in fields.items()}
 
@@ -104,7 +131,9 @@ class SubspaceIteration(Mechanism):
         mean_K = sum_J[:-1] / sum_J[-1]
         best = int(mean_K.argmax())
         told = {"tell/strength": torch.tensor(self.choose[best]), "tell/valid": mean_K[best]}
-        return {**view.state, **told}, {"filter": self._filters(view.state["values"], view.public["filter"])[best]}
+        return {**view.state, **told}, {
+            "filter": self._filters(view.state["values"], view.public["filter"])[best]
+        }
 
     def _filters(self, value_D: Tensor, like: Tensor) -> Tensor:
         return torch.stack([response(self.response, value_D, s) for s in self.choose]).to(like)
@@ -112,7 +141,10 @@ class SubspaceIteration(Mechanism):
     def disclosures(self) -> tuple[Disclosure, ...]:
         what = "the user's vector in the rows of the user's items; in clear it names them, in a secure sum it does not"
         how = "how well each filter ranks the user's validation items, and whether there are any"
-        return (Disclosure("report", f"{self.name}/rows", what), Disclosure("report", f"{self.name}/valid", how))
+        return (
+            Disclosure("report", f"{self.name}/rows", what),
+            Disclosure("report", f"{self.name}/valid", how),
+        )
 
 
 @torch.no_grad()

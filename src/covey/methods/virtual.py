@@ -39,7 +39,9 @@ class VirtualRatings(Mechanism):
         many_C: Tensor = (self.share * view.data.items.lengths).round().long()
         free_C = view.catalogue.n_items - view.data.avoid.lengths
         many_C = many_C.minimum(free_C)  # who knows everything has nothing to hide behind
-        items_T1, _ = negatives(view.data.avoid, view.catalogue.n_items, many_C, 1, view.rng.fold("items"))
+        items_T1, _ = negatives(
+            view.data.avoid, view.catalogue.n_items, many_C, 1, view.rng.fold("items")
+        )
         coin = view.rng.fold("ratings").ragged_uniform(many_C)
         items = Ragged(items_T1[:, 0], coin.offsets)
         return examples.append(items, (coin.values < 0.5).to(examples.label))

@@ -24,7 +24,11 @@ class Dropout:
     rng: Rng
 
     def __call__(self, x_CPD: Tensor, place: str) -> Tensor:
-        return kept(x_CPD, self.rng.fold(place).bits(*x_CPD.shape[1:]), self.rate) if self.rate else x_CPD
+        return (
+            kept(x_CPD, self.rng.fold(place).bits(*x_CPD.shape[1:]), self.rate)
+            if self.rate
+            else x_CPD
+        )
 
     def of_map(self, a_CHPK: Tensor, place: str) -> Tensor:
         """Of attention weights; one word for each row, so that draws do not depend on the padding."""
@@ -32,12 +36,18 @@ class Dropout:
             return a_CHPK
         heads, many, wide = a_CHPK.shape[1:]
         row_CHP1 = self.rng.fold(place).bits(many, heads).mT[..., None]
-        return kept(a_CHPK, mix(row_CHP1 + GOLDEN * torch.arange(1, wide + 1, device=row_CHP1.device)), self.rate)
+        return kept(
+            a_CHPK,
+            mix(row_CHP1 + GOLDEN * torch.arange(1, wide + 1, device=row_CHP1.device)),
+            self.rate,
+        )
 
 
 def check_heads(dim: int, heads: int) -> None:
     if heads < 1 or dim % heads:
-        raise CoveyError(f"model: heads = {heads} does not divide dim = {dim}; use 1 or another divisor")
+        raise CoveyError(
+            f"model: heads = {heads} does not divide dim = {dim}; use 1 or another divisor"
+        )
 
 
 def normed(x_CPD: Tensor, norm_C2D: Tensor) -> Tensor:
@@ -58,7 +68,13 @@ def barred(seen: Tensor) -> Tensor:
 
 
 def attend(
-    q_CPD: Tensor, k_CKD: Tensor, v_CKD: Tensor, barred: Tensor, heads: int, dropout: Dropout, place: str
+    q_CPD: Tensor,
+    k_CKD: Tensor,
+    v_CKD: Tensor,
+    barred: Tensor,
+    heads: int,
+    dropout: Dropout,
+    place: str,
 ) -> Tensor:
     """softmax(q k' / sqrt(d) + barred) v in each head; `barred` is [P, K] or [C, 1, P, K].
 

@@ -10,7 +10,9 @@ from covey.core.rng import Rng
 DEEP_CLIENTS, DEEP_ITEMS = 16, 512  # whose layers are computed at once: of 32 numbers each, 1 MB
 
 
-def catalogue(model: Model, params: Fields, u_CD: Tensor, first: int = 0, last: int | None = None) -> Tensor:
+def catalogue(
+    model: Model, params: Fields, u_CD: Tensor, first: int = 0, last: int | None = None
+) -> Tensor:
     """Scores of all items of stacked tables, or of those in a row, [C, I]; layers between are computed in the cache."""
     table, many = params["items"], len(u_CD)
     last = table.shape[1] if last is None else last
@@ -22,7 +24,9 @@ def catalogue(model: Model, params: Fields, u_CD: Tensor, first: int = 0, last: 
         mine = {k: v if len(v) == 1 else v[some] for k, v in params.items()}
         for i in range(first, last, DEEP_ITEMS):
             stop = min(i + DEEP_ITEMS, last)
-            score_CI[some, i - first : stop - first] = model.score(mine, u_CD[some], mine["items"][:, i:stop])
+            score_CI[some, i - first : stop - first] = model.score(
+                mine, u_CD[some], mine["items"][:, i:stop]
+            )
     return score_CI
 
 
@@ -59,9 +63,13 @@ def dot(u: Tensor, v_CLD: Tensor) -> Tensor:
         return u @ v_CLD.mT
     if v_CLD.shape[0] == 1:
         return u @ v_CLD[0].mT
-    return (v_CLD * u[:, None]).sum(-1)  # a batched matrix-vector product is three times slower on a CPU
+    return (v_CLD * u[:, None]).sum(
+        -1
+    )  # a batched matrix-vector product is three times slower on a CPU
 
 
 def cosine(u: Tensor, v_CLD: Tensor) -> Tensor:
     """Cosines, in the shapes of `dot`."""
-    return dot(torch.nn.functional.normalize(u, dim=-1), torch.nn.functional.normalize(v_CLD, dim=-1))
+    return dot(
+        torch.nn.functional.normalize(u, dim=-1), torch.nn.functional.normalize(v_CLD, dim=-1)
+    )

@@ -47,7 +47,19 @@ class BERT4Rec(SequenceModel):
     scale: float = 0.02  # standard deviation of the tables' start
     cosine: bool = False  # scores are cosines, not inner products
     shared: tuple[str, ...] = (
-        *("items", "positions", "mask", "w", "b", "w_up", "b_up", "w_down", "w_head", "b_head", "norm"),
+        *(
+            "items",
+            "positions",
+            "mask",
+            "w",
+            "b",
+            "w_up",
+            "b_up",
+            "w_down",
+            "w_head",
+            "b_head",
+            "norm",
+        ),
     )
     tuned: tuple[str, ...] = ()
 
@@ -79,34 +91,48 @@ class BERT4Rec(SequenceModel):
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
         """In training a vector at each position, of which those at hidden ones are of use."""
         if not training:
-            return by_length(params, history, self.last - 1, self._next, lambda wide: self.heads * wide * wide)
+            return by_length(
+                params, history, self.last - 1, self._next, lambda wide: self.heads * wide * wide
+            )
         if history.hidden_CP is None:
             raise CoveyError(
                 "BERT4Rec guesses hidden items, and this objective hides none;"
                 " use covey.objectives.sequence:MaskedItem, or objective.hide over 0"
             )
-        return self._states(params, history, history.hidden_CP, Dropout(self.dropout, rng.fold("dropout")))
+        return self._states(
+            params, history, history.hidden_CP, Dropout(self.dropout, rng.fold("dropout"))
+        )
 
     def _next(self, params: Fields, history: History) -> Tensor:
         """The vector of a hidden item behind the list."""
         length_C = history.mask_CP.sum(1)
-        end_CP = torch.arange(history.index_CP.shape[1], device=length_C.device) == length_C[:, None]
+        end_CP = (
+            torch.arange(history.index_CP.shape[1], device=length_C.device) == length_C[:, None]
+        )
         longer = History(history.index_CP, history.mask_CP | end_CP)
         return self._states(params, longer, end_CP, Dropout(0.0, Rng(length_C, length_C)))[end_CP]
 
-    def _states(self, params: Fields, history: History, hidden_CP: Tensor, dropout: Dropout) -> Tensor:
+    def _states(
+        self, params: Fields, history: History, hidden_CP: Tensor, dropout: Dropout
+    ) -> Tensor:
         """[C, P, D], each from the items that are shown."""
         many, norm = history.index_CP.shape[1], params["norm"]
         v_CPD = rows(params["items"], history.index_CP)
-        x_CPD = torch.where(hidden_CP[..., None], params["mask"][:, None], v_CPD) + positions(params["positions"], many)
+        x_CPD = torch.where(hidden_CP[..., None], params["mask"][:, None], v_CPD) + positions(
+            params["positions"], many
+        )
         x_CPD = dropout(normed(x_CPD, norm[:, 0]), "input")
-        own_PP = torch.eye(many, dtype=torch.bool, device=x_CPD.device)  # so that padding sees something
+        own_PP = torch.eye(
+            many, dtype=torch.bool, device=x_CPD.device
+        )  # so that padding sees something
         padding_C1PP = barred((history.mask_CP[:, None] | own_PP)[:, None])
         for n in range(self.layers):
             x_CPD = self._layer(params, n, x_CPD, padding_C1PP, dropout)
         return normed(F.gelu(linear(x_CPD, params["w_head"], params["b_head"])), norm[:, -1])
 
-    def _layer(self, params: Fields, n: int, x_CPD: Tensor, padding: Tensor, dropout: Dropout) -> Tensor:
+    def _layer(
+        self, params: Fields, n: int, x_CPD: Tensor, padding: Tensor, dropout: Dropout
+    ) -> Tensor:
         w, b, norm = params["w"], params["b"], params["norm"]
 
         def through(x: Tensor, which: int) -> Tensor:

@@ -26,7 +26,12 @@ def candidates_nll(
 class _Nll(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, s_CPR: Tensor, target_CP: Tensor, own_CPK: Tensor, weight_CPK: Tensor, common_CR: Tensor | None
+        ctx: Any,
+        s_CPR: Tensor,
+        target_CP: Tensor,
+        own_CPK: Tensor,
+        weight_CPK: Tensor,
+        common_CR: Tensor | None,
     ) -> Tensor:
         at_CPO = torch.cat([target_CP[..., None], own_CPK], 2)
         e_CPO = s_CPR.gather(2, at_CPO)
@@ -52,7 +57,9 @@ class _Nll(torch.autograd.Function):
         """d nll / d score = softmax - 1 at the target."""
         at_CPO, e_CPO, e_CPR, sum_CP1 = ctx.saved_tensors
         scale_CP1 = grads[0][..., None] / sum_CP1
-        d_CPR = scale_CP1.new_zeros(*at_CPO.shape[:2], ctx.rows) if e_CPR is None else e_CPR * scale_CP1
+        d_CPR = (
+            scale_CP1.new_zeros(*at_CPO.shape[:2], ctx.rows) if e_CPR is None else e_CPR * scale_CP1
+        )
         d_CPO = e_CPO * scale_CP1
         d_CPO[..., 0] -= grads[0]
         return d_CPR.scatter_add_(2, at_CPO, d_CPO), None, None, None, None

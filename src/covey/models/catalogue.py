@@ -14,19 +14,25 @@ CPU_TILE = (256, 2048)  # positions and items at a time, while their logits are 
 CUDA_LOGITS = 1 << 27  # of one table at a time
 
 
-def catalogue_nll(u_CPD: Tensor, v_GID: Tensor, target_CP: Tensor, tile: tuple[int, int] | None = None) -> Tensor:
+def catalogue_nll(
+    u_CPD: Tensor, v_GID: Tensor, target_CP: Tensor, tile: tuple[int, int] | None = None
+) -> Tensor:
     """-log softmax of the target among all items by inner product, [C, P]; tables of each client, or one for all."""
     many = v_GID.shape[1]
     tile = tile or (CPU_TILE if u_CPD.device.type == "cpu" else (max(1, CUDA_LOGITS // many), many))
     if len(v_GID) == len(u_CPD):
         return torch.as_tensor(_Nll.apply(u_CPD, v_GID, target_CP, tile))
-    flat_1P = torch.as_tensor(_Nll.apply(u_CPD.flatten(0, 1)[None], v_GID, target_CP.reshape(1, -1), tile))
+    flat_1P = torch.as_tensor(
+        _Nll.apply(u_CPD.flatten(0, 1)[None], v_GID, target_CP.reshape(1, -1), tile)
+    )
     return flat_1P.view_as(target_CP)
 
 
 class _Nll(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, u_GPD: Tensor, v_GID: Tensor, target_GP: Tensor, tile: tuple[int, int]) -> Tensor:
+    def forward(
+        ctx: Any, u_GPD: Tensor, v_GID: Tensor, target_GP: Tensor, tile: tuple[int, int]
+    ) -> Tensor:
         ctx.tile = high, wide = tile
         lse_GP = torch.cat([_log_sum(part, v_GID, wide) for part in u_GPD.split(high, 1)], 1)
         ctx.save_for_backward(u_GPD, v_GID, target_GP, lse_GP)
@@ -44,7 +50,9 @@ class _Nll(torch.autograd.Function):
                 v = v_GID[:, first : first + wide]
                 p = torch.bmm(u, v.mT).sub_(lse[..., None]).exp_()
                 at, last = target - first, v.shape[1] - 1
-                p.scatter_add_(2, at.clamp(0, last)[..., None], -((at >= 0) & (at <= last)).to(p)[..., None])
+                p.scatter_add_(
+                    2, at.clamp(0, last)[..., None], -((at >= 0) & (at <= last)).to(p)[..., None]
+                )
                 du.baddbmm_(p, v)
                 dv_GID[:, first : first + wide].baddbmm_(p.mT, scaled)
             du *= grad[..., None]

@@ -23,14 +23,19 @@ class ItemWeights(ListModel):
     tuned: tuple[str, ...] = ()
 
     def public(self, n_items: int, rng: Rng) -> Fields:
-        return {"items": torch.arange(n_items).float()[:, None], "weight": torch.zeros(n_items, n_items)}
+        return {
+            "items": torch.arange(n_items).float()[:, None],
+            "weight": torch.zeros(n_items, n_items),
+        }
 
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
         """The scores of all items, [C, I]: one row after the other, each item of the list once."""
         first_CP = history.mask_CP & ~_again(history)
         weight_II = params["weight"][0]
         index_T, length_C = history.index_CP[first_CP], first_CP.sum(1)
-        return F.embedding_bag(index_T, weight_II, F.pad(length_C.cumsum(0), (1, 0))[:-1], mode="sum")
+        return F.embedding_bag(
+            index_T, weight_II, F.pad(length_C.cumsum(0), (1, 0))[:-1], mode="sum"
+        )
 
     def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
         number_CL = v_CLD[..., 0].long().expand(len(u), -1)

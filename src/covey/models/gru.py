@@ -36,14 +36,23 @@ class GRU(SequenceModel):
 
     def public(self, n_items: int, rng: Rng) -> Fields:
         width = 3 * self.dim
-        shapes = {"w_in": (self.dim, width), "w_state": (self.dim, width), "b_in": (width,), "b_state": (width,)}
-        gates = {name: uniform_fan_in(rng.fold(name), self.dim, *shape) for name, shape in shapes.items()}
+        shapes = {
+            "w_in": (self.dim, width),
+            "w_state": (self.dim, width),
+            "b_in": (width,),
+            "b_state": (width,),
+        }
+        gates = {
+            name: uniform_fan_in(rng.fold(name), self.dim, *shape) for name, shape in shapes.items()
+        }
         return {"items": self.scale * rng.fold("items").normal(n_items, self.dim)[0], **gates}
 
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
         """Lists are padded on the right, so what stands behind a list never reaches its states."""
         if not training:
-            return by_length(params, history, self.last, self._after, lambda wide: HELD * wide * self.dim)
+            return by_length(
+                params, history, self.last, self._after, lambda wide: HELD * wide * self.dim
+            )
         x_CPD = drop(rows(params["items"], history.index_CP), self.dropout, rng.fold("dropout"))
         return _states(params, x_CPD)[:, :-1]
 
@@ -56,7 +65,9 @@ class GRU(SequenceModel):
 
 def _states(params: Fields, x_CPD: Tensor) -> Tensor:
     """From the one before the first item, which is zero, to that after the last."""
-    after_CPD = _fused(params, x_CPD) if params["w_state"].shape[0] == 1 else _stepwise(params, x_CPD)
+    after_CPD = (
+        _fused(params, x_CPD) if params["w_state"].shape[0] == 1 else _stepwise(params, x_CPD)
+    )
     return F.pad(after_CPD, (0, 0, 1, 0))
 
 
@@ -69,7 +80,9 @@ def _fused(params: Fields, x_CPD: Tensor) -> Tensor:
         in_PCH = x_CPD.transpose(0, 1) @ weights[0] + weights[2]
         return recur(in_PCH, weights[1], weights[3]).transpose(0, 1)[:many]
     weights = [w.mT if w.dim() == 2 else w for w in weights]
-    flat = torch.cat([w.flatten() for w in weights]).split([w.numel() for w in weights])  # cuDNN wants one stretch
+    flat = torch.cat([w.flatten() for w in weights]).split(
+        [w.numel() for w in weights]
+    )  # cuDNN wants one stretch
     weights = [part.view(w.shape) for part, w in zip(flat, weights, strict=True)]
     learns = torch.is_grad_enabled()
     parts = []

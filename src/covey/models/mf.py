@@ -18,7 +18,9 @@ class MF:
     dim: int = 32
     scale: float = 0.1  # standard deviation of the start
     cosine: bool = False  # scores are cosines, not inner products
-    keep_items: bool = False  # the item table stays on the device and is uploaded as a model (CoFedRec)
+    keep_items: bool = (
+        False  # the item table stays on the device and is uploaded as a model (CoFedRec)
+    )
     tuned: tuple[str, ...] = ()
     tables: tuple[str, ...] = ("items",)
     sequential: ClassVar[bool] = False

@@ -39,11 +39,18 @@ class NCF:
 
     @property
     def shared(self) -> tuple[str, ...]:
-        return (*(() if self.keep_items else ("items",)), *(() if self.keep_mlp else self._layers()))
+        return (
+            *(() if self.keep_items else ("items",)),
+            *(() if self.keep_mlp else self._layers()),
+        )
 
     @property
     def kept(self) -> tuple[str, ...]:
-        return ("user", *(("items",) if self.keep_items else ()), *(self._layers() if self.keep_mlp else ()))
+        return (
+            "user",
+            *(("items",) if self.keep_items else ()),
+            *(self._layers() if self.keep_mlp else ()),
+        )
 
     @property
     def uploaded(self) -> tuple[str, ...]:
@@ -60,7 +67,10 @@ class NCF:
     def _mlp(self, rng: Rng) -> Fields:
         # The first layer is kept in two halves: the user's half is computed once per client.
         wide = 6**0.5 if self.he else 1.0
-        params = {"user_half": wide * uniform_fan_in(rng.fold("user_half"), 2 * self.dim, self.dim, self.hidden[0])}
+        params = {
+            "user_half": wide
+            * uniform_fan_in(rng.fold("user_half"), 2 * self.dim, self.dim, self.hidden[0])
+        }
         widths = (self.dim, *self.hidden, 1)
         for k, (a, b) in enumerate(pairwise(widths)):
             fan_in = 2 * self.dim if k == 0 else a

@@ -48,7 +48,9 @@ class LinearScore:
         """Everybody starts equal: the averaged table makes sense only along a common direction."""
         many = len(rng.key_C)
         return {
-            "score": uniform_fan_in(start.fold("score"), self.dim, self.dim).expand(many, -1).clone(),
+            "score": uniform_fan_in(start.fold("score"), self.dim, self.dim)
+            .expand(many, -1)
+            .clone(),
             "bias": uniform_fan_in(start.fold("bias"), self.dim, 1).expand(many, -1).clone(),
         }
 

@@ -26,7 +26,12 @@ class _Recurrence(torch.autograd.Function):
         # Sigmoids of a tensor without gaps would round its last few numbers in another way, whosoever they are.
         gate_PCG, new_PCD = act_PCH[..., : 2 * D], act_PCH[..., 2 * D :]
         parts = (h_PCD[:-1], h_PCD[1:], own_PCH, gate_PCG, new_PCD)
-        slices = (in_PCH[..., : 2 * D], in_PCH[..., 2 * D :], own_PCH[..., : 2 * D], own_PCH[..., 2 * D :])
+        slices = (
+            in_PCH[..., : 2 * D],
+            in_PCH[..., 2 * D :],
+            own_PCH[..., : 2 * D],
+            own_PCH[..., 2 * D :],
+        )
         more = (gate_PCG[..., :D], gate_PCG[..., D:])
         for h, after, own, gate, new, in_gate, in_new, own_gate, own_new, reset, keep in zip(
             *(x.unbind() for x in (*parts, *slices, *more)), strict=True
@@ -49,8 +54,15 @@ class _Recurrence(torch.autograd.Function):
         by_reset_PCD = by_new_PCD * own_PCH[..., 2 * D :] * reset_PCD * (1 - reset_PCD)
         by_keep_PCD = (h_PCD[:-1] - new_PCD) * keep_PCD * (1 - keep_PCD)
         by_PC3D = torch.stack([by_reset_PCD, by_keep_PCD, by_new_PCD * reset_PCD], 2)
-        dh_PCD, d_PC3D, w_HD = grads[0].clone(memory_format=torch.contiguous_format), torch.empty_like(by_PC3D), w_DH.mT
-        steps = zip(*(x.unbind() for x in (dh_PCD, d_PC3D, d_PC3D.flatten(2), by_PC3D, keep_PCD)), strict=True)
+        dh_PCD, d_PC3D, w_HD = (
+            grads[0].clone(memory_format=torch.contiguous_format),
+            torch.empty_like(by_PC3D),
+            w_DH.mT,
+        )
+        steps = zip(
+            *(x.unbind() for x in (dh_PCD, d_PC3D, d_PC3D.flatten(2), by_PC3D, keep_PCD)),
+            strict=True,
+        )
         later: tuple[Tensor, Tensor, Tensor] | None = None
         for dh, d_C3D, d_CH, by_C3D, keep in reversed(list(steps)):
             if later is not None:

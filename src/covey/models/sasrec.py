@@ -28,7 +28,9 @@ class SASRec(SequenceModel):
     layers: int = 2
     heads: int = 1
     dropout: float = 0.2
-    last: int = 200  # newest items of a list, the one to be guessed included; as many positions less one
+    last: int = (
+        200  # newest items of a list, the one to be guessed included; as many positions less one
+    )
     scale: float = 0.02  # standard deviation of the tables' start
     cosine: bool = False  # scores are cosines, not inner products
     shared: tuple[str, ...] = ("items", "positions", "w", "b", "norm")
@@ -56,7 +58,9 @@ class SASRec(SequenceModel):
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
         """Lists are padded on the right, so what stands behind a list never reaches its states."""
         if not training:
-            return by_length(params, history, self.last - 1, self._after, lambda wide: self.heads * wide * wide)
+            return by_length(
+                params, history, self.last - 1, self._after, lambda wide: self.heads * wide * wide
+            )
         shown = History(history.index_CP[:, :-1], history.mask_CP[:, :-1])
         h_CPD = self._states(params, shown, Dropout(self.dropout, rng.fold("dropout")))
         return F.pad(h_CPD, (0, 0, 1, 0))  # before the first item nothing is known
@@ -65,20 +69,26 @@ class SASRec(SequenceModel):
         """The state after the whole list; zero where it is empty."""
         length_C = history.mask_CP.sum(1)
         h_CPD = self._states(params, history, Dropout(0.0, Rng(length_C, length_C)))
-        h_CD = h_CPD[torch.arange(len(length_C), device=length_C.device), (length_C - 1).clamp(min=0)]
+        h_CD = h_CPD[
+            torch.arange(len(length_C), device=length_C.device), (length_C - 1).clamp(min=0)
+        ]
         return torch.where(length_C[:, None] > 0, h_CD, 0)
 
     def _states(self, params: Fields, history: History, dropout: Dropout) -> Tensor:
         """[C, P, D], each from the items up to its position."""
         many = history.index_CP.shape[1]
-        x_CPD = rows(params["items"], history.index_CP) * self.dim**0.5 + positions(params["positions"], many)
+        x_CPD = rows(params["items"], history.index_CP) * self.dim**0.5 + positions(
+            params["positions"], many
+        )
         x_CPD = dropout(x_CPD, "input")
         later_PP = barred(torch.ones(many, many, dtype=torch.bool, device=x_CPD.device).tril())
         for n in range(self.layers):
             x_CPD = self._layer(params, n, x_CPD, later_PP, dropout)
         return normed(x_CPD, params["norm"][:, -1])
 
-    def _layer(self, params: Fields, n: int, x_CPD: Tensor, later_PP: Tensor, dropout: Dropout) -> Tensor:
+    def _layer(
+        self, params: Fields, n: int, x_CPD: Tensor, later_PP: Tensor, dropout: Dropout
+    ) -> Tensor:
         w, b = params["w"], params["b"]
 
         def through(x: Tensor, which: int) -> Tensor:
@@ -86,7 +96,15 @@ class SASRec(SequenceModel):
 
         q_CPD = normed(x_CPD, params["norm"][:, 2 * n])
         key_CPD, value_CPD = through(x_CPD, KEY), through(x_CPD, VALUE)
-        a_CPD = attend(through(q_CPD, QUERY), key_CPD, value_CPD, later_PP, self.heads, dropout, f"attention {n}")
+        a_CPD = attend(
+            through(q_CPD, QUERY),
+            key_CPD,
+            value_CPD,
+            later_PP,
+            self.heads,
+            dropout,
+            f"attention {n}",
+        )
         x_CPD = normed(q_CPD + a_CPD, params["norm"][:, 2 * n + 1])
         f_CPD = dropout(through(x_CPD, UP), f"up {n}").relu()
         return x_CPD + dropout(through(f_CPD, DOWN), f"down {n}")

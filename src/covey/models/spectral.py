@@ -36,16 +36,22 @@ class Spectral(ListModel):
 
     def check(self, n_items: int) -> None:
         if self.rank > n_items:
-            raise CoveyError(f"model.rank = {self.rank} but there are {n_items} items; set model.rank to that or less")
+            raise CoveyError(
+                f"model.rank = {self.rank} but there are {n_items} items; set model.rank to that or less"
+            )
 
     def listed(self, params: Fields, history: History) -> Tensor:
         """The user's normalised row times the basis, [C, D]."""
         if len(params["items"]) > 1:  # a table of each client's own
-            weight_CP = rows(params["weight"][..., None], history.index_CP).squeeze(2) * history.mask_CP
+            weight_CP = (
+                rows(params["weight"][..., None], history.index_CP).squeeze(2) * history.mask_CP
+            )
             return (weight_CP[:, None] @ rows(params["items"], history.index_CP)).squeeze(1)
         index_T, length_C = history.index_CP[history.mask_CP], history.mask_CP.sum(1)
         start_C, weight_T = F.pad(length_C.cumsum(0), (1, 0))[:-1], params["weight"][0][index_T]
-        return F.embedding_bag(index_T, params["items"][0], start_C, mode="sum", per_sample_weights=weight_T)
+        return F.embedding_bag(
+            index_T, params["items"][0], start_C, mode="sum", per_sample_weights=weight_T
+        )
 
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
         return self.listed(params, history) * params["filter"]

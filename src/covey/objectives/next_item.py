@@ -45,7 +45,9 @@ class NextItemSoftmax(Objective):
         positive("objective", last=self.last)
         share("objective", hide=self.hide)
         if not 0 <= self.local <= self.stored:
-            raise CoveyError(f"objective: local = {self.local} negatives are drawn from stored = {self.stored}")
+            raise CoveyError(
+                f"objective: local = {self.local} negatives are drawn from stored = {self.stored}"
+            )
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
         recent = _newest(items, self.last)
@@ -54,27 +56,42 @@ class NextItemSoftmax(Objective):
         if not self.local:
             return sequence
         once = torch.ones_like(recent.lengths)
-        stored_CS, exists_CS = negatives(avoid, n_items, once, min(self.stored, n_items), rng.home("stored negatives"))
+        stored_CS, exists_CS = negatives(
+            avoid, n_items, once, min(self.stored, n_items), rng.home("stored negatives")
+        )
         size_T = exists_CS.sum(1).repeat_interleave(recent.lengths)
         unit = rng.fold("local").ragged_uniform(recent.lengths * self.local)
-        column = distinct_ranks(unit.values.view(-1, self.local), size_T)  # some of the stored ones, for each position
-        weight = (torch.arange(self.local, device=size_T.device) < size_T[:, None]).flatten().to(ones)
+        column = distinct_ranks(
+            unit.values.view(-1, self.local), size_T
+        )  # some of the stored ones, for each position
+        weight = (
+            (torch.arange(self.local, device=size_T.device) < size_T[:, None]).flatten().to(ones)
+        )
         drawn = unit.like(stored_CS[unit.owner, column.flatten()])
-        return Examples.of([sequence, Examples(drawn, torch.zeros_like(weight), weight, unit.place // self.local)])
+        return Examples.of(
+            [sequence, Examples(drawn, torch.zeros_like(weight), weight, unit.place // self.local)]
+        )
 
     def prepare(self, batch: Batch) -> Fields:
         index, slot, label, weight = batch.index_CL, batch.slot_CL, batch.label_CL, batch.weight_CL
         assert index is not None and slot is not None
         is_target = (label == 1) & (slot >= 0) & (weight > 0)
         # As wide as a list of this padded size can be, so that the width depends on the client alone.
-        wide = max(min(index.shape[1] // (1 + self.local), self.last), int(is_target.sum(1).max()), 1)
-        ready = {"sequence": index[:, :wide], "mask": is_target[:, :wide]}  # a client's own items come first, in order
+        wide = max(
+            min(index.shape[1] // (1 + self.local), self.last), int(is_target.sum(1).max()), 1
+        )
+        ready = {
+            "sequence": index[:, :wide],
+            "mask": is_target[:, :wide],
+        }  # a client's own items come first, in order
         common = (label == 0) & (slot < 0) & (weight > 0)
         common = common | is_target if self.in_batch else common
         if self.in_batch or bool(common.any()):
             client = torch.arange(len(index), device=index.device)[:, None].expand_as(index)
             common_CR = torch.zeros(batch.items_CR.shape, device=index.device)
-            common_CR.index_put_((client[common], index[common]), weight[common].float(), accumulate=True)
+            common_CR.index_put_(
+                (client[common], index[common]), weight[common].float(), accumulate=True
+            )
             ready["common"] = common_CR
         return {**ready, **self._drawn(batch, is_target.sum(1), wide)}
 
@@ -85,14 +102,18 @@ class NextItemSoftmax(Objective):
         tied = (batch.label_CL == 0) & (slot >= 0) & (batch.weight_CL > 0)
         place_CL = torch.arange(index.shape[1], device=index.device) - length_C[:, None]
         if bool((tied & (slot != place_CL.div(max(self.local, 1), rounding_mode="floor"))).any()):
-            raise CoveyError("objective: negatives of single positions were moved; a mechanism may only append others")
+            raise CoveyError(
+                "objective: negatives of single positions were moved; a mechanism may only append others"
+            )
         at_CN = length_C[:, None] + torch.arange(wide * self.local, device=index.device)
         at_CN = at_CN.clamp(max=index.shape[1] - 1)
         index_CN, weight_CN = (x.gather(1, at_CN) for x in (index, batch.weight_CL * tied))
         shape = (wide, self.local)
         return {"own": index_CN.unflatten(1, shape), "own weight": weight_CN.unflatten(1, shape)}
 
-    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+    def loss(
+        self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None
+    ) -> Tensor:
         sequence_CP, mask_CP = ready["sequence"], ready["mask"]
         hidden_CP = cloze(mask_CP, self.hide, HIDE_LAST, rng) if self.hide else None
         if u is None:
@@ -100,7 +121,9 @@ class NextItemSoftmax(Objective):
         s_CPR = model.score(params, u, params["items"])
         if s_CPR.dim() == 2:
             s_CPR = s_CPR[:, None].expand(-1, sequence_CP.shape[1], -1)
-        nll_CP = candidates_nll(s_CPR, sequence_CP, ready["own"], ready["own weight"], ready.get("common"))
+        nll_CP = candidates_nll(
+            s_CPR, sequence_CP, ready["own"], ready["own weight"], ready.get("common")
+        )
         return (nll_CP * (mask_CP if hidden_CP is None else hidden_CP)).sum(1)
 
 

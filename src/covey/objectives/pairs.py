@@ -18,7 +18,9 @@ from covey.core.sampling import negatives
 Reduction = Literal["mean", "sum"]
 
 
-def positives_and_negatives(items: Ragged, avoid: Ragged, n_items: int, count: int, rng: Rng) -> Examples:
+def positives_and_negatives(
+    items: Ragged, avoid: Ragged, n_items: int, count: int, rng: Rng
+) -> Examples:
     """Each positive followed by its `count` negatives."""
     drawn_TK, exists_TK = negatives(avoid, n_items, items.lengths, count, rng)
     values = torch.cat([items.values[:, None], drawn_TK], 1).flatten()
@@ -47,7 +49,9 @@ class Bce(Objective):
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
         return positives_and_negatives(items, avoid, n_items, self.negatives, rng)
 
-    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+    def loss(
+        self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None
+    ) -> Tensor:
         u = model.user(params, NO_HISTORY, rng, True) if u is None else u
         v_CLD = params["items"] if batch.index_CL is None else rows(params["items"], batch.index_CL)
         z_CL = batch.raised(model.score(params, u, v_CLD))
@@ -56,7 +60,9 @@ class Bce(Objective):
             loss_CL = F.binary_cross_entropy(z_CL.sigmoid(), y_CL, reduction="none")
         else:
             loss_CL = F.binary_cross_entropy_with_logits(z_CL, y_CL, reduction="none")
-        loss_C = (loss_CL * w_CL).sum(1)  # its own weight argument costs a check of shapes in Python
+        loss_C = (loss_CL * w_CL).sum(
+            1
+        )  # its own weight argument costs a check of shapes in Python
         return loss_C / w_CL.sum(1).clamp(min=1) if self.reduction == "mean" else loss_C
 
 
@@ -74,7 +80,9 @@ class Bpr(Objective):
         slot = items.place.repeat_interleave(self.negatives + 1)
         return Examples(made.items, made.label, made.weight, slot)
 
-    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+    def loss(
+        self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None
+    ) -> Tensor:
         u = model.user(params, NO_HISTORY, rng, True) if u is None else u
         assert batch.index_CL is not None
         z_CL = batch.raised(model.score(params, u, rows(params["items"], batch.index_CL)))
@@ -82,7 +90,9 @@ class Bpr(Objective):
         wide = z_CL.shape[1] // step * step  # examples come as one positive and its negatives
         z_CPS = z_CL[:, :wide].unflatten(1, (-1, step))
         w_CPK = batch.weight_CL[:, :wide].unflatten(1, (-1, step))[..., 1:].to(z_CL)
-        w_CPK = w_CPK * batch.label_CL[:, :wide:step, None].to(z_CL)  # what a mechanism appended is no pair
+        w_CPK = w_CPK * batch.label_CL[:, :wide:step, None].to(
+            z_CL
+        )  # what a mechanism appended is no pair
         loss_CPK = -F.logsigmoid(z_CPS[..., :1] - z_CPS[..., 1:])
         return (loss_CPK * w_CPK).sum((1, 2)) / w_CPK.sum((1, 2)).clamp(min=1)
 
@@ -97,5 +107,7 @@ class NoObjective(Objective):
         none = torch.zeros(0, device=items.values.device)
         return Examples(Ragged(items.values[:0], torch.zeros_like(items.offsets)), none, none)
 
-    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+    def loss(
+        self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None
+    ) -> Tensor:
         return params["items"].new_zeros(len(batch.label_CL))

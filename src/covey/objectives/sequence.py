@@ -41,7 +41,9 @@ class CrossEntropy(Objective):
     def prepare(self, batch: Batch) -> Fields:
         return _sequence(batch)
 
-    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+    def loss(
+        self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None
+    ) -> Tensor:
         sequence_CP, mask_CP = ready["sequence"], ready["mask"]
         if u is None:
             u = model.user(params, History(sequence_CP, mask_CP), rng, True)
@@ -69,7 +71,9 @@ class MaskedItem(Objective):
     def prepare(self, batch: Batch) -> Fields:
         return _sequence(batch)
 
-    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+    def loss(
+        self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None
+    ) -> Tensor:
         sequence_CP = ready["sequence"]
         hidden_CP = cloze(ready["mask"], self.hide, self.end, rng)
         if u is None:
@@ -96,8 +100,12 @@ class SampledSoftmax(Objective):
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
         listed = self._eq1.examples(items, avoid, n_items, rng)
-        once_C = (items.lengths > 0).long()  # who has nothing to learn needs nothing to learn against
-        drawn_CK, exists_CK = negatives(avoid, n_items, once_C, min(self.negatives, n_items), rng.fold("sampled"))
+        once_C = (
+            items.lengths > 0
+        ).long()  # who has nothing to learn needs nothing to learn against
+        drawn_CK, exists_CK = negatives(
+            avoid, n_items, once_C, min(self.negatives, n_items), rng.fold("sampled")
+        )
         lengths_C = torch.zeros_like(once_C)
         lengths_C[once_C > 0] = exists_CK.sum(1)
         offsets = torch.nn.functional.pad(lengths_C.cumsum(0), (1, 0))
@@ -107,7 +115,9 @@ class SampledSoftmax(Objective):
     def prepare(self, batch: Batch) -> Fields:
         return self._eq1.prepare(batch)
 
-    def loss(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None) -> Tensor:
+    def loss(
+        self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None
+    ) -> Tensor:
         return self._eq1.loss(model, params, batch, ready, rng, u)
 
 

@@ -143,7 +143,9 @@ def exams(
         items_NL = None
         if config.candidates == "sampled":
             if candidates is None or part not in candidates:
-                raise CoveyError(f"evaluate.candidates is 'sampled' but the {part} part has no candidates")
+                raise CoveyError(
+                    f"evaluate.candidates is 'sampled' but the {part} part has no candidates"
+                )
             items_NL = with_held(held, candidates[part]).to(device)
         made[part] = HeldOutPart(held.to(device), hidden.to(device), seen.to(device), items_NL)
     return made
@@ -161,16 +163,24 @@ def evaluate_pooled(
 
     A sampled evaluation needs the `candidates` of each part, [N, L - 1] item ids.
     """
-    return examine(fitted, exams(split, config, candidates, parts, fitted.items().device), config, chunk)
+    return examine(
+        fitted, exams(split, config, candidates, parts, fitted.items().device), config, chunk
+    )
 
 
 @torch.no_grad()
 def examine(
-    fitted: Fitted, papers: Mapping[str, HeldOutPart], config: EvaluateConfig, chunk: int | None = None
+    fitted: Fitted,
+    papers: Mapping[str, HeldOutPart],
+    config: EvaluateConfig,
+    chunk: int | None = None,
 ) -> dict[str, dict[str, Tensor]]:
     """`evaluate_pooled` on exams made ready before."""
     if isinstance(fitted, Listening):
-        return {k: _examine(fitted.knowing(e.known), {k: e}, config, chunk)[k] for k, e in papers.items()}
+        return {
+            k: _examine(fitted.knowing(e.known), {k: e}, config, chunk)[k]
+            for k, e in papers.items()
+        }
     return _examine(fitted, papers, config, chunk)
 
 
@@ -182,12 +192,19 @@ def _examine(
     chunk = chunk or max(1, (CPU_CHUNK if device.type == "cpu" else CUDA_CHUNK) // n_items)
     users = torch.arange(max(len(e.held) for e in papers.values()), device=device).split(chunk)
     sampled = config.candidates == "sampled"
-    ranks = _ranks_sampled(fitted, papers, users) if sampled else _ranks_full(fitted, papers, config, users)
+    ranks = (
+        _ranks_sampled(fitted, papers, users)
+        if sampled
+        else _ranks_full(fitted, papers, config, users)
+    )
     return {part: measure(ranks[part], exam.held.lengths, config) for part, exam in papers.items()}
 
 
 def _ranks_full(
-    fitted: Fitted, papers: Mapping[str, HeldOutPart], config: EvaluateConfig, users: Sequence[Tensor]
+    fitted: Fitted,
+    papers: Mapping[str, HeldOutPart],
+    config: EvaluateConfig,
+    users: Sequence[Tensor],
 ) -> dict[str, Ragged]:
     """Ranks of held-out items in the catalogue; scores are computed once for all parts."""
     tops: dict[str, list[Top]] = {part: [] for part in papers}
@@ -196,16 +213,22 @@ def _ranks_full(
         score_CI, start, stop = fitted.score(users_C), int(users_C[0]), int(users_C[-1]) + 1
         for part, exam in papers.items():
             held, hidden = span(exam.held, start, stop), span(exam.hidden, start, stop)
-            tops[part].append(top_of(score_CI, held, hidden, config.cutoffs[-1], spoil=part == last))
+            tops[part].append(
+                top_of(score_CI, held, hidden, config.cutoffs[-1], spoil=part == last)
+            )
     return {part: ranks_of(Top.cat(tops[part]), exam.held) for part, exam in papers.items()}
 
 
-def _ranks_sampled(fitted: Fitted, papers: Mapping[str, HeldOutPart], users: Sequence[Tensor]) -> dict[str, Ragged]:
+def _ranks_sampled(
+    fitted: Fitted, papers: Mapping[str, HeldOutPart], users: Sequence[Tensor]
+) -> dict[str, Ragged]:
     """Rank of each user's held-out item among its candidates."""
     ranks = {}
     for part, exam in papers.items():
         assert exam.items_NL is not None
-        rank_N = torch.cat([ranks_sampled(fitted.score_items(u_C, exam.items_NL[u_C])) for u_C in users])
+        rank_N = torch.cat(
+            [ranks_sampled(fitted.score_items(u_C, exam.items_NL[u_C])) for u_C in users]
+        )
         ranks[part] = exam.held.like(rank_N[exam.held.lengths > 0])
     return ranks
 
@@ -240,7 +263,9 @@ def fit_selected(
     if not len(split.valid.values):
         raise CoveyError("nothing is held out for validation, so no epoch can be selected")
     if config.every > model.epochs:
-        raise CoveyError(f"no epoch would be evaluated: evaluate.every = {config.every}, but epochs = {model.epochs}")
+        raise CoveyError(
+            f"no epoch would be evaluated: evaluate.every = {config.every}, but epochs = {model.epochs}"
+        )
     papers = exams(split, config, candidates, ("valid",), request.device)
     best: list[tuple[Fitted, int]] = []
     history: dict[int, float] = {}

@@ -57,13 +57,17 @@ class Ease:
         p_II = torch.cholesky_inverse(torch.linalg.cholesky(gram_II))
         b_II = p_II / -p_II.diagonal()
         b_II.fill_diagonal_(0)
-        return FittedEase(train, b_II.float().contiguous())  # LAPACK leaves columns together; scores add up rows
+        return FittedEase(
+            train, b_II.float().contiguous()
+        )  # LAPACK leaves columns together; scores add up rows
 
 
 def gram(train: Ragged, n_items: int) -> Tensor:
     """X'X, [I, I] float64: how many users have both items. Single precision counts exactly up to 2^24 a chunk."""
     gram_II = torch.zeros(n_items, n_items, dtype=torch.float64, device=train.values.device)
-    for users_C in torch.arange(len(train), device=train.values.device).split(max(1, GRAM_CHUNK // n_items)):
+    for users_C in torch.arange(len(train), device=train.values.device).split(
+        max(1, GRAM_CHUNK // n_items)
+    ):
         own = train.take(users_C)
         x_CI = torch.zeros(len(users_C), n_items, device=train.values.device)
         x_CI[own.owner, own.values] = 1

@@ -17,7 +17,10 @@ from covey.core.rng import Rng
 from .common import FitRequest, Fitted
 from .pairs import PairTraining, table, train_pairs
 
-CPU_LAYER, CUDA_LAYER = 1 << 18, 1 << 26  # activations of the first layer at a time when all items are scored
+CPU_LAYER, CUDA_LAYER = (
+    1 << 18,
+    1 << 26,
+)  # activations of the first layer at a time when all items are scored
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,12 @@ class FittedNCF:
         (weight, bias), D = self.layers[0], self.user_ND.shape[1]
         user_CH = F.linear(self.user_ND[users_C], weight[:, :D], bias)
         item_IH = F.linear(self.item_ID, weight[:, D:])
-        chunk = max(1, (CPU_LAYER if item_IH.device.type == "cpu" else CUDA_LAYER) // item_IH.numel())
-        return torch.cat([self._rest(part_CH[:, None] + item_IH) for part_CH in user_CH.split(chunk)])
+        chunk = max(
+            1, (CPU_LAYER if item_IH.device.type == "cpu" else CUDA_LAYER) // item_IH.numel()
+        )
+        return torch.cat(
+            [self._rest(part_CH[:, None] + item_IH) for part_CH in user_CH.split(chunk)]
+        )
 
     def score_items(self, users_C: Tensor, items_CL: Tensor) -> Tensor:
         """Scores of some items of each user, [C, L]."""
@@ -81,7 +88,11 @@ class PooledNCF(PairTraining):
         return train_pairs(self, FittedNCF(user_ND, item_ID, layers), request)
 
 
-def layer(seed: int, number: int, inputs: int, outputs: int, device: torch.device | str) -> tuple[Tensor, Tensor]:
+def layer(
+    seed: int, number: int, inputs: int, outputs: int, device: torch.device | str
+) -> tuple[Tensor, Tensor]:
     """Weight and bias of a linear map, uniform within 1 / sqrt(inputs) as torch has it."""
-    draw = (2 * Rng.server(seed, 0, f"pooled-ncf-{number}").uniform(outputs, inputs + 1)[0] - 1) / inputs**0.5
+    draw = (
+        2 * Rng.server(seed, 0, f"pooled-ncf-{number}").uniform(outputs, inputs + 1)[0] - 1
+    ) / inputs**0.5
     return draw[:, :-1].float().contiguous().to(device), draw[:, -1].float().contiguous().to(device)

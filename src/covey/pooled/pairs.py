@@ -81,9 +81,13 @@ def pairs(
     train: Ragged, avoid: Ragged, n_items: int, negatives: int, seed: int, epoch: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Users, items and labels of an epoch, [T] each: all positives, then negatives outside the sorted `avoid`."""
-    rng = Rng.of(seed, epoch, torch.arange(len(train), device=train.values.device)).fold("pooled-negatives")
+    rng = Rng.of(seed, epoch, torch.arange(len(train), device=train.values.device)).fold(
+        "pooled-negatives"
+    )
     free_N = n_items - avoid.lengths
-    unit = rng.ragged_uniform(train.lengths * negatives * (free_N > 0))  # nothing to draw from: nothing drawn
+    unit = rng.ragged_uniform(
+        train.lengths * negatives * (free_N > 0)
+    )  # nothing to draw from: nothing drawn
     owner_T = unit.owner
     drawn_T = outside(avoid, n_items, unit.like((unit.values * free_N[owner_T]).long()))
     label_T = torch.ones(len(train.values) + len(drawn_T), device=drawn_T.device)

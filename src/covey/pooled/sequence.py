@@ -78,7 +78,9 @@ class FittedSequence:
 
     def score_items(self, users_C: Tensor, items_CL: Tensor) -> Tensor:
         """Scores of some items of each user, [C, L]."""
-        return self.model.score(self.params, self.user(users_C), rows(self.params["items"], items_CL))
+        return self.model.score(
+            self.params, self.user(users_C), rows(self.params["items"], items_CL)
+        )
 
     def items(self) -> Tensor:
         """Item vectors, [I, D]."""
@@ -104,7 +106,9 @@ def train_sequences(options: SequenceTraining, model: Model, request: FitRequest
         copies = {k: v.detach().clone() for k, v in params.items()}
         return FittedSequence(model, copies, train, options.last)
 
-    optimiser = torch.optim.Adam(params.values(), lr=options.lr, weight_decay=options.decay, fused=True)
+    optimiser = torch.optim.Adam(
+        params.values(), lr=options.lr, weight_decay=options.decay, fused=True
+    )
     lists = History.of(train, options.last)
     some_N = (train.lengths > (0 if hide else 1)).nonzero()[:, 0]  # with something to learn from
     for epoch in range(1, options.epochs + 1):
@@ -118,11 +122,18 @@ def train_sequences(options: SequenceTraining, model: Model, request: FitRequest
 
 
 def batch_loss(
-    model: Model, params: Fields, lists: History, users_B: Tensor, rng: Rng, hide: tuple[float, float] | None
+    model: Model,
+    params: Fields,
+    lists: History,
+    users_B: Tensor,
+    rng: Rng,
+    hide: tuple[float, float] | None,
 ) -> Tensor:
     """Mean cross-entropy over the positions of a batch that are learnt from."""
     length_B = lists.mask_CP[users_B].sum(1)
-    parts = [learnt(model, params, lists, users_B[at], rng.take(at), hide) for at in alike(length_B)]
+    parts = [
+        learnt(model, params, lists, users_B[at], rng.take(at), hide) for at in alike(length_B)
+    ]
     u_TD, target_T = (torch.cat(x) for x in zip(*parts, strict=True))
     return catalogue_nll(u_TD[None], params["items"], target_T[None]).mean()
 
@@ -136,7 +147,12 @@ def alike(length_B: Tensor) -> list[Tensor]:
 
 
 def learnt(
-    model: Model, params: Fields, lists: History, users_B: Tensor, rng: Rng, hide: tuple[float, float] | None
+    model: Model,
+    params: Fields,
+    lists: History,
+    users_B: Tensor,
+    rng: Rng,
+    hide: tuple[float, float] | None,
 ) -> tuple[Tensor, Tensor]:
     """User vectors at the positions that are learnt from, [T, D], and the items there, [T]."""
     mask_BP = lists.mask_CP[users_B]
@@ -144,7 +160,11 @@ def learnt(
     index_BP, mask_BP = lists.index_CP[users_B, :wide], mask_BP[:, :wide]
     hidden_BP = cloze(mask_BP, *hide, rng) if hide else None
     u_BPD = model.user(params, History(index_BP, mask_BP, hidden_BP), rng, True)
-    learnt_BP = mask_BP & (torch.arange(wide, device=mask_BP.device) > 0) if hidden_BP is None else hidden_BP
+    learnt_BP = (
+        mask_BP & (torch.arange(wide, device=mask_BP.device) > 0)
+        if hidden_BP is None
+        else hidden_BP
+    )
     return u_BPD[learnt_BP], index_BP[learnt_BP]
 
 

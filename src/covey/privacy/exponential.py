@@ -25,15 +25,21 @@ def probabilities(score_CI: Tensor, epsilon: float, sensitivity: float) -> Tenso
     return (weight_for(epsilon, sensitivity) * score_CI.double()).softmax(-1)
 
 
-def simulated(rng: Rng, score_CI: Tensor, epsilon: float, sensitivity: float, draws: int = 1) -> Tensor:
+def simulated(
+    rng: Rng, score_CI: Tensor, epsilon: float, sensitivity: float, draws: int = 1
+) -> Tensor:
     """[C, draws] candidates, drawn independently; a score of -inf is never chosen."""
     weight, wide = weight_for(epsilon, sensitivity), score_CI.shape[1]
     at_once = max(1, NUMBERS // wide)  # draws; whoever else is there changes nothing
     out_CK = torch.empty(len(score_CI), draws, dtype=torch.long, device=score_CI.device)
     for start in range(0, draws, at_once):
         count = min(at_once, draws - start)
-        for pick_B in torch.arange(len(score_CI), device=score_CI.device).split(max(1, NUMBERS // (count * wide))):
+        for pick_B in torch.arange(len(score_CI), device=score_CI.device).split(
+            max(1, NUMBERS // (count * wide))
+        ):
             u_BKI = rng.fold(start).take(pick_B).uniform(count, wide).clamp_(min=2.0**-54)
-            noisy_BKI = u_BKI.log_().neg_().log_().neg_().add_(weight * score_CI[pick_B, None].double())
+            noisy_BKI = (
+                u_BKI.log_().neg_().log_().neg_().add_(weight * score_CI[pick_B, None].double())
+            )
             out_CK[pick_B, start : start + count] = noisy_BKI.argmax(2)
     return out_CK

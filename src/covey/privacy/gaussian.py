@@ -23,8 +23,12 @@ def multiplier_for(epsilon: float, delta: float) -> float:
     return gaussian_multiplier(epsilon, delta)
 
 
-def simulated(rng: Rng, deviation: float, lengths_C: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+def simulated(
+    rng: Rng, deviation: float, lengths_C: Tensor, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """As many draws as each client asks for, end to end, [T]."""
-    radius_T = rng.fold("radius").ragged_uniform(lengths_C).values.neg_().log1p_().mul_(-2).sqrt_()  # Box-Muller
+    radius_T = (
+        rng.fold("radius").ragged_uniform(lengths_C).values.neg_().log1p_().mul_(-2).sqrt_()
+    )  # Box-Muller
     turn_T = rng.fold("turn").ragged_uniform(lengths_C).values.mul_(2 * math.pi).cos_()
     return radius_T.mul_(turn_T).mul_(deviation).to(dtype)

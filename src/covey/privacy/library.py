@@ -20,7 +20,9 @@ def check_installed(who: str) -> None:
         raise CoveyError(f"{who}: noise = 'opendp' needs OpenDP, which is not installed; {INSTALL}")
 
 
-def laplace(values: Sequence[float], scale: float, sensitivity: float, epsilon: float) -> list[float]:
+def laplace(
+    values: Sequence[float], scale: float, sensitivity: float, epsilon: float
+) -> list[float]:
     """The values with Laplace noise, `epsilon`-private for vectors that differ by `sensitivity` in L1."""
     dp = _library()
     release = dp.m.make_laplace(_floats(dp), dp.l1_distance(T=float), scale=scale)
@@ -36,7 +38,9 @@ def gaussian(values: Sequence[float], deviation: float, sensitivity: float) -> l
     return list(release(list(values)))
 
 
-def choose(scores: Sequence[float], epsilon: float, sensitivity: float, draws: int = 1) -> list[int]:
+def choose(
+    scores: Sequence[float], epsilon: float, sensitivity: float, draws: int = 1
+) -> list[int]:
     """Choices of the exponential mechanism, each `epsilon`-private."""
     dp = _library()
     noisy = dp.m.make_noisy_max(
@@ -64,4 +68,6 @@ def _floats(dp: Any) -> Any:
 
 def _promise(proven: float, promised: float) -> None:
     if not proven <= promised * (1 + ROUNDING):
-        raise CoveyError(f"OpenDP proves {proven:g} for noise that was to give {promised:g}; more noise is needed")
+        raise CoveyError(
+            f"OpenDP proves {proven:g} for noise that was to give {promised:g}; more noise is needed"
+        )

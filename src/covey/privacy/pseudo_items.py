@@ -45,7 +45,9 @@ class PseudoItems(Mechanism):
             return upload
         rng = view.rng.home(self.name) if self.fixed else view.rng.fold("items")
         one_C = torch.ones_like(view.data.avoid.lengths)
-        drawn_CK, exists_CK = negatives(view.data.avoid, view.catalogue.n_items, one_C, self.count, rng)
+        drawn_CK, exists_CK = negatives(
+            view.data.avoid, view.catalogue.n_items, one_C, self.count, rng
+        )
         pseudo = Ragged(drawn_CK[exists_CK], offsets_of(exists_CK.sum(1)))
         grown = lambda name, x: _with(x, pseudo, view.rng.fold(name)) if isinstance(x, Rows) else x
         return replace(upload, update={name: grown(name, x) for name, x in upload.update.items()})
@@ -81,5 +83,7 @@ def _made_up(items: Ragged, rows_TE: Tensor, pseudo: Ragged, rng: Rng) -> Tensor
     sums = lambda x_TE: x_TE.new_zeros(len(items), x_TE.shape[1]).index_add_(0, items.owner, x_TE)
     mean_CE = sums(rows_TE) / many_C1
     spread_CE = (sums((rows_TE - mean_CE[items.owner]).square()) / many_C1).sqrt()
-    z_TE = simulated(rng, 1.0, pseudo.lengths * rows_TE.shape[1], rows_TE.dtype).view(-1, rows_TE.shape[1])
+    z_TE = simulated(rng, 1.0, pseudo.lengths * rows_TE.shape[1], rows_TE.dtype).view(
+        -1, rows_TE.shape[1]
+    )
     return mean_CE[pseudo.owner] + spread_CE[pseudo.owner] * z_TE

@@ -38,8 +38,12 @@ class NoisyUploads(Mechanism):
     clip: float = 1.0  # largest norm: L1 for Laplace, L2 for Gaussian noise
     kind: Literal["laplace", "gaussian"] = "laplace"
     per: Literal["row", "upload"] = "row"
-    rows: Literal["touched", "all"] = "touched"  # of a table: those that training touched tell which these are
-    noise: Literal["simulated", "device", "opendp"] = "simulated"  # from the run's seed, or from entropy
+    rows: Literal["touched", "all"] = (
+        "touched"  # of a table: those that training touched tell which these are
+    )
+    noise: Literal["simulated", "device", "opendp"] = (
+        "simulated"  # from the run's seed, or from entropy
+    )
     name: str = "noisy uploads"
 
     def __post_init__(self) -> None:
@@ -48,20 +52,30 @@ class NoisyUploads(Mechanism):
         if math.isinf(self.epsilon):
             return
         if math.isinf(self.clip):
-            raise CoveyError(f"{self.name}: clip = inf; noise needs a bound; epsilon = inf is without noise")
+            raise CoveyError(
+                f"{self.name}: clip = inf; noise needs a bound; epsilon = inf is without noise"
+            )
         if self.kind == "laplace" and self.delta:
-            raise CoveyError(f"{self.name}: delta = {self.delta}; Laplace noise has none: set it to 0")
+            raise CoveyError(
+                f"{self.name}: delta = {self.delta}; Laplace noise has none: set it to 0"
+            )
         if self.kind == "gaussian":
             gaussian.multiplier_for(self.epsilon, self.delta)
         if self.kind == "gaussian" and self.noise == "device":
-            raise CoveyError(f"{self.name}: a device draws Gaussian noise by OpenDP: set noise = 'opendp'")
+            raise CoveyError(
+                f"{self.name}: a device draws Gaussian noise by OpenDP: set noise = 'opendp'"
+            )
         if self.noise == "opendp":
             library.check_installed(self.name)
 
     @property
     def multiplier(self) -> float:
         """Deviation, or scale, of the noise over the sensitivity."""
-        return gaussian.multiplier_for(self.epsilon, self.delta) if self.kind == "gaussian" else 1 / self.epsilon
+        return (
+            gaussian.multiplier_for(self.epsilon, self.delta)
+            if self.kind == "gaussian"
+            else 1 / self.epsilon
+        )
 
     def protect_upload(self, view: ClientView, upload: Upload) -> Upload:
         fields: FieldDict = {f"update/{k}": self._whole(v) for k, v in upload.update.items()}
@@ -70,7 +84,10 @@ class NoisyUploads(Mechanism):
         if self.noise == "device" and not math.isinf(self.epsilon):
             done = self._exact(parts)
         else:
-            done = {name: self._noisy(x, view.rng.fold(name)) for name, x in self._clipped(parts).items()}
+            done = {
+                name: self._noisy(x, view.rng.fold(name))
+                for name, x in self._clipped(parts).items()
+            }
         sealed = {name: _like(value, done[name]) for name, value in fields.items()}
         of = lambda part: {k.removeprefix(part): v for k, v in sealed.items() if k.startswith(part)}
         return replace(upload, update=of("update/"), model=of("model/"))
@@ -80,17 +97,24 @@ class NoisyUploads(Mechanism):
 
     def _clipped(self, parts: dict[str, Ragged]) -> dict[str, Ragged]:
         """In double precision; a number that is none counts as 0."""
-        parts = {name: x.like(x.values.double().nan_to_num(0.0, 0.0, 0.0)) for name, x in parts.items()}
+        parts = {
+            name: x.like(x.values.double().nan_to_num(0.0, 0.0, 0.0)) for name, x in parts.items()
+        }
         if math.isinf(self.clip) or not parts:
             return parts
         power = 1 if self.kind == "laplace" else 2
         size = {name: x.values.abs().pow(power).sum(1) for name, x in parts.items()}
         if self.per == "upload":
-            each = [size[name].new_zeros(len(x)).index_add_(0, x.owner, size[name]) for name, x in parts.items()]
+            each = [
+                size[name].new_zeros(len(x)).index_add_(0, x.owner, size[name])
+                for name, x in parts.items()
+            ]
             all_C = torch.stack(each).sum(0)
             size = {name: all_C[x.owner] for name, x in parts.items()}
         bound = self.clip * SHY
-        factor = {name: bound / size_T.pow(1 / power).clamp(min=bound) for name, size_T in size.items()}
+        factor = {
+            name: bound / size_T.pow(1 / power).clamp(min=bound) for name, size_T in size.items()
+        }
         return {name: x.like(x.values * factor[name][:, None]) for name, x in parts.items()}
 
     def _noisy(self, rows: Ragged, rng: Rng) -> Tensor:
@@ -98,13 +122,17 @@ class NoisyUploads(Mechanism):
         if math.isinf(self.epsilon):
             return rows.values
         spread = 2 * self.clip * self.multiplier
-        if self.noise == "opendp":  # the library adds it: a sum of floats here would betray what it hides
+        if (
+            self.noise == "opendp"
+        ):  # the library adds it: a sum of floats here would betray what it hides
             values = rows.values.flatten().tolist()
             if self.kind == "laplace":
                 noisy = library.laplace(values, spread, 2 * self.clip, self.epsilon)
             else:
                 noisy = library.gaussian(values, spread, 2 * self.clip)
-            return torch.tensor(noisy, dtype=torch.float64, device=rows.values.device).view(rows.values.shape)
+            return torch.tensor(noisy, dtype=torch.float64, device=rows.values.device).view(
+                rows.values.shape
+            )
         draw = laplace.simulated if self.kind == "laplace" else gaussian.simulated
         drawn_T = draw(rng, spread, rows.lengths * rows.values.shape[1], torch.float64)
         return rows.values + drawn_T.view(rows.values.shape)
@@ -117,8 +145,14 @@ class NoisyUploads(Mechanism):
         many = len(next(iter(parts.values()))) if parts else 0
         for client in torch.arange(many).split(1):
             own = {name: x.take(client.to(x.offsets.device)).values for name, x in parts.items()}
-            flat = released(torch.cat([x.flatten().double() for x in own.values()])[None], self.clip, self.epsilon)[0]
-            for (name, x), part in zip(own.items(), flat.split([x.numel() for x in own.values()]), strict=True):
+            flat = released(
+                torch.cat([x.flatten().double() for x in own.values()])[None],
+                self.clip,
+                self.epsilon,
+            )[0]
+            for (name, x), part in zip(
+                own.items(), flat.split([x.numel() for x in own.values()]), strict=True
+            ):
                 done[name].append(part.view(x.shape))
         return {name: torch.cat(done[name]) if many else x.values for name, x in parts.items()}
 
@@ -127,7 +161,11 @@ class NoisyUploads(Mechanism):
         if math.isinf(self.epsilon) or name not in (*model.shared, *model.uploaded):
             return (disclosed,)
         norm, drawn = ("L1", "Laplace") if self.kind == "laplace" else ("L2", "Gaussian")
-        where = "simulated from the run's seed" if self.noise == "simulated" else "from the device's entropy"
+        where = (
+            "simulated from the run's seed"
+            if self.noise == "simulated"
+            else "from the device's entropy"
+        )
         held = "each row" if self.per == "row" else "the whole upload"
         own = replace(
             disclosed,
@@ -140,7 +178,9 @@ class NoisyUploads(Mechanism):
         )
         if part != "update" or name not in model.tables or self.rows == "all":
             return (own,)
-        support = "which rows of the table are sent: the client's own items are among them, noise or not"
+        support = (
+            "which rows of the table are sent: the client's own items are among them, noise or not"
+        )
         return own, Disclosure("train", f"{disclosed.name}/touched", support)
 
 

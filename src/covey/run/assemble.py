@@ -47,16 +47,28 @@ class Prepared:
 def _stamp(name: str) -> tuple[tuple[str, int], ...]:
     """The files of a dataset and when they changed: a changed one is read again."""
     folder = Path(os.environ.get("COVEY_DATA", ""), name)
-    files = [Path(name)] if name.endswith(".npz") else [*sorted(folder.glob("*.csv*")), data.cache.prepared(name)]
+    files = (
+        [Path(name)]
+        if name.endswith(".npz")
+        else [*sorted(folder.glob("*.csv*")), data.cache.prepared(name)]
+    )
     return tuple((str(p), p.stat().st_mtime_ns) for p in files if p.exists())
 
 
 @lru_cache(maxsize=2)  # several methods and seeds on one dataset
-def _rows(config: DataConfig, split_config: SplitConfig, stamp: tuple[tuple[str, int], ...]) -> tuple[Dataset, Split]:
+def _rows(
+    config: DataConfig, split_config: SplitConfig, stamp: tuple[tuple[str, int], ...]
+) -> tuple[Dataset, Split]:
     options = Synthetic(
-        users=config.users, items=config.items, mean_items=config.mean_items, groups=config.groups, seed=config.seed
+        users=config.users,
+        items=config.items,
+        mean_items=config.mean_items,
+        groups=config.groups,
+        seed=config.seed,
     )
-    filtering = Filter(config.min_user, config.min_item) if config.min_user or config.min_item else None
+    filtering = (
+        Filter(config.min_user, config.min_item) if config.min_user or config.min_item else None
+    )
     dataset = check(data.load(config.name, filter=filtering, options=options))
     return dataset, split_rows(dataset, split_config)
 
@@ -67,9 +79,13 @@ def prepare(config: Config) -> Prepared:
 
 def ready(config: Config, dataset: Dataset, split: Split) -> Prepared:
     if not len(split.test.values):
-        raise CoveyError("nothing is held out for the test: users need at least 3 interactions; choose another split")
+        raise CoveyError(
+            "nothing is held out for the test: users need at least 3 interactions; choose another split"
+        )
     sampled = config.evaluate.candidates == "sampled"
-    single = split.n_users and max(int(part.lengths.max()) for part in (split.valid, split.test)) <= 1
+    single = (
+        split.n_users and max(int(part.lengths.max()) for part in (split.valid, split.test)) <= 1
+    )
     if sampled and not (config.split.kind == "loo" or (config.split.kind == "given" and single)):
         raise CoveyError(
             "evaluate.candidates = 'sampled' ranks one held-out item of each client;"
@@ -91,16 +107,24 @@ def device_of(config: Config) -> torch.device:
     if name != "cpu" and (kind != "cuda" or not (number or "0").isdecimal()):
         raise CoveyError(f"engine.device = {name!r}: valid are 'cpu', 'cuda'")
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-        raise CoveyError(f"engine.device = {name!r} but no such CUDA device is here; use --set engine.device=cpu")
-    if kind == "cuda":  # the CPU adds in a fixed order anyway, and the switch costs seconds of imports
+        raise CoveyError(
+            f"engine.device = {name!r} but no such CUDA device is here; use --set engine.device=cpu"
+        )
+    if (
+        kind == "cuda"
+    ):  # the CPU adds in a fixed order anyway, and the switch costs seconds of imports
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     return torch.device(name)
 
 
 def method_of(config: Config, catalogue: Catalogue) -> Method:
-    if "solver" not in config.tree and not any("report" in m.exchanges for m in config.parts("mechanism")):
-        raise CoveyError("nothing would be trained: the configuration has no [solver] and no mechanism that reports")
+    if "solver" not in config.tree and not any(
+        "report" in m.exchanges for m in config.parts("mechanism")
+    ):
+        raise CoveyError(
+            "nothing would be trained: the configuration has no [solver] and no mechanism that reports"
+        )
     options = {
         "grouping": config.part("grouping"),
         "combine": config.part("combine"),
@@ -140,7 +164,10 @@ def local_data(prepared: Prepared, attackers: int, device: torch.device) -> Loca
     """The devices' own data; attackers stand after the honest clients with empty profiles."""
     split, pad = prepared.split, nothing(attackers)
     grown = lambda lists: (Ragged.cat([lists, pad]) if attackers else lists).to(device)
-    known = {k: torch.cat([v, v[:1].expand(attackers, -1)]).to(device) for k, v in prepared.candidates.items()}
+    known = {
+        k: torch.cat([v, v[:1].expand(attackers, -1)]).to(device)
+        for k, v in prepared.candidates.items()
+    }
     held = HeldOut(grown(split.valid), grown(split.test), known)
     return LocalData(TrainingData(grown(split.train), grown(prepared.avoid)), held)
 
@@ -214,7 +241,9 @@ def assemble(config: Config, prepared: Prepared) -> Assembly:
     method = method_of(config, prepared.catalogue)
     clients = clients_of(config, prepared, method)
     fleet = fleet_of(config, clients)
-    return Assembly(method, clients.population, fleet, server_side_of(config, fleet, clients.program))
+    return Assembly(
+        method, clients.population, fleet, server_side_of(config, fleet, clients.program)
+    )
 
 
 def server_side_of(config: Config, fleet: RunFleet, program: Program) -> Fleet:
@@ -222,7 +251,9 @@ def server_side_of(config: Config, fleet: RunFleet, program: Program) -> Fleet:
     if not config.fleet.secure:
         return fleet
     if 0 < config.run.cohort < FEWEST:
-        raise CoveyError(f"run.cohort = {config.run.cohort}; a secure sum takes at least {FEWEST} clients")
+        raise CoveyError(
+            f"run.cohort = {config.run.cohort}; a secure sum takes at least {FEWEST} clients"
+        )
     for part in program.mechanisms:
         if config.fleet.group and any(d.of_sum for d in part.disclosures()):
             raise CoveyError(

@@ -16,7 +16,11 @@ from covey.core.errors import CoveyError
 from covey.core.ragged import Fields
 from covey.engine.rounds import Server
 
-CHECKPOINT, MODEL, USERS = "checkpoint.safetensors", "model.safetensors", "users.safetensors"  # in a run folder
+CHECKPOINT, MODEL, USERS = (
+    "checkpoint.safetensors",
+    "model.safetensors",
+    "users.safetensors",
+)  # in a run folder
 FORMAT = "covey checkpoint 1"
 AGAIN = "start again with covey run and another --out"
 SEPARATOR = "|"  # stands in no name of a part or a field
@@ -26,7 +30,9 @@ SEPARATOR = "|"  # stands in no name of a part or a field
 class Checkpoint:
     server: Server
     fleet: Fields
-    progress: dict[str, Any]  # plain data: round, digest of the config, best round, length of the metrics
+    progress: dict[
+        str, Any
+    ]  # plain data: round, digest of the config, best round, length of the metrics
     users: Fields = field(default_factory=dict)  # metrics of each client at the best round
 
     def save(self, path: Path) -> None:
@@ -41,7 +47,9 @@ class Checkpoint:
 
 def load(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
     about, flat = read(path, FORMAT, device)
-    part = lambda kind: {k.split(SEPARATOR, 1)[1]: v for k, v in flat.items() if k.split(SEPARATOR, 1)[0] == kind}
+    part = lambda kind: {
+        k.split(SEPARATOR, 1)[1]: v for k, v in flat.items() if k.split(SEPARATOR, 1)[0] == kind
+    }
     memory: dict[str, Fields] = {name: {} for name in about["drawers"]}
     for key, value in part("memory").items():
         name, _, rest = key.partition(SEPARATOR)
@@ -50,7 +58,9 @@ def load(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
     return Checkpoint(server, part("fleet"), about["progress"], part("users"))
 
 
-def read(path: Path, kind: str, device: torch.device | str = "cpu") -> tuple[dict[str, Any], Fields]:
+def read(
+    path: Path, kind: str, device: torch.device | str = "cpu"
+) -> tuple[dict[str, Any], Fields]:
     """Metadata and tensors of a safetensors file, or one line that says what to do."""
     try:
         with safe_open(str(path), "pt") as file:
@@ -88,7 +98,9 @@ def _sum(flat: Fields, about: dict[str, Any]) -> int:
 
 
 def _plain(x: Tensor) -> Tensor:
-    return x.detach().to("cpu").clone(memory_format=torch.contiguous_format)  # also where one number has a stride
+    return (
+        x.detach().to("cpu").clone(memory_format=torch.contiguous_format)
+    )  # also where one number has a stride
 
 
 def save_model(public: Fields, path: Path) -> None:

@@ -29,7 +29,13 @@ def references(config: Config, prepared: Prepared) -> dict[str, Any]:
     candidates = prepared.candidates
     if config.evaluate.clients:
         ids = some_of(whole.test.lengths, config.evaluate.clients)
-        asked = Split(len(ids), whole.n_items, whole.train.take(ids), whole.valid.take(ids), whole.test.take(ids))
+        asked = Split(
+            len(ids),
+            whole.n_items,
+            whole.train.take(ids),
+            whole.valid.take(ids),
+            whole.test.take(ids),
+        )
         candidates = {k: v[ids] for k, v in candidates.items()}
     models: dict[str, Popularity | Ease] = {"popularity": Popularity()}
     if "ease" in config.run.ceilings and whole.n_items <= EVERY_ITEM:

@@ -47,7 +47,9 @@ class State:
     written: int = 0  # bytes of metrics.jsonl
 
 
-def run(config: Config, out: Path, *, resume: bool = False, progress: Progress | None = None) -> dict[str, Any]:
+def run(
+    config: Config, out: Path, *, resume: bool = False, progress: Progress | None = None
+) -> dict[str, Any]:
     """Trains, evaluates and writes the run folder; returns the result.
 
     `resume` goes on from the folder's last checkpoint, and begins again where there is none yet.
@@ -57,10 +59,14 @@ def run(config: Config, out: Path, *, resume: bool = False, progress: Progress |
         return run_held(config, out, resume=resume, progress=progress)
 
 
-def run_held(config: Config, out: Path, *, resume: bool = False, progress: Progress | None = None) -> dict[str, Any]:
+def run_held(
+    config: Config, out: Path, *, resume: bool = False, progress: Progress | None = None
+) -> dict[str, Any]:
     """The same where the caller holds the folder's lock."""
     if not resume and (out / "config.toml").exists():
-        raise CoveyError(f"{out} holds a run already; choose another --out, or go on with covey resume {out}")
+        raise CoveyError(
+            f"{out} holds a run already; choose another --out, or go on with covey resume {out}"
+        )
     with nullcontext() if resume else _or_nothing(out):
         return _run(config, out, resume, progress)
 
@@ -92,7 +98,11 @@ def _run(config: Config, out: Path, resume: bool, progress: Progress | None) -> 
         "covey": __version__,
         "method": config.tree.get("method", ""),
         "preset": config.tree.get("preset", ""),
-        "dataset": {"name": prepared.dataset.name, "users": prepared.split.n_users, "items": prepared.split.n_items},
+        "dataset": {
+            "name": prepared.dataset.name,
+            "users": prepared.split.n_users,
+            "items": prepared.split.n_items,
+        },
         "seed": config.run.seed,
         **done,
         **references(config, prepared),
@@ -109,7 +119,12 @@ def _spent(watch: Watch) -> dict[str, float]:
 
 
 def _federated(
-    config: Config, prepared: Prepared, out: Path, resume: bool, progress: Progress | None, watch: Watch
+    config: Config,
+    prepared: Prepared,
+    out: Path,
+    resume: bool,
+    progress: Progress | None,
+    watch: Watch,
 ) -> dict[str, Any]:
     made = assemble(config, prepared)
     method, people, fleet = made.method, made.population, made.fleet
@@ -157,12 +172,20 @@ def _open(config: Config, out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CoveyError(f"cannot make the folder {out}: {error.strerror}; choose another --out") from error
+        raise CoveyError(
+            f"cannot make the folder {out}: {error.strerror}; choose another --out"
+        ) from error
     atomic.write_text(out / "config.toml", toml_writer.dumps(config.tree))
 
 
 def _rounds(
-    config: Config, made: Assembly, state: State, trace: Trace, total: int, out: Path, progress: Progress | None
+    config: Config,
+    made: Assembly,
+    state: State,
+    trace: Trace,
+    total: int,
+    out: Path,
+    progress: Progress | None,
 ) -> Iterator[State]:
     fleet, people = made.fleet, made.population
     for number in range(state.round + 1, total + 1):
@@ -170,7 +193,9 @@ def _rounds(
         trace.start(fleet)
         if joins_late(config, number, total):
             server = _late(server, made, number)
-            state = replace(state, best={}, users={})  # of fewer people: not comparable with what follows
+            state = replace(
+                state, best={}, users={}
+            )  # of fewer people: not comparable with what follows
         asked = cohort(config, fleet.ids_N, number)
         server, answered = run_round(server, made.server_side, made.method, asked)
         said = reported_metrics(server) | caught(people, server, answered.ids_C)
@@ -192,7 +217,9 @@ def _late(server: Server, made: Assembly, number: int) -> Server:
     return admit(server, made.server_side, made.method, number, new_C)
 
 
-def measured(config: Config, people: Population, fleet: RunFleet, server: Server, number: int) -> tuple[Tensor, Fields]:
+def measured(
+    config: Config, people: Population, fleet: RunFleet, server: Server, number: int
+) -> tuple[Tensor, Fields]:
     """Who measured itself, and the figures of each, on what it ranks with after this round."""
     ids_C = people.honest(fleet.ids_N)
     if config.evaluate.clients:
@@ -204,12 +231,16 @@ def measured(config: Config, people: Population, fleet: RunFleet, server: Server
     return ids_C, answers.extra.get("evaluate", {})
 
 
-def _evaluate(config: Config, made: Assembly, state: State, out: Path) -> tuple[State, dict[str, Any]]:
+def _evaluate(
+    config: Config, made: Assembly, state: State, out: Path
+) -> tuple[State, dict[str, Any]]:
     people = made.population
     ids_C, figures = measured(config, people, made.fleet, state.server, state.round)
     row = {"round": state.round, **summaries(figures, people.lengths_N[ids_C])}
     row |= {"told": said} if (said := reported_metrics(state.server)) else {}
-    state = replace(state, written=atomic.append(out / "metrics.jsonl", state.written, json.dumps(row) + "\n"))
+    state = replace(
+        state, written=atomic.append(out / "metrics.jsonl", state.written, json.dumps(row) + "\n")
+    )
     if not state.best or _better(config, row, state.best):
         mine = {k: v for k, v in figures.items() if k.startswith("test/")}
         state = replace(state, best={**row}, users={"clients": ids_C, **mine, **of_users(figures)})
@@ -220,7 +251,9 @@ def summaries(figures: Fields, activity_C: Tensor) -> dict[str, Any]:
     """Means over clients of the parts that were measured."""
     out: dict[str, Any] = {}
     for part in ("valid", "test"):
-        mine = {k.removeprefix(f"{part}/"): v for k, v in figures.items() if k.startswith(f"{part}/")}
+        mine = {
+            k.removeprefix(f"{part}/"): v for k, v in figures.items() if k.startswith(f"{part}/")
+        }
         if mine:
             out[part] = summarise(mine, activity_C)
     pushed = exposure(figures)
@@ -236,7 +269,12 @@ def _better(config: Config, row: dict[str, Any], best: dict[str, Any]) -> bool:
 
 
 def _save(config: Config, fleet: RunFleet, state: State, out: Path) -> None:
-    progress = {"round": state.round, "digest": config.digest(), "best": state.best, "written": state.written}
+    progress = {
+        "round": state.round,
+        "digest": config.digest(),
+        "best": state.best,
+        "written": state.written,
+    }
     checkpoint.Checkpoint(state.server, fleet.state(), progress, state.users).save(out / CHECKPOINT)
 
 
@@ -245,9 +283,13 @@ def _load(config: Config, made: Assembly, out: Path, watch: Watch) -> tuple[Stat
     saved = checkpoint.load(out / CHECKPOINT, device)
     at, metrics = saved.progress, out / "metrics.jsonl"
     if at["digest"] != config.digest():
-        raise CoveyError(f"the checkpoint in {out} belongs to another configuration; {checkpoint.AGAIN}")
+        raise CoveyError(
+            f"the checkpoint in {out} belongs to another configuration; {checkpoint.AGAIN}"
+        )
     if not metrics.is_file() or metrics.stat().st_size < at["written"]:
-        raise CoveyError(f"{metrics} has lost rows that the checkpoint counts on; {checkpoint.AGAIN}")
+        raise CoveyError(
+            f"{metrics} has lost rows that the checkpoint counts on; {checkpoint.AGAIN}"
+        )
     trace = Trace.resume(out / ROUNDS, watch, at["round"], checkpoint.AGAIN, device)
     made.fleet.load(saved.fleet)
     return State(saved.server, at["round"], at["best"], saved.users, at["written"]), trace
@@ -255,4 +297,9 @@ def _load(config: Config, made: Assembly, out: Path, watch: Watch) -> tuple[Stat
 
 def _traffic(fleet: RunFleet, total: int) -> dict[str, Any]:
     meter = fleet.meter
-    return {"up_bytes": meter.up, "down_bytes": meter.down, "rounds": total, "dropped": meter.dropped}
+    return {
+        "up_bytes": meter.up,
+        "down_bytes": meter.down,
+        "rounds": total,
+        "dropped": meter.dropped,
+    }

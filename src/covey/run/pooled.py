@@ -29,7 +29,12 @@ def run_pooled(config: Config, prepared: Prepared, out: Path) -> dict[str, Any]:
     users: Fields = {"clients": ids_C, **{f"test/{k}": v for k, v in figures["test"].items()}}
     checkpoint.save_model(users, out / checkpoint.USERS)
     sees = isinstance(fitted, Listening) and bool(len(prepared.split.valid.values))
-    return {"rounds": epoch, "round": epoch, **_summaries(prepared, ids_C, figures), "sees_validation": sees}
+    return {
+        "rounds": epoch,
+        "round": epoch,
+        **_summaries(prepared, ids_C, figures),
+        "sees_validation": sees,
+    }
 
 
 def fit_pooled(config: Config, prepared: Prepared) -> tuple[Fitted, int]:
@@ -57,16 +62,24 @@ def pooled_figures(config: Config, prepared: Prepared, fitted: Fitted) -> dict[s
     return _summaries(prepared, *_measured(config, prepared, fitted))
 
 
-def _measured(config: Config, prepared: Prepared, fitted: Fitted) -> tuple[Tensor, dict[str, Fields]]:
+def _measured(
+    config: Config, prepared: Prepared, fitted: Fitted
+) -> tuple[Tensor, dict[str, Fields]]:
     """Who is measured, as in federated runs, and the figures of each."""
     figures = evaluate_pooled(fitted, prepared.split, config.evaluate, prepared.candidates or None)
     ids_C = torch.arange(prepared.split.n_users)
     if config.evaluate.clients:
         ids_C = some_of(prepared.split.test.lengths, config.evaluate.clients)
-    return ids_C, {part: {k: v.cpu()[ids_C] for k, v in mine.items()} for part, mine in figures.items()}
+    return ids_C, {
+        part: {k: v.cpu()[ids_C] for k, v in mine.items()} for part, mine in figures.items()
+    }
 
 
 def _summaries(prepared: Prepared, ids_C: Tensor, figures: dict[str, Fields]) -> dict[str, Any]:
     activity_C = prepared.split.train.lengths[ids_C]
-    held = {part: mine for part, mine in figures.items() if not all(bool(v.isnan().all()) for v in mine.values())}
+    held = {
+        part: mine
+        for part, mine in figures.items()
+        if not all(bool(v.isnan().all()) for v in mine.values())
+    }
     return {part: summarise(mine, activity_C) for part, mine in held.items()}

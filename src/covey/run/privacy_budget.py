@@ -23,15 +23,24 @@ from .schedule import cohort, joins_late, rounds_of
 def of_sent(fleet: Metered, program: Program, items_per_user: int) -> Ledger:
     """What has left the devices so far."""
     declared = program.disclosures()
-    silent = Ledger.of(declared).undeclared(fleet.meter.bytes)  # a mistake of some part, and all the more to be shown
+    silent = Ledger.of(declared).undeclared(
+        fleet.meter.bytes
+    )  # a mistake of some part, and all the more to be shown
     ledger = Ledger.of(
-        [*declared, *(Disclosure(*key, "NOT DECLARED by what sends it") for key in silent)], items_per_user
+        [*declared, *(Disclosure(*key, "NOT DECLARED by what sends it") for key in silent)],
+        items_per_user,
     )
-    ledger.sends, ledger.bytes, ledger.rows = fleet.meter.most_sends(), fleet.meter.bytes, _rows(program)
+    ledger.sends, ledger.bytes, ledger.rows = (
+        fleet.meter.most_sends(),
+        fleet.meter.bytes,
+        _rows(program),
+    )
     return ledger
 
 
-def of_planned(config: Config, method: Method, people: Population, ids_N: Tensor, items_per_user: int) -> Ledger:
+def of_planned(
+    config: Config, method: Method, people: Population, ids_N: Tensor, items_per_user: int
+) -> Ledger:
     """What a run would send, by its schedule: nothing is trained, and nobody is asked."""
     ledger = Ledger.of(people.program.disclosures(), items_per_user)
     ledger.rows = _rows(people.program)
@@ -39,7 +48,9 @@ def of_planned(config: Config, method: Method, people: Population, ids_N: Tensor
     told = {step: int(count_N[: people.n_honest].max()) for step, count_N in counts.items()}
     asked = {"enrol": 1} | ({"evaluate": 1} if people.program.evaluate.metrics else {})
     declared = ledger.declared
-    plain = [key for key in declared if not any((key[0], above) in declared for above in _above(key[1]))]
+    plain = [
+        key for key in declared if not any((key[0], above) in declared for above in _above(key[1]))
+    ]
     ledger.sends = {key: (told | asked).get(key[0], 0) for key in plain}
     return ledger
 
@@ -57,7 +68,10 @@ def _counts(config: Config, method: Method, n: int, ids_N: Tensor) -> dict[str, 
     choosers = [m for m in method.mechanisms if m.implements("select_reporters")]
     server = start(method)
     joined = Round(0, first_N)
-    server = Server(server.public, {m.name: m.init_state(view(server, method, m.name, joined), None) for m in choosers})
+    server = Server(
+        server.public,
+        {m.name: m.init_state(view(server, method, m.name, joined), None) for m in choosers},
+    )
     for number in range(1, total + 1):
         ids_N = everybody_N if joins_late(config, number, total) else ids_N
         round = cohort(config, ids_N, number)
@@ -79,7 +93,9 @@ def _rows(program: Program) -> dict[str, int]:
     return {f"{part}/{name}": n for part in ("update", "model") for name, n in many.items()}
 
 
-def check(config: Config, method: Method, people: Population, ids_N: Tensor, items_per_user: int) -> None:
+def check(
+    config: Config, method: Method, people: Population, ids_N: Tensor, items_per_user: int
+) -> None:
     """Refuses a run whose users would spend more than `privacy.max_epsilon`."""
     limit = config.privacy
     if math.isinf(limit.max_epsilon):
@@ -103,7 +119,11 @@ def check(config: Config, method: Method, people: Population, ids_N: Tensor, ite
 def _afford(config: Config, ledger: Ledger) -> None:
     limit, owed = config.privacy, ledger.summary(config.privacy.delta)
     better: dict[str, Any] | None = owed["accountant"]
-    epsilon, slack = (better["epsilon"], better["delta"]) if better else (owed["epsilon_user"], owed["delta_user"])
+    epsilon, slack = (
+        (better["epsilon"], better["delta"])
+        if better
+        else (owed["epsilon_user"], owed["delta_user"])
+    )
     if slack > limit.delta:
         raise CoveyError(
             f"privacy.delta = {limit.delta:g}, but a user's delta would add up to {slack:g};"
@@ -126,7 +146,11 @@ def _sum(ledger: Ledger, key: Key) -> str:
     d, units, times = ledger.declared[key], ledger.units(key), ledger.times(key)
     times = min(times, d.releases) if d.releases else times
     many = lambda n, what: f"{n:,} {what}{'s' * (n != 1)}"
-    parts = [f"{d.epsilon:g}", *([many(units, d.unit)] if d.unit != "message" else []), many(times, "message")]
+    parts = [
+        f"{d.epsilon:g}",
+        *([many(units, d.unit)] if d.unit != "message" else []),
+        many(times, "message"),
+    ]
     return f"{' x '.join(parts)} = {ledger.spent(key):,.6g}"
 
 

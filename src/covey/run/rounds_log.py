@@ -38,16 +38,22 @@ class Trace:
     waiting: list[str] = field(default_factory=list)
     lap: tuple[float, float] = (0.0, 0.0)  # the watch when the round began
     traffic: tuple[int, int] = (0, 0)  # the meter then
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))  # on which the clients compute
+    device: torch.device = field(
+        default_factory=lambda: torch.device("cpu")
+    )  # on which the clients compute
 
     @classmethod
-    def begin(cls, path: Path, watch: Watch, lap: tuple[float, float], device: torch.device) -> "Trace":
+    def begin(
+        cls, path: Path, watch: Watch, lap: tuple[float, float], device: torch.device
+    ) -> "Trace":
         """Of a run whose enrolment began at `lap`."""
         atomic.write_text(path, "")
         return cls(path, watch, lap=lap, device=device)
 
     @classmethod
-    def resume(cls, path: Path, watch: Watch, rounds: int, again: str, device: torch.device) -> "Trace":
+    def resume(
+        cls, path: Path, watch: Watch, rounds: int, again: str, device: torch.device
+    ) -> "Trace":
         """Goes on behind the rows of enrolment and of these rounds; the watch goes on from the last of them."""
         lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
         whole = lines[: rounds + 1]
@@ -55,14 +61,18 @@ class Trace:
             last = json.loads(whole[rounds])
             watch.before = float(last["elapsed"]), float(last["cpu_elapsed"])
         except (IndexError, KeyError, TypeError, ValueError) as error:
-            raise CoveyError(f"{path} has lost rows that the checkpoint counts on; {again}") from error
+            raise CoveyError(
+                f"{path} has lost rows that the checkpoint counts on; {again}"
+            ) from error
         return cls(path, watch, sum(map(len, whole)), device=device)
 
     def start(self, fleet: Metered) -> None:
         """A round begins."""
         self.lap, self.traffic = self._now(), (fleet.meter.up, fleet.meter.down)
 
-    def stop(self, fleet: Metered, number: int, asked: int, answered: int, told: Told | None = None) -> None:
+    def stop(
+        self, fleet: Metered, number: int, asked: int, answered: int, told: Told | None = None
+    ) -> None:
         """It has ended; what it took goes into a row. Times are the only figures that differ from run to run."""
         now, meter = self._now(), fleet.meter
         row = {

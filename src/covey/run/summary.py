@@ -31,12 +31,21 @@ def _attack(people: Population, rounds: Path) -> dict[str, Any]:
     if people.attack is None:
         return {}
     attack, many = people.attack, len(people) - people.n_honest
-    return {"attack": {"name": attack.name, "knowledge": attack.knowledge, "clients": many, **_detection(rounds)}}
+    return {
+        "attack": {
+            "name": attack.name,
+            "knowledge": attack.knowledge,
+            "clients": many,
+            **_detection(rounds),
+        }
+    }
 
 
 def _detection(rounds: Path) -> dict[str, Any]:
     """Precision and recall over the rounds of a run; nothing where there was no filter."""
-    told = [json.loads(line).get("told", {}) for line in rounds.read_text(encoding="utf-8").splitlines()]
+    told = [
+        json.loads(line).get("told", {}) for line in rounds.read_text(encoding="utf-8").splitlines()
+    ]
     rows = [row for row in told if "attackers" in row]
     if not rows:
         return {}
@@ -54,7 +63,9 @@ def _pushed(prepared: Prepared, people: Population, metrics: Path) -> dict[str, 
     ids = ids_of(prepared.dataset)
     last = json.loads(metrics.read_text(encoding="utf-8").splitlines()[-1])
     return {
-        "targets": [{"item": t, "id": ids[t], "title": titles[t] if titles else ""} for t in targets],
+        "targets": [
+            {"item": t, "id": ids[t], "title": titles[t] if titles else ""} for t in targets
+        ],
         "target_last": {"round": last["round"], **last.get("target", {})},
     }
 
@@ -73,7 +84,9 @@ def _summed(config: Config, people: Population) -> dict[str, Any]:
 def _sees_validation(config: Config, prepared: Prepared, people: Population) -> bool:
     """Whether a device scores its test from a list that has the validation items."""
     program = people.program
-    listens = program.model.sequential or any(m.implements("base_model") for m in program.mechanisms)
+    listens = program.model.sequential or any(
+        m.implements("base_model") for m in program.mechanisms
+    )
     return listens and config.evaluate.history == "known" and bool(len(prepared.split.valid.values))
 
 

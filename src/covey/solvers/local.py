@@ -17,7 +17,9 @@ from covey.core.ragged import Fields
 
 FUSED = 16  # a client's numbers fill whole vector registers, so the fused kernel rounds alike in any company
 Forward = Callable[[Fields, int], Tensor]  # leaves, step -> loss [C]
-Window = Callable[[int], Tensor]  # step -> flat rows [C, B] of the leaves' tables that the step touches
+Window = Callable[
+    [int], Tensor
+]  # step -> flat rows [C, B] of the leaves' tables that the step touches
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,9 @@ class Local:
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 0:
-            raise CoveyError("solver: epochs must be at least 1 and batch at least 0 (0 = all examples at once)")
+            raise CoveyError(
+                "solver: epochs must be at least 1 and batch at least 0 (0 = all examples at once)"
+            )
         if any(rate < 0 for rate in (self.lr, *self.rates.values())):
             raise CoveyError("solver: lr and rates may not be negative")
 
@@ -74,13 +78,18 @@ class Local:
         phases = self.phases or (tuple(leaves),)
         for step in range(steps):
             rows = window(step) if window else None
-            seen = {k: _rows(v, rows) if k in tables and rows is not None else v for k, v in leaves.items()}
+            seen = {
+                k: _rows(v, rows) if k in tables and rows is not None else v
+                for k, v in leaves.items()
+            }
             for phase in phases:
                 moving = [name for name in phase if name in leaves]
                 for name in moving:
                     seen[name].requires_grad_()
                 loss_C = forward(seen, step)
-                grads = torch.autograd.grad(loss_C.sum(), [seen[n] for n in moving], allow_unused=True)
+                grads = torch.autograd.grad(
+                    loss_C.sum(), [seen[n] for n in moving], allow_unused=True
+                )
                 for name in moving:
                     seen[name].requires_grad_(False)
                 found = {k: g for k, g in zip(moving, grads, strict=True) if g is not None}
@@ -109,15 +118,26 @@ class Local:
                 else:
                     leaves[name].add_(grad, alpha=-lr)
             return
-        if rows is not None:  # Adam moves every row it has ever touched, so it needs the whole table's gradient
+        if (
+            rows is not None
+        ):  # Adam moves every row it has ever touched, so it needs the whole table's gradient
             grads = {k: _whole(g, rows, leaves[k]) if k in tables else g for k, g in grads.items()}
         for rate in {self.rate(name, n_items) for name in grads}:
-            self._adam(leaves, {k: g for k, g in grads.items() if self.rate(k, n_items) == rate}, rate, step, state)
+            self._adam(
+                leaves,
+                {k: g for k, g in grads.items() if self.rate(k, n_items) == rate},
+                rate,
+                step,
+                state,
+            )
 
     def _adam(self, leaves: Fields, grads: Fields, lr: float, step: int, state: Fields) -> None:
         for name in grads:
             if f"{name}/m" not in state:
-                state[f"{name}/m"], state[f"{name}/v"] = torch.zeros_like(leaves[name]), torch.zeros_like(leaves[name])
+                state[f"{name}/m"], state[f"{name}/v"] = (
+                    torch.zeros_like(leaves[name]),
+                    torch.zeros_like(leaves[name]),
+                )
         alike = [k for k in grads if f"{k}/t" not in state and leaves[k][0].numel() % FUSED == 0]
         if alike:
             one = leaves[alike[0]]
@@ -141,7 +161,9 @@ class Local:
             if name not in alike:
                 self._adam_plainly(name, leaves[name], grads[name], lr, step, state)
 
-    def _adam_plainly(self, name: str, leaf: Tensor, grad: Tensor, lr: float, step: int, state: Fields) -> None:
+    def _adam_plainly(
+        self, name: str, leaf: Tensor, grad: Tensor, lr: float, step: int, state: Fields
+    ) -> None:
         m, v, t_C = state[f"{name}/m"], state[f"{name}/v"], state.get(f"{name}/t")
         m.lerp_(grad, 1 - self.beta1)
         v.mul_(self.beta2).addcmul_(grad, grad, value=1 - self.beta2)
@@ -156,7 +178,9 @@ class Local:
 
 
 def _rows(table_CRD: Tensor, rows_CB: Tensor) -> Tensor:
-    flat = table_CRD.flatten(0, 1).index_select(0, rows_CB.flatten())  # several times faster than indexing
+    flat = table_CRD.flatten(0, 1).index_select(
+        0, rows_CB.flatten()
+    )  # several times faster than indexing
     return flat.view(*rows_CB.shape, *table_CRD.shape[2:])
 
 

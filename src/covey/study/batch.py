@@ -75,7 +75,9 @@ def execute(
     for count, (name, outcome) in enumerate(_all(todo, work, jobs), 1):
         found[name] = outcome
         left = (time.monotonic() - began) / count * (len(todo) - count)
-        say(f"{count} of {len(todo)}, about {_duration(left)} left: {_line(todo[name], outcome, about or _about)}")
+        say(
+            f"{count} of {len(todo)}, about {_duration(left)} left: {_line(todo[name], outcome, about or _about)}"
+        )
     return found
 
 
@@ -112,7 +114,9 @@ def _all(todo: dict[str, Config], work: Path, jobs: int) -> Iterator[tuple[str, 
             yield name, _outcome(done, work / name)
 
 
-def _pool(todo: dict[str, Config], work: Path, jobs: int) -> Iterator[tuple[str, "Future[Outcome]"]]:
+def _pool(
+    todo: dict[str, Config], work: Path, jobs: int
+) -> Iterator[tuple[str, "Future[Outcome]"]]:
     if not todo:
         return
     with processes(min(jobs, len(todo))) as pool:
@@ -156,7 +160,11 @@ def _made(config: Config, folder: Path) -> Outcome:
     if not (begun and (folder / "result.json").exists()):
         run(config, folder, resume=begun)
     (folder / checkpoint.CHECKPOINT).unlink(missing_ok=True)  # large, and the run is done
-    made = {"machine": machine(config.engine.device), "commit": commit(), "data": fingerprint(config.data.name)}
+    made = {
+        "machine": machine(config.engine.device),
+        "commit": commit(),
+        "data": fingerprint(config.data.name),
+    }
     atomic.write_text(folder / "made.json", json.dumps(made) + "\n")
     done = finished(folder)
     assert done is not None

@@ -10,7 +10,13 @@ from covey.engine.method import Method
 
 from .compare import clone, expect_same
 
-QUIET = ("implements", "disclosures", "extra_floats", "can_sum", "birth")  # they are given nothing that could change
+QUIET = (
+    "implements",
+    "disclosures",
+    "extra_floats",
+    "can_sum",
+    "birth",
+)  # they are given nothing that could change
 
 
 class Watched:
@@ -30,7 +36,9 @@ def _checked(part: Any, name: str, hook: Callable[..., Any]) -> Callable[..., An
         out = hook(*args, **options)
         where = f"{type(part).__name__}.{name}"
         expect_same(before, (args, options), why=f"{where} changed what it was given")
-        expect_same(own, fields_of(part), why=f"{where} changed its own part: return the new state instead")
+        expect_same(
+            own, fields_of(part), why=f"{where} changed its own part: return the new state instead"
+        )
         return out
 
     return call
@@ -38,7 +46,12 @@ def _checked(part: Any, name: str, hook: Callable[..., Any]) -> Callable[..., An
 
 def fields_of(part: Any) -> dict[str, Any]:
     """What an object holds, without what it computed once from its own options."""
-    cached = {k for base in type(part).__mro__ for k, v in vars(base).items() if isinstance(v, cached_property)}
+    cached = {
+        k
+        for base in type(part).__mro__
+        for k, v in vars(base).items()
+        if isinstance(v, cached_property)
+    }
     return {k: v for k, v in vars(part).items() if k not in cached}
 
 

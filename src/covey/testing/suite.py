@@ -67,7 +67,9 @@ class Conformance:
     def play(self, **options: Any) -> Play:
         """A fresh run, before its first round."""
         world = self.world()
-        return Play(self.method(world.catalogue), world, self.setting(**options), self.attack()).begin()
+        return Play(
+            self.method(world.catalogue), world, self.setting(**options), self.attack()
+        ).begin()
 
     def test_together_equals_apart(self) -> None:
         """All clients side by side, and each alone with every message as bytes."""
@@ -86,7 +88,9 @@ class Conformance:
                 raise AssertionError(f"honest messages were dropped: {play.fleet.meter.dropped}")
         expect_same(simulated, wire, why="the simulation counts other bytes than the wire has")
         if both[0].unaccounted() or both[1].unaccounted():
-            raise AssertionError(f"bytes that no field took: {both[0].unaccounted()} and {both[1].unaccounted()}")
+            raise AssertionError(
+                f"bytes that no field took: {both[0].unaccounted()} and {both[1].unaccounted()}"
+            )
 
     def test_chunks_do_not_matter(self) -> None:
         """The same bits however the cohort is cut."""
@@ -124,11 +128,22 @@ class Conformance:
         for number in range(1, self.rounds + 1):
             before = [clone(play.kept(c)) for c in range(len(play.world.data.training.items))]
             play.go(1)
-            keeps = ("report",) if not any(m.max_reports() for m in play.method.mechanisms) else ()  # nothing in these
-            acted = {c for (r, step), ids in play.heard.asked.items() if r == number and step not in keeps for c in ids}
+            keeps = (
+                ("report",) if not any(m.max_reports() for m in play.method.mechanisms) else ()
+            )  # nothing in these
+            acted = {
+                c
+                for (r, step), ids in play.heard.asked.items()
+                if r == number and step not in keeps
+                for c in ids
+            }
             for client, kept in enumerate(before):
                 if client not in acted:
-                    expect_same(kept, play.kept(client), why=f"client {client} was away, yet what it keeps has changed")
+                    expect_same(
+                        kept,
+                        play.kept(client),
+                        why=f"client {client} was away, yet what it keeps has changed",
+                    )
         self._finite(play)
         play.heard.lost = _all
         self._finite(play.go(1))
@@ -147,11 +162,17 @@ class Conformance:
         whole = self.play(late=3).go().outcome()
         stopped, fresh = self.play(late=3).go(self.rounds - 2), self.play(late=3)
         file = tmp_path / "checkpoint.safetensors"
-        checkpoint.Checkpoint(stopped.server, stopped.fleet.state(), {"round": stopped.round}).save(file)
+        checkpoint.Checkpoint(stopped.server, stopped.fleet.state(), {"round": stopped.round}).save(
+            file
+        )
         saved = checkpoint.load(file)
         fresh.fleet.load(saved.fleet)
         fresh.server, fresh.round = saved.server, saved.progress["round"]
-        expect_same(whole, fresh.go().outcome(), why="a run that was stopped and continued gives something else")
+        expect_same(
+            whole,
+            fresh.go().outcome(),
+            why="a run that was stopped and continued gives something else",
+        )
 
     def test_neutral_setting(self) -> None:
         """With its idea turned off a method is the one it builds on."""
@@ -171,16 +192,28 @@ class Conformance:
                 _round_trip(part)
 
     def _agree(self, **options: Any) -> None:
-        together, apart = (self.play(wire=wire, dtype=torch.float64, **options).go() for wire in (False, True))
-        expect_same(together.outcome(), apart.outcome(), TOLERANCE, "together is not the same as apart")
+        together, apart = (
+            self.play(wire=wire, dtype=torch.float64, **options).go() for wire in (False, True)
+        )
+        expect_same(
+            together.outcome(), apart.outcome(), TOLERANCE, "together is not the same as apart"
+        )
 
     def _finite(self, play: Play) -> None:
         found = [*infinite({"public": play.server.public, "memory": play.server.state})]
-        found += [path for c in range(len(play.world.data.training.items)) for path in infinite(play.kept(c), f"{c}")]
+        found += [
+            path
+            for c in range(len(play.world.data.training.items))
+            for path in infinite(play.kept(c), f"{c}")
+        ]
         held = play.world.data.held
         assert held is not None
         some = held.test.lengths[play.honest()] > 0
-        found += [k for k, v in play.evaluate().items() if k.startswith("test/") and bool(v[some].isnan().any())]
+        found += [
+            k
+            for k, v in play.evaluate().items()
+            if k.startswith("test/") and bool(v[some].isnan().any())
+        ]
         if found:
             raise AssertionError(f"not finite: {found}")
 
@@ -188,7 +221,9 @@ class Conformance:
 def _some(step: str, round: int, ids_C: Tensor) -> Tensor:
     if step == "report":
         return (ids_C + round) % 3 == 0
-    return (ids_C + round) % 4 == 0 if step == "train" else torch.zeros_like(ids_C, dtype=torch.bool)
+    return (
+        (ids_C + round) % 4 == 0 if step == "train" else torch.zeros_like(ids_C, dtype=torch.bool)
+    )
 
 
 def _all(step: str, round: int, ids_C: Tensor) -> Tensor:
@@ -199,12 +234,18 @@ def _round_trip(part: Any) -> None:
     name = type(part).__name__
     if not dataclasses.is_dataclass(part) or not getattr(type(part), "__dataclass_params__").frozen:  # noqa: B009
         raise AssertionError(f"{name} is no frozen dataclass")
-    options = {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.init and f.name not in STRUCTURE}
+    options = {
+        f.name: getattr(part, f.name)
+        for f in dataclasses.fields(part)
+        if f.init and f.name not in STRUCTURE
+    }
     section = {"use": f"{type(part).__module__}:{type(part).__qualname__}", **_plain(options)}
     try:
         again = part_of(tomllib.loads(toml_writer.dumps(section)), trust=[type(part).__module__])
     except (tomllib.TOMLDecodeError, CoveyError) as error:
-        raise AssertionError(f"{name} cannot be written to a config file and read back: {error}") from error
+        raise AssertionError(
+            f"{name} cannot be written to a config file and read back: {error}"
+        ) from error
     if again != part:
         raise AssertionError(f"{name}: {again} was read back where {part} was written")
 

@@ -102,7 +102,9 @@ class Setting:
 
 
 def client_half(method: Method, setting: Setting) -> Program:
-    return program_of(method, EvaluateConfig(metrics=setting.metrics), Engine(chunk=setting.chunk), setting.seed)
+    return program_of(
+        method, EvaluateConfig(metrics=setting.metrics), Engine(chunk=setting.chunk), setting.seed
+    )
 
 
 @dataclass
@@ -127,10 +129,18 @@ class Play:
         crew = None
         if self.attack:
             lists = self.world.data.training.items.take(torch.arange(first))
-            crew = Malicious(program, self.attack, first, crew=SharedMemory(), known=leaked(self.attack, lists, 0))
+            crew = Malicious(
+                program,
+                self.attack,
+                first,
+                crew=SharedMemory(),
+                known=leaked(self.attack, lists, 0),
+            )
         present = first - self.setting.late
         clients = Clients(program, self.world.data, self.setting.seed, present, crew)
-        self.fleet = class_of(WIRE if self.setting.wire else FleetConfig.use, (), is_fleet).of(clients)
+        self.fleet = class_of(WIRE if self.setting.wire else FleetConfig.use, (), is_fleet).of(
+            clients
+        )
         self.heard = Losing(self.fleet, self.setting.lost)
         self.fleet.convert(lambda kept: cast(kept, self.setting.dtype))
         self.server = _cast_server(start(self.method), self.setting.dtype)
@@ -168,7 +178,9 @@ class Play:
 
     def evaluate(self) -> FieldDict:
         ids_C = self.honest()
-        answers = self.heard.ask(Request("evaluate", self.round, ids_C, Download(Sent(dict(self.server.public)))))
+        answers = self.heard.ask(
+            Request("evaluate", self.round, ids_C, Download(Sent(dict(self.server.public))))
+        )
         if not isinstance(answers, Upload) or len(answers) != len(ids_C):
             raise AssertionError(f"{len(ids_C) - len(answers)} clients did not evaluate themselves")
         return answers.extra["evaluate"]
@@ -181,7 +193,12 @@ class Play:
             "memory": self.server.state,
             "kept": {c: self.kept(c) for c in range(len(self.world.data.training.items))},
             "metrics": metrics,
-            "traffic": {"up": meter.up, "down": meter.down, "bytes": meter.bytes, "dropped": meter.dropped},
+            "traffic": {
+                "up": meter.up,
+                "down": meter.down,
+                "bytes": meter.bytes,
+                "dropped": meter.dropped,
+            },
         }
 
     def kept(self, client: int) -> dict[str, Any]:
@@ -190,7 +207,11 @@ class Play:
         flat: dict[str, Tensor] = {}
         for name, value in drawer.items():
             rows = isinstance(value, Rows)
-            flat |= {f"{name}/items": value.items.values, f"{name}/rows": value.values} if rows else {name: value}
+            flat |= (
+                {f"{name}/items": value.items.values, f"{name}/rows": value.values}
+                if rows
+                else {name: value}
+            )
         return {name: value for name, value in flat.items() if bool((value != 0).any())}
 
     def unaccounted(self) -> int:

@@ -56,9 +56,13 @@ def member(
         raise CoveyError(f"cannot read {copy}: {error}; is it whole? get it again") from None
 
 
-def _find(copy: Path, names: tuple[str, ...], alone: bool, stack: ExitStack) -> tuple[str, IO[bytes] | None]:
+def _find(
+    copy: Path, names: tuple[str, ...], alone: bool, stack: ExitStack
+) -> tuple[str, IO[bytes] | None]:
     if copy.is_dir():
-        paths = {path.name: path for path in sorted(copy.rglob("*"), reverse=True) if path.is_file()}
+        paths = {
+            path.name: path for path in sorted(copy.rglob("*"), reverse=True) if path.is_file()
+        }
         name = _first(names, paths)
         return name, stack.enter_context(paths[name].open("rb")) if name else None
     if copy.name.endswith((".zip", ".whl")):

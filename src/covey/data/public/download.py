@@ -19,7 +19,9 @@ WAIT = 30.0  # seconds without a byte
 Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where known
 
 
-def fetch(url: str, target: Path, checksum: str = "", progress: Progress | None = None, wait: float = WAIT) -> Path:
+def fetch(
+    url: str, target: Path, checksum: str = "", progress: Progress | None = None, wait: float = WAIT
+) -> Path:
     """The file of the url at target; what is there and right is not fetched again.
 
     A download that breaks off leaves target.part, and the next call goes on from there.
@@ -32,10 +34,17 @@ def fetch(url: str, target: Path, checksum: str = "", progress: Progress | None 
         _receive(url, part, progress, wait)
         if why := _wrong(part, checksum, target.suffix):
             _forget(part)
-            raise CoveyError(f"{url}: {why}; removed, nothing was kept. Run again, or get the file by hand")
+            raise CoveyError(
+                f"{url}: {why}; removed, nothing was kept. Run again, or get the file by hand"
+            )
         part.replace(target)
         _forget(part)
-    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+    except (
+        urllib.error.URLError,
+        http.client.HTTPException,
+        TimeoutError,
+        ConnectionError,
+    ) as error:
         raise CoveyError(_lost(url, error)) from None
     except OSError as error:
         raise unwritable(target, error) from error
@@ -46,7 +55,9 @@ def _receive(url: str, part: Path, progress: Progress | None, wait: float) -> No
     """Appends to the part what is missing; begins anew where the server has another version of the file."""
     tag = part.with_name(f"{part.name}.tag")
     begin = part.stat().st_size if part.exists() and tag.exists() else 0
-    request = urllib.request.Request(url, headers={"User-Agent": "covey", "Accept-Encoding": "identity"})
+    request = urllib.request.Request(
+        url, headers={"User-Agent": "covey", "Accept-Encoding": "identity"}
+    )
     if begin:
         request.add_header("Range", f"bytes={begin}-")
         request.add_header("If-Range", tag.read_text(encoding="utf-8"))
@@ -69,7 +80,11 @@ def _receive(url: str, part: Path, progress: Progress | None, wait: float) -> No
 
 
 def _copy(
-    answer: http.client.HTTPResponse, part: Path, begin: int, total: int | None, progress: Progress | None
+    answer: http.client.HTTPResponse,
+    part: Path,
+    begin: int,
+    total: int | None,
+    progress: Progress | None,
 ) -> None:
     done = begin
     with part.open("ab" if begin else "wb") as file:
@@ -87,7 +102,9 @@ def _wrong(path: Path, checksum: str, suffix: str | None = None) -> str | None:
     if checksum:
         kind, _, digest = checksum.partition(":")
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
+            found = hashlib.file_digest(
+                file, lambda: hashlib.new(kind, usedforsecurity=False)
+            ).hexdigest()
         return None if found == digest else f"wrong checksum: {kind} {found}, expected {digest}"
     try:
         if (suffix or path.suffix) == ".zip":

@@ -30,7 +30,9 @@ def parse(source: Source, copy: str | Path) -> Dataset:
     form = FORMS[source.form]
     with member(copy, source.rows, form[0], alone=True) as (name, lines):
         if lines is None:
-            raise CoveyError(f"{copy} has no file {' or '.join(source.rows)}; get it from {source.page}")
+            raise CoveyError(
+                f"{copy} has no file {' or '.join(source.rows)}; get it from {source.page}"
+            )
         dataset = collect(source.name, form[1](name, lines))
     with member(copy, source.items, form[0]) as (_, lines):
         dataset = with_titles(dataset, form[2](lines)) if lines is not None else dataset
@@ -64,7 +66,9 @@ def with_titles(dataset: Dataset, titles: Iterable[tuple[str, str]]) -> Dataset:
     """An item without a title shows its own id."""
     known = {item: title for item, title in titles if title}
     assert dataset.items is not None
-    return replace(dataset, titles=tuple(known.get(item) or item for item in dataset.items.tolist()))
+    return replace(
+        dataset, titles=tuple(known.get(item) or item for item in dataset.items.tolist())
+    )
 
 
 def _cut(dataset: Dataset, source: Source) -> Dataset:
@@ -85,7 +89,9 @@ def _rows_of(dataset: Dataset, keep_E: Array) -> Dataset:
     assert dataset.time_E is not None
     columns = {k: getattr(dataset, k)[keep_E] for k in ("user_E", "item_E", "time_E")}
     if not keep_E.any():
-        raise CoveyError(f"dataset '{dataset.name}' has no row of the years it is cut to; is this the right file?")
+        raise CoveyError(
+            f"dataset '{dataset.name}' has no row of the years it is cut to; is this the right file?"
+        )
     return apply_filter(replace(dataset, **columns), Filter(min_user=1, min_item=1))
 
 
@@ -126,7 +132,10 @@ def _lastfm(name: str, lines: IO[str]) -> Rows:
 def _amazon(name: str, lines: IO[str]) -> Rows:
     if name.endswith(".csv"):
         return ((row[0], row[1], float(row[3])) for row in _split(",", 4)(lines))
-    return ((r["reviewerID"], r["asin"], float(r.get("unixReviewTime", NO_TIME))) for r in _records(lines))
+    return (
+        (r["reviewerID"], r["asin"], float(r.get("unixReviewTime", NO_TIME)))
+        for r in _records(lines)
+    )
 
 
 def _yelp(name: str, lines: IO[str]) -> Rows:

@@ -21,7 +21,9 @@ RECBOLE = "recbole==1.2.1"  # its wheel carries MovieLens 100K, row by row the o
 INSIDE = "recbole/dataset_example/ml-100k"
 
 
-def get(source: Source, copy: str | Path | None = None, progress: Progress | None = None) -> Dataset:
+def get(
+    source: Source, copy: str | Path | None = None, progress: Progress | None = None
+) -> Dataset:
     """Prepares a dataset and keeps it; nothing is kept when anything fails."""
     own = Path(copy) if copy else local(source)
     dataset = parse(source, own) if own else _from_origin(source, progress)
@@ -49,7 +51,9 @@ def _from_origin(source: Source, progress: Progress | None) -> Dataset:
         if source.name != "ml-100k":
             raise
         if (wheel := find_recbole()) is None:
-            raise CoveyError(f"{error}; or use the package index: covey data get ml-100k --recbole") from None
+            raise CoveyError(
+                f"{error}; or use the package index: covey data get ml-100k --recbole"
+            ) from None
         return read_recbole(wheel)
 
 
@@ -83,16 +87,31 @@ def _unpacked(wheel: Path) -> Dataset:
                 archive.extract(f"{INSIDE}/ml-100k.{end}", folder)
             return from_file(Path(folder, INSIDE, "ml-100k.inter"), "ml-100k").dataset
     except (KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise CoveyError(f"cannot read MovieLens 100K in {wheel}: {error}; remove that file and try again") from None
+        raise CoveyError(
+            f"cannot read MovieLens 100K in {wheel}: {error}; remove that file and try again"
+        ) from None
 
 
 def _pip() -> Path:
     """The wheel, without what it depends on; pip checks its hash."""
     cache_folder = cache.downloads()
-    words = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    done = subprocess.run([*words, "-d", str(cache_folder), RECBOLE], capture_output=True, text=True, check=False)
+    words = [
+        sys.executable,
+        "-P",
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+    ]
+    done = subprocess.run(
+        [*words, "-d", str(cache_folder), RECBOLE], capture_output=True, text=True, check=False
+    )
     wheel = find_recbole()
     if done.returncode or wheel is None:
         why = (done.stderr.strip().splitlines() or ["no wheel came"])[-1]
-        raise CoveyError(f"pip could not fetch {RECBOLE} ({why}); no network? use covey data get ml-100k --from FILE")
+        raise CoveyError(
+            f"pip could not fetch {RECBOLE} ({why}); no network? use covey data get ml-100k --from FILE"
+        )
     return wheel

@@ -43,14 +43,29 @@ def _amazon(name: str, title: str, category: str, counts: tuple[int, int, int]) 
     """A 5-core of the 2014 reviews."""
     rows = tuple(f"reviews_{category}_5.json{end}" for end in (".gz", ""))
     items = tuple(f"meta_{category}.json{end}" for end in (".gz", ""))
-    return Source(name, title, "amazon", AMAZON, UCSD, rows, items, f"{SNAP}/{rows[0]}", counts=counts)
+    return Source(
+        name, title, "amazon", AMAZON, UCSD, rows, items, f"{SNAP}/{rows[0]}", counts=counts
+    )
 
 
-def _ratings(name: str, title: str, category: str, keep: Filter, counts: tuple[int, int, int]) -> Source:
+def _ratings(
+    name: str, title: str, category: str, keep: Filter, counts: tuple[int, int, int]
+) -> Source:
     """All ratings of 2014, for the papers that cut their own core."""
     rows = (f"ratings_{category}.csv", f"reviews_{category}.json.gz", f"reviews_{category}.json")
     items = tuple(f"meta_{category}.json{end}" for end in (".gz", ""))
-    return Source(name, title, "amazon", AMAZON, UCSD, rows, items, f"{SNAP}/{rows[0]}", keep=keep, counts=counts)
+    return Source(
+        name,
+        title,
+        "amazon",
+        AMAZON,
+        UCSD,
+        rows,
+        items,
+        f"{SNAP}/{rows[0]}",
+        keep=keep,
+        counts=counts,
+    )
 
 
 SOURCES: tuple[Source, ...] = (
@@ -107,7 +122,12 @@ SOURCES: tuple[Source, ...] = (
         Filter(min_user=5, min_item=5),
         (40_226, 54_542, 353_962),
     ),
-    _amazon("amazon-sports-s3rec", "Amazon Sports (2014, 5-core)", "Sports_and_Outdoors", (35_598, 18_357, 296_337)),
+    _amazon(
+        "amazon-sports-s3rec",
+        "Amazon Sports (2014, 5-core)",
+        "Sports_and_Outdoors",
+        (35_598, 18_357, 296_337),
+    ),
     _ratings(
         "amazon-video-pfedrec",
         "Amazon Instant Video (2014)",
@@ -115,7 +135,9 @@ SOURCES: tuple[Source, ...] = (
         Filter(min_user=5),
         (8072, 11_830, 63_836),
     ),
-    _amazon("amazon-office", "Amazon Office (2014, 5-core)", "Office_Products", (4905, 2420, 53_258)),
+    _amazon(
+        "amazon-office", "Amazon Office (2014, 5-core)", "Office_Products", (4905, 2420, 53_258)
+    ),
     _amazon(
         "amazon-cellphones-5core",
         "Amazon Cell Phones (2014 5-core; stand-in)",

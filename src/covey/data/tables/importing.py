@@ -46,8 +46,12 @@ class Columns:
     names: tuple[str, ...] = ()  # of a file without a header
     delimiter: str | None = None  # None: found from the first lines
     encoding: str = "utf-8-sig"
-    drop_untimed: bool = False  # drop rows without a time; else one such row means that no times are used
-    python: bool = False  # the caller is Python: messages name arguments, not options of the command
+    drop_untimed: bool = (
+        False  # drop rows without a time; else one such row means that no times are used
+    )
+    python: bool = (
+        False  # the caller is Python: messages name arguments, not options of the command
+    )
 
     def option(self, kind: str, value: str) -> str:
         """How the caller says which column is which."""
@@ -60,7 +64,9 @@ class Imported:
 
     dataset: Dataset
     notes: tuple[str, ...] = ()
-    taken: Mapping[str, str] = field(default_factory=dict)  # what was read -> the column that it was read from
+    taken: Mapping[str, str] = field(
+        default_factory=dict
+    )  # what was read -> the column that it was read from
     ignored: tuple[str, ...] = ()  # columns of the file that were not read
 
     def columns(self) -> str:
@@ -92,7 +98,9 @@ def from_file(
     With such parts, the first file is what trains.
     """
     if parts and columns.split:
-        raise CoveyError("a split is a column or files of its own; leave out --split, or --valid and --test")
+        raise CoveyError(
+            "a split is a column or files of its own; leave out --split, or --valid and --test"
+        )
     path = Path(path)
     first = _read_file(path, name, columns)
     dataset, titles, notes = first.made.dataset, first.titles, first.made.notes
@@ -125,7 +133,9 @@ def from_frame(frame: Any, name: str, columns: Columns = USUAL, items: Any = Non
 
 
 def _whole(made: Imported, titles: Mapping[str, str]) -> Imported:
-    return replace(made, dataset=check(with_titles(made.dataset, titles.items()) if titles else made.dataset))
+    return replace(
+        made, dataset=check(with_titles(made.dataset, titles.items()) if titles else made.dataset)
+    )
 
 
 def _read_file(path: Path, name: str, columns: Columns) -> _Read:
@@ -135,8 +145,13 @@ def _read_file(path: Path, name: str, columns: Columns) -> _Read:
 
 def _read(table: Table, name: str, columns: Columns, where: str) -> _Read:
     header, rows = table
-    u, i = (_needed(header, kind, getattr(columns, kind), where, columns) for kind in ("user", "item"))
-    t, n = _place(header, "time", columns.time, where), _place(header, "title", columns.title, where)
+    u, i = (
+        _needed(header, kind, getattr(columns, kind), where, columns) for kind in ("user", "item")
+    )
+    t, n = (
+        _place(header, "time", columns.time, where),
+        _place(header, "title", columns.title, where),
+    )
     users, items, times = _Ids("user"), _Ids("item"), Times(columns.option("time", ""))
     titles: dict[str, str] = {}
     sample: list[list[Any]] = []
@@ -157,31 +172,43 @@ def _read(table: Table, name: str, columns: Columns, where: str) -> _Read:
             yield user, item, time
 
     dataset = collect(name, pick(), clock=t is not None and _plain(header[t]) not in CLOCKLESS)
-    if times.missing and not columns.drop_untimed:  # half a clock would put rows into the wrong order
+    if (
+        times.missing and not columns.drop_untimed
+    ):  # half a clock would put rows into the wrong order
         dataset = replace(dataset, time_E=None, clock=False)
     if s is not None:
         dataset = replace(dataset, part_E=np.array(parts, np.uint8))
     notes = times.notes(columns.drop_untimed)
     places = {"user": u, "item": i, "time": t, "title": n, "split": s}
-    return _Read(_told(Imported(dataset, notes), header, places, sample, columns.time is None), titles)
+    return _Read(
+        _told(Imported(dataset, notes), header, places, sample, columns.time is None), titles
+    )
 
 
 def _told(
-    made: Imported, header: list[str], places: dict[str, int | None], sample: list[list[Any]], guessed: bool
+    made: Imported,
+    header: list[str],
+    places: dict[str, int | None],
+    sample: list[list[Any]],
+    guessed: bool,
 ) -> Imported:
     """With what was read from which column, and a hint where times may have been missed."""
     taken = {kind: header[at] for kind, at in places.items() if at is not None}
     left = [at for at, name in enumerate(header) if name and at not in places.values()]
     timed = "time" in taken and _plain(taken["time"]) not in CLOCKLESS
     hints = _missed_times(header, sample, left) if guessed and not timed else ()
-    return replace(made, notes=(*made.notes, *hints), taken=taken, ignored=tuple(header[at] for at in left))
+    return replace(
+        made, notes=(*made.notes, *hints), taken=taken, ignored=tuple(header[at] for at in left)
+    )
 
 
 def _missed_times(header: list[str], sample: list[list[Any]], left: list[int]) -> tuple[str, ...]:
     """What to say of the first column that seems to have times and was not read."""
     for at in left:
         if looks_like_times(header[at], [row[at] for row in sample]):
-            how = f"say --time {shlex.quote(header[at])}, or time={header[at]!r} in Python, to use it"
+            how = (
+                f"say --time {shlex.quote(header[at])}, or time={header[at]!r} in Python, to use it"
+            )
             return (f"the column '{header[at]}' looks like times and was ignored; {how}",)
     return ()
 
@@ -190,10 +217,14 @@ def _read_titles(table: Table, columns: Columns, where: str) -> dict[str, str]:
     header, rows = table
     i = _needed(header, "item", columns.item if columns.item in header else None, where, columns)
     n = _place(header, "title", columns.title if columns.title in header else None, where)
-    n = header.index("name") if n is None and "name" in header else n  # beside a user it could be a person's
+    n = (
+        header.index("name") if n is None and "name" in header else n
+    )  # beside a user it could be a person's
     if n is None:
         say = columns.option("title", "COLUMN")
-        raise CoveyError(f"{where} has no column for the title; it has: {', '.join(header)}; say {say}")
+        raise CoveyError(
+            f"{where} has no column for the title; it has: {', '.join(header)}; say {say}"
+        )
     own = _Ids("item")
     return {own.read(row[i]): _title(row[n]) for row in rows}
 
@@ -213,7 +244,9 @@ def _place(header: list[str], kind: str, given: str | None, where: str) -> int |
     """Where a column is: the one that was named, or the one with the likeliest name."""
     if given:
         if given not in header:
-            raise CoveyError(f"{where} has no column '{given}'; it has: {', '.join(header)}; is the delimiter right?")
+            raise CoveyError(
+                f"{where} has no column '{given}'; it has: {', '.join(header)}; is the delimiter right?"
+            )
         return header.index(given)
     plain = [_plain(name) for name in header]
     aliases = [] if given == "" else ALIASES[kind].split()

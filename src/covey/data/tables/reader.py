@@ -24,7 +24,9 @@ TYPED = re.compile(r":(token|float|token_seq|float_seq)$")  # RecBole's headers
 
 
 @contextmanager
-def open_table(path: Path, delimiter: str | None, encoding: str, names: tuple[str, ...] = ()) -> Iterator[Table]:
+def open_table(
+    path: Path, delimiter: str | None, encoding: str, names: tuple[str, ...] = ()
+) -> Iterator[Table]:
     """A file's header (or the names given for one that has none) and rows; what goes wrong names the line."""
     line = 0
     try:
@@ -34,7 +36,9 @@ def open_table(path: Path, delimiter: str | None, encoding: str, names: tuple[st
         with _text(path, encoding) as file:
             head = list(itertools.islice((text for text in file if text.strip()), SNIFFED))
             if not head:
-                raise CoveyError(f"{path} is empty; a header and one row for each interaction are needed")
+                raise CoveyError(
+                    f"{path} is empty; a header and one row for each interaction are needed"
+                )
             atomic = path.suffix in (".inter", ".item")
             mark = "\t" if atomic else delimiter or _sniff(head, path)
             file.seek(0)
@@ -51,11 +55,15 @@ def open_table(path: Path, delimiter: str | None, encoding: str, names: tuple[st
     except (ValueError, TypeError, OverflowError, csv.Error) as error:
         raise CoveyError(f"{path}{f', line {line}' if line else ''}: {error}") from None
     except LookupError as error:
-        raise CoveyError(f"cannot read {path}: {error}") from None  # an encoding that does not exist
+        raise CoveyError(
+            f"cannot read {path}: {error}"
+        ) from None  # an encoding that does not exist
     except FileNotFoundError:
         raise CoveyError(f"no file {path}; is the path right?") from None
     except IsADirectoryError:
-        raise CoveyError(f"{path} is a folder; name the file in it that has the interactions") from None
+        raise CoveyError(
+            f"{path} is a folder; name the file in it that has the interactions"
+        ) from None
     except (OSError, EOFError, zlib.error) as error:
         raise CoveyError(f"cannot read {path}: {error}; is it whole?") from None
 
@@ -76,7 +84,11 @@ def _sniff(head: list[str], path: Path) -> str:
     """The delimiter that gives the most columns, and the same number in each of the first lines."""
     best, most = "", (False, 1)
     for mark in DELIMITERS:
-        widths = [len(row) for row in csv.reader(head[:-1] or head, delimiter=mark, skipinitialspace=True) if row]
+        widths = [
+            len(row)
+            for row in csv.reader(head[:-1] or head, delimiter=mark, skipinitialspace=True)
+            if row
+        ]
         score = (len(set(widths)) == 1, widths[0])
         if widths[0] > 1 and score > most:
             best, most = mark, score
@@ -113,7 +125,9 @@ def _full(rows: Iterator[list[str]], width: int) -> Iterator[list[str]]:
         if len(row) < width:
             raise ValueError(f"{len(row)} columns, the header has {width}; is the delimiter right?")
         if any(row[width:]):
-            raise ValueError(f"{len(row)} columns, the header has {width}; put quotes around text with a delimiter")
+            raise ValueError(
+                f"{len(row)} columns, the header has {width}; put quotes around text with a delimiter"
+            )
         yield row
 
 
@@ -130,4 +144,6 @@ def _parquet(path: Path) -> Any:
     except FileNotFoundError:
         raise
     except Exception as error:  # pyarrow has exceptions of its own
-        raise CoveyError(f"cannot read {path}: {' '.join(str(error).split())}; is it a whole Parquet file?") from None
+        raise CoveyError(
+            f"cannot read {path}: {' '.join(str(error).split())}; is it a whole Parquet file?"
+        ) from None

@@ -9,7 +9,9 @@ from typing import Any
 from covey.data.public.formats import NO_TIME
 
 MISSING = ("", "nan", "nat", "na", "n/a", "null", "none", "\\n")
-CALLED = re.compile(r"time|date|when|stamp|moment|created|updated|(^|[^a-z])(day|at|ts)$", re.IGNORECASE)
+CALLED = re.compile(
+    r"time|date|when|stamp|moment|created|updated|(^|[^a-z])(day|at|ts)$", re.IGNORECASE
+)
 SECONDS = (6e8, 4.2e9)  # since 1970: from 1989 to 2103
 
 
@@ -43,7 +45,9 @@ class Times:
         if self.dates is None:
             self.dates = date
         if date != self.dates:
-            raise ValueError(f"the time column mixes numbers and dates (here {str(value)!r}); make it one or the other")
+            raise ValueError(
+                f"the time column mixes numbers and dates (here {str(value)!r}); make it one or the other"
+            )
         return time
 
     def _parse(self, value: Any) -> tuple[float, bool]:

@@ -32,7 +32,9 @@ class Engine:
 
     def __post_init__(self) -> None:
         if min(self.chunk, self.block_rows, self.memory_mb, self.tables_mb) < 0:
-            raise CoveyError("engine: chunk, block_rows, memory_mb and tables_mb are at least 0 (0 = chosen for you)")
+            raise CoveyError(
+                "engine: chunk, block_rows, memory_mb and tables_mb are at least 0 (0 = chosen for you)"
+            )
 
     def floats_per_chunk(self) -> int:
         usual = CPU_CHUNK if self.device == "cpu" else CUDA_CHUNK
@@ -52,7 +54,9 @@ class Work:
     batch: int  # 0: all examples in one step
 
     @classmethod
-    def of(cls, examples: Examples, n_items: int, *, whole: bool, pointwise: bool, batch: int) -> "Work":
+    def of(
+        cls, examples: Examples, n_items: int, *, whole: bool, pointwise: bool, batch: int
+    ) -> "Work":
         """`whole`: clients hold whole tables. `pointwise`: examples of one item may be merged."""
         local = local_rows(examples, n_items)
         if pointwise and not batch:

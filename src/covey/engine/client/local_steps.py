@@ -38,7 +38,9 @@ class BlockTraining:
     orders: list[Tensor] = field(default_factory=list)  # of the examples, by epoch
     rngs: list[list[Rng]] = field(default_factory=list)  # of active mechanisms, by step
     now: Batch | None = None  # the examples of the step at hand
-    seen: tuple[int, Batch] | None = None  # a step and its examples: several phases look at the same
+    seen: tuple[int, Batch] | None = (
+        None  # a step and its examples: several phases look at the same
+    )
     now_base: Fields = field(default_factory=dict)
 
     @classmethod
@@ -54,14 +56,18 @@ class BlockTraining:
         leaves: Fields,
         packing: Packing,
     ) -> "BlockTraining":
-        lesson = cls(view, batch, block, solver, base, leaves, packing, view.objective.prepare(batch))
+        lesson = cls(
+            view, batch, block, solver, base, leaves, packing, view.objective.prepare(batch)
+        )
         if solver.batch and view.objective.pointwise:
             lesson.orders = [shuffled(view.rng, batch, epoch) for epoch in range(solver.epochs)]
         if any(m.implements("loss") for m in mechanisms):
             params = join(base, leaves, packing)
             ready = replace(view, batch=batch, objective_state=lesson.ready, params=params)
             views = zip(mechanisms, client_views(mechanisms, ready, extra), strict=True)
-            lesson.active = [(m, replace(v, prepared=m.prepare(v))) for m, v in views if m.implements("loss")]
+            lesson.active = [
+                (m, replace(v, prepared=m.prepare(v))) for m, v in views if m.implements("loss")
+            ]
             lesson.rngs = [v.rng.folds(block.steps * solver.epochs) for _, v in lesson.active]
         return lesson
 
@@ -73,7 +79,9 @@ class BlockTraining:
         """Opens the step: its examples, and which rows of the flattened tables they look at."""
         now = self._examples(step)
         assert now.index_CL is not None
-        first = torch.arange(len(now.index_CL), device=now.index_CL.device)[:, None] * self.block.n_rows
+        first = (
+            torch.arange(len(now.index_CL), device=now.index_CL.device)[:, None] * self.block.n_rows
+        )
         self.now = rows_only(now)
         tables = [k for k in self.view.model.tables if k in self.base]
         self.now_base = {k: rows(self.base[k], self.now.items_CR) for k in tables}
@@ -91,7 +99,9 @@ class BlockTraining:
         for (m, v), rngs in zip(self.active, self.rngs, strict=True):
             more = m.loss(replace(v, params=params, batch=now, rng=rngs[step], step=step))
             if more is not None:
-                loss_C = loss_C + (more * (now.weight_CL > 0).any(1) if self.orders else more)  # idle: nothing moves
+                loss_C = loss_C + (
+                    more * (now.weight_CL > 0).any(1) if self.orders else more
+                )  # idle: nothing moves
         return loss_C
 
     def _examples(self, step: int) -> Batch:
@@ -111,7 +121,9 @@ def start(
     leaves: Fields = {}
     sents = {k: view.params[k] for k in view.model.shared}
     if packing.names:
-        sents = {k: v for k, v in sents.items() if k not in packing.names} | {PACKED: packing.pack(sents)}
+        sents = {k: v for k, v in sents.items() if k not in packing.names} | {
+            PACKED: packing.pack(sents)
+        }
     for name, sent in sents.items():
         sent = sent if len(sent) == 1 else sent[pick]
         table = name in view.model.tables

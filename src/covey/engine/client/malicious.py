@@ -36,7 +36,9 @@ class SharedMemory:
     def state(self) -> Fields:
         """Tensors for a checkpoint."""
         drawers = {"now": self.now, "later": self.later}
-        told = {f"crew/{when}/{k}": v for when, drawer in drawers.items() for k, v in drawer.items()}
+        told = {
+            f"crew/{when}/{k}": v for when, drawer in drawers.items() for k, v in drawer.items()
+        }
         return {"crew/round": torch.tensor(self.round), **told}
 
     def load(self, state: Fields) -> None:
@@ -86,7 +88,14 @@ class Malicious:
         raise ValueError("malicious clients answer one by one")
 
     def answer(
-        self, step: str, kept: FieldDict, data: LocalData, download: Download, ids_C: Tensor, rng: Rng, round: int = 0
+        self,
+        step: str,
+        kept: FieldDict,
+        data: LocalData,
+        download: Download,
+        ids_C: Tensor,
+        rng: Rng,
+        round: int = 0,
     ) -> tuple[FieldDict, Upload]:
         if round < self.start or step in ("deliver", "evaluate"):
             return self.honest.answer(step, kept, data, download, ids_C, rng)
@@ -95,12 +104,24 @@ class Malicious:
             return self._one_by_one(step, kept, data, download, ids_C, rng, round)
         memory, own = self.crew.at(round), rng.fold(self.attack.name)
         view = AttackView(
-            step, round, download, data.training, ids_C, own, self.model, self.catalogue, memory, kept, self.known
+            step,
+            round,
+            download,
+            data.training,
+            ids_C,
+            own,
+            self.model,
+            self.catalogue,
+            memory,
+            kept,
+            self.known,
         )
         view = as_shared(view) if own_tables else view
         if isinstance(self.attack, Profiled):
             view = replace(view, data=self.attack.profile(view))
-        after, upload = self.honest.answer(step, kept, replace(data, training=view.data), download, ids_C, rng)
+        after, upload = self.honest.answer(
+            step, kept, replace(data, training=view.data), download, ids_C, rng
+        )
         said, upload = self.attack.poison(view, as_update(view, upload) if own_tables else upload)
         self.crew.later = {**self.crew.later, **said}
         if self.honest.weighting == "examples":  # nobody can check it
@@ -108,12 +129,25 @@ class Malicious:
         return after, as_table(view, upload) if own_tables else upload
 
     def _one_by_one(
-        self, step: str, kept: FieldDict, data: LocalData, download: Download, ids_C: Tensor, rng: Rng, round: int
+        self,
+        step: str,
+        kept: FieldDict,
+        data: LocalData,
+        download: Download,
+        ids_C: Tensor,
+        rng: Rng,
+        round: int,
     ) -> tuple[FieldDict, Upload]:
         """Attackers that hold tables of their own, each another one."""
         parts = torch.arange(len(ids_C), device=ids_C.device).split(1)
-        mine = [({k: take(v, c) for k, v in kept.items()}, data.take(c), download.take(c)) for c in parts]
-        answers = [self.answer(step, *one, ids_C[c], rng.take(c), round) for c, one in zip(parts, mine, strict=True)]
+        mine = [
+            ({k: take(v, c) for k, v in kept.items()}, data.take(c), download.take(c))
+            for c in parts
+        ]
+        answers = [
+            self.answer(step, *one, ids_C[c], rng.take(c), round)
+            for c, one in zip(parts, mine, strict=True)
+        ]
         after = {k: cat([one[k] for one, _ in answers]) for k in answers[0][0]}
         return after, stack([upload for _, upload in answers])
 

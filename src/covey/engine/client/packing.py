@@ -41,4 +41,6 @@ class Packing:
     def unpack(self, packed: Tensor) -> Fields:
         """Views, by name."""
         parts = packed.split(self.sizes, 1)
-        return {k: x.unflatten(1, s) for k, x, s in zip(self.names, parts, self.shapes, strict=False)}
+        return {
+            k: x.unflatten(1, s) for k, x, s in zip(self.names, parts, self.shapes, strict=False)
+        }

@@ -108,7 +108,9 @@ class GpuCostModel(CostModel):
 
     def step(self, n_rows: int) -> int:
         """The time of a step of one client, in rows."""
-        return (self.window or n_rows) + sum(m.compared_pairs(n_rows) for m in self.mechanisms) // PAIRS
+        return (self.window or n_rows) + sum(
+            m.compared_pairs(n_rows) for m in self.mechanisms
+        ) // PAIRS
 
     def sizes(self, work: Work) -> Tensor:
         sizes = super().sizes(work)
@@ -180,7 +182,9 @@ def _sizes(work: Work, coarse: bool, waits: bool) -> Tensor:
         # would move on.
         exists_T = (work.examples.weight > 0).long()
         real_C = torch.zeros_like(n_C).index_add_(0, work.examples.items.owner, exists_T)
-        steps_C, whole_C = (((n + work.batch - 1) // work.batch).clamp(min=1) for n in (real_C, n_C))
+        steps_C, whole_C = (
+            ((n + work.batch - 1) // work.batch).clamp(min=1) for n in (real_C, n_C)
+        )
         if coarse and waits:
             steps_C, whole_C = pad_steps(steps_C), pad_steps(whole_C)
         length_C = whole_C * work.batch

@@ -33,7 +33,9 @@ class LocalData:
     held: HeldOut | None = None
 
     def take(self, pick: Tensor) -> "LocalData":
-        return LocalData(self.training.take(pick), None if self.held is None else self.held.take(pick))
+        return LocalData(
+            self.training.take(pick), None if self.held is None else self.held.take(pick)
+        )
 
 
 @dataclass(frozen=True)
@@ -49,14 +51,18 @@ class Program:
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     engine: Engine = field(default_factory=Engine)
     seed: int = 0  # of the start that all clients share
-    hidden: frozenset[str] = frozenset()  # steps whose answers leave in secure sums only; for what is said of them
+    hidden: frozenset[str] = (
+        frozenset()
+    )  # steps whose answers leave in secure sums only; for what is said of them
 
     def __post_init__(self) -> None:
         unique_names(self.mechanisms)
         if self.solver:
             _check(self.model, self.objective, self.solver)
         if len(bases := [m.name for m in self.mechanisms if m.implements("base_model")]) > 1:
-            raise CoveyError(f"a model stands on one base, here are {', '.join(bases)}; leave out all but one")
+            raise CoveyError(
+                f"a model stands on one base, here are {', '.join(bases)}; leave out all but one"
+            )
         for m in self.mechanisms:
             if not set(m.needs_private) <= set(self.model.kept):
                 raise CoveyError(
@@ -74,12 +80,24 @@ class Program:
         kept: FieldDict = dict(self.model.private(rng.home("birth"), start))
         if self.solver and self.solver.state == "kept" and self.solver.optimizer == "adam":
             for name in list(kept):
-                kept |= {f"opt/{name}/m": torch.zeros_like(kept[name]), f"opt/{name}/v": torch.zeros_like(kept[name])}
-                kept[f"opt/{name}/t"] = torch.zeros(len(kept[name]), dtype=torch.int64, device=rng.key_C.device)
+                kept |= {
+                    f"opt/{name}/m": torch.zeros_like(kept[name]),
+                    f"opt/{name}/v": torch.zeros_like(kept[name]),
+                }
+                kept[f"opt/{name}/t"] = torch.zeros(
+                    len(kept[name]), dtype=torch.int64, device=rng.key_C.device
+                )
         return kept
 
     def answer(
-        self, step: str, kept: FieldDict, data: LocalData, download: Download, ids_C: Tensor, rng: Rng, round: int = 0
+        self,
+        step: str,
+        kept: FieldDict,
+        data: LocalData,
+        download: Download,
+        ids_C: Tensor,
+        rng: Rng,
+        round: int = 0,
     ) -> tuple[FieldDict, Upload]:
         """`round` tells nothing that an honest client uses; its randomness already depends on it."""
         view = self._view(kept, data, download, rng)
@@ -89,18 +107,28 @@ class Program:
                 if step == "report" and data.held is not None:  # to choose by, never to train on
                     view = replace(view, valid=data.held.valid)
                 views = client_views(self.mechanisms, view, download.extra)
-                said = {m.name: getattr(m, step)(v) for m, v in zip(self.mechanisms, views, strict=True)}
+                said = {
+                    m.name: getattr(m, step)(v) for m, v in zip(self.mechanisms, views, strict=True)
+                }
                 for m in self.mechanisms if step == "report" else ():
                     if m.max_reports() and said[m.name]:
-                        kept, said[m.name] = _repeated(kept, said[m.name], f"said/{m.name}", m.max_reports())
-                return kept, replace(upload, extra={name: drawer for name, drawer in said.items() if drawer})
+                        kept, said[m.name] = _repeated(
+                            kept, said[m.name], f"said/{m.name}", m.max_reports()
+                        )
+                return kept, replace(
+                    upload, extra={name: drawer for name, drawer in said.items() if drawer}
+                )
             case "train":
                 return self._train(view, kept, download, upload)
             case "deliver":
                 return self._deliver(kept, download, len(ids_C)), upload
             case "evaluate":
                 assert data.held is not None
-                held = {k.removeprefix("received/"): v for k, v in kept.items() if k.startswith("received/")}
+                held = {
+                    k.removeprefix("received/"): v
+                    for k, v in kept.items()
+                    if k.startswith("received/")
+                }
                 ranker = Ranker.of(self.model, {**view.params, **held}, kept, rng, self.mechanisms)
                 figures = measure(ranker, data.training.items, data.held, self.evaluate)
                 return kept, replace(upload, extra={"evaluate": dict(figures)})
@@ -126,29 +154,45 @@ class Program:
         return {**kept, **out.moved}, Total(ids_C, weight, update, touched=touched)
 
     def _view(self, kept: FieldDict, data: LocalData, download: Download, rng: Rng) -> ClientView:
-        params: Fields = {k: v[None] for k, v in download.public.shared.items() if isinstance(v, Tensor)}
+        params: Fields = {
+            k: v[None] for k, v in download.public.shared.items() if isinstance(v, Tensor)
+        }
         params |= {k: v for k, v in download.public.each.items() if isinstance(v, Tensor)}
-        params |= {k: kept[k] for k in self.model.kept if k in kept}  # its own, whatever else was sent
-        return ClientView(params, data.training, Sent(), rng, self.model, self.objective, self.catalogue)
+        params |= {
+            k: kept[k] for k in self.model.kept if k in kept
+        }  # its own, whatever else was sent
+        return ClientView(
+            params, data.training, Sent(), rng, self.model, self.objective, self.catalogue
+        )
 
     def _trainer(self) -> Trainer:
         if self.solver is None:
             raise CoveyError("this method has no training step")
         return Trainer(self.solver, self.mechanisms, self.engine)
 
-    def _train(self, view: ClientView, kept: FieldDict, download: Download, upload: Upload) -> tuple[FieldDict, Upload]:
+    def _train(
+        self, view: ClientView, kept: FieldDict, download: Download, upload: Upload
+    ) -> tuple[FieldDict, Upload]:
         work, out = self._trainer().train(view, kept, download.extra)
-        rows_of = lambda name, values: upload_rows(work, values) if name in self.model.tables else values
+        rows_of = lambda name, values: (
+            upload_rows(work, values) if name in self.model.tables else values
+        )
         update: FieldDict = {k: rows_of(k, out.moved[k]) for k in self.model.shared}
         model: FieldDict = {k: out.moved[k] for k in self.model.uploaded}
         upload = replace(upload, update=update, model=model, weight_C=self._weight(upload, view))
-        for m, v in zip(self.mechanisms, client_views(self.mechanisms, view, download.extra), strict=True):
+        for m, v in zip(
+            self.mechanisms, client_views(self.mechanisms, view, download.extra), strict=True
+        ):
             upload = m.protect_upload(v, upload)
         kept = self._keep(kept, out, work)
         return kept | {f"received/{k}": view.params[k] for k in self._tuned()}, upload
 
     def _weight(self, upload: Upload, view: ClientView) -> Tensor:
-        return upload.weight_C if self.weighting == "equal" else view.data.items.lengths.to(upload.weight_C)
+        return (
+            upload.weight_C
+            if self.weighting == "equal"
+            else view.data.items.lengths.to(upload.weight_C)
+        )
 
     def _keep(self, kept: FieldDict, out: Trained, work: Work) -> FieldDict:
         moved: FieldDict = {k: out.moved[k] for k in self.model.kept}
@@ -162,16 +206,30 @@ class Program:
     def _deliver(self, kept: FieldDict, download: Download, many: int) -> FieldDict:
         """A model handed to these clients replaces what they kept."""
         shared = {
-            k: v.expand(many, *v.shape).clone() for k, v in download.public.shared.items() if k in self.model.kept
+            k: v.expand(many, *v.shape).clone()
+            for k, v in download.public.shared.items()
+            if k in self.model.kept
         }
-        return {**kept, **shared, **{k: v for k, v in download.public.each.items() if k in self.model.kept}}
+        return {
+            **kept,
+            **shared,
+            **{k: v for k, v in download.public.each.items() if k in self.model.kept},
+        }
 
     def disclosures(self) -> tuple[Disclosure, ...]:
         """Every field this program can put into a message."""
         clear = f"the client's own training moves it{'' if 'train' in self.hidden else '; nothing protects it'}"
         trains = self.solver is not None
-        own = [Disclosure("train", f"update/{k}", f"update of {k}: {clear}") for k in self.model.shared if trains]
-        own += [Disclosure("train", f"model/{k}", f"the client's {k}: {clear}") for k in self.model.uploaded if trains]
+        own = [
+            Disclosure("train", f"update/{k}", f"update of {k}: {clear}")
+            for k in self.model.shared
+            if trains
+        ]
+        own += [
+            Disclosure("train", f"model/{k}", f"the client's {k}: {clear}")
+            for k in self.model.uploaded
+            if trains
+        ]
         for m in self.mechanisms:
             own = [
                 after if after == before else _drawn(after, m)
@@ -183,13 +241,20 @@ class Program:
         figures = [f"{part}/{name}" for part in ("valid", "test") for name in self.evaluate.metrics]
         figures += [f"target/{item}/{name}" for item in self.evaluate.targets for name in EXPOSURE]
         own += [
-            Disclosure("evaluate", f"evaluate/{k}", "how well the client is served; for the study") for k in figures
+            Disclosure("evaluate", f"evaluate/{k}", "how well the client is served; for the study")
+            for k in figures
         ]
         every = (
             *own,
-            *(_drawn(_as_sent(d, d.step in self.hidden), m) for m in self.mechanisms for d in m.disclosures()),
+            *(
+                _drawn(_as_sent(d, d.step in self.hidden), m)
+                for m in self.mechanisms
+                for d in m.disclosures()
+            ),
         )
-        return tuple(replace(d, what=f"{d.what}; {IN_SUM}") if d.step in self.hidden else d for d in every)
+        return tuple(
+            replace(d, what=f"{d.what}; {IN_SUM}") if d.step in self.hidden else d for d in every
+        )
 
 
 def _as_sent(d: Disclosure, summed: bool) -> Disclosure:
@@ -205,15 +270,23 @@ def _drawn(d: Disclosure, by: Mechanism) -> Disclosure:
     return replace(d, simulated=d.epsilon < INFINITE and not by.uses_device_noise)
 
 
-def _repeated(kept: FieldDict, fresh: FieldDict, where: str, most: int) -> tuple[FieldDict, FieldDict]:
+def _repeated(
+    kept: FieldDict, fresh: FieldDict, where: str, most: int
+) -> tuple[FieldDict, FieldDict]:
     """What clients say that may say something new `most` times: then their last words, which they keep."""
     one = next(iter(fresh.values()))
-    count_C = kept.get(f"{where}/count", torch.zeros(len(one), dtype=torch.int64, device=one.device))
+    count_C = kept.get(
+        f"{where}/count", torch.zeros(len(one), dtype=torch.int64, device=one.device)
+    )
     over_C = count_C >= most
     wide = lambda x: over_C.view(-1, *[1] * (x.dim() - 1))
     last = {f"{where}/{k}": x for k, x in fresh.items()} | kept
     said = {k: torch.where(wide(x), last[f"{where}/{k}"], x) for k, x in fresh.items()}
-    return {**kept, **{f"{where}/{k}": x for k, x in said.items()}, f"{where}/count": count_C + ~over_C}, said
+    return {
+        **kept,
+        **{f"{where}/{k}": x for k, x in said.items()},
+        f"{where}/count": count_C + ~over_C,
+    }, said
 
 
 def _check(model: Model, objective: Objective, solver: Local) -> None:
@@ -222,7 +295,9 @@ def _check(model: Model, objective: Objective, solver: Local) -> None:
     if solver.batch and not objective.pointwise:
         raise CoveyError("this objective trains on whole lists: set solver.batch = 0")
     if isinstance(objective, NoObjective):
-        raise CoveyError("NoObjective trains nothing: leave out [solver], or use covey.objectives:Bce")
+        raise CoveyError(
+            "NoObjective trains nothing: leave out [solver], or use covey.objectives:Bce"
+        )
     if model.sequential and not objective.sequential:
         raise CoveyError(
             f"{type(model).__name__} has no private user vector but reads the client's list, which {name} does not"
@@ -231,4 +306,6 @@ def _check(model: Model, objective: Objective, solver: Local) -> None:
     there = (*model.shared, *model.kept)
     for k in (*(k for phase in solver.phases for k in phase), *solver.rates, *solver.per_item):
         if k not in there:
-            raise CoveyError(f"solver: the model has no parameter {k!r}; there are {', '.join(there)}")
+            raise CoveyError(
+                f"solver: the model has no parameter {k!r}; there are {', '.join(there)}"
+            )

@@ -38,8 +38,12 @@ class HeldOut:
 
     valid: Ragged
     test: Ragged
-    candidates: Fields = field(default_factory=dict)  # "valid", "test": [C, K] items of a sampled ranking
-    parts: tuple[str, ...] = ()  # those measured, also where some clients have nothing held out; (): those not empty
+    candidates: Fields = field(
+        default_factory=dict
+    )  # "valid", "test": [C, K] items of a sampled ranking
+    parts: tuple[
+        str, ...
+    ] = ()  # those measured, also where some clients have nothing held out; (): those not empty
 
     def __post_init__(self) -> None:
         found = tuple(k for k in ("valid", "test") if len(getattr(self, k).values))
@@ -58,22 +62,42 @@ class Ranker:
     params: Fields  # whole tables, leading 1 where shared
     tuned: Rows | None
     rng: Rng
-    base: "Ranker | None" = None  # its scores are added; its user vectors stand after the model's own
+    base: "Ranker | None" = (
+        None  # its scores are added; its user vectors stand after the model's own
+    )
 
     @classmethod
     def of(
-        cls, model: Model, params: Fields, kept: FieldDict, rng: Rng, mechanisms: Sequence[Mechanism] = ()
+        cls,
+        model: Model,
+        params: Fields,
+        kept: FieldDict,
+        rng: Rng,
+        mechanisms: Sequence[Mechanism] = (),
     ) -> "Ranker":
-        tuned, found = kept.get("tuned/items"), [b for m in mechanisms if (b := m.base_model(params)) is not None]
+        tuned, found = (
+            kept.get("tuned/items"),
+            [b for m in mechanisms if (b := m.base_model(params)) is not None],
+        )
         base = cls(*found[0], None, rng) if found else None
         return cls(model, params, tuned if isinstance(tuned, Rows) else None, rng, base)
 
     def span(self, start: int, stop: int) -> "Ranker":
         """Some of the clients, side by side."""
         mine = {k: v if len(v) == 1 else v[start:stop] for k, v in self.params.items()}
-        tuned = None if self.tuned is None else self.tuned.take(torch.arange(start, stop, device=self.rng.key_C.device))
+        tuned = (
+            None
+            if self.tuned is None
+            else self.tuned.take(torch.arange(start, stop, device=self.rng.key_C.device))
+        )
         base = None if self.base is None else self.base.span(start, stop)
-        return Ranker(self.model, mine, tuned, Rng(self.rng.key_C[start:stop], self.rng.home_C[start:stop]), base)
+        return Ranker(
+            self.model,
+            mine,
+            tuned,
+            Rng(self.rng.key_C[start:stop], self.rng.home_C[start:stop]),
+            base,
+        )
 
     def user(self, history: Ragged) -> Tensor:
         listed = History.of(history) if self.model.sequential else NO_HISTORY
@@ -92,9 +116,16 @@ class Ranker:
         With a shelf's scores in the cache there is room for enough clients to fill a matrix product.
         """
         table = self.params["items"]
-        split = table.device.type == "cpu" and len(table) == 1 and self.tuned is None and not deep(self.model)
+        split = (
+            table.device.type == "cpu"
+            and len(table) == 1
+            and self.tuned is None
+            and not deep(self.model)
+        )
         wide = SHELF if split and table.shape[1] >= 2 * SHELF else table.shape[1]
-        return [(first, min(first + wide, table.shape[1])) for first in range(0, table.shape[1], wide)]
+        return [
+            (first, min(first + wide, table.shape[1])) for first in range(0, table.shape[1], wide)
+        ]
 
     def all_items(self, u_CD: Tensor, first: int = 0, last: int | None = None) -> Tensor:
         """[C, I] of all of them, or of those on a shelf."""
@@ -109,7 +140,9 @@ class Ranker:
         v_CRD = rows(self.params["items"], self.tuned.items.padded(width)) + own_CRD
         mine_CR = self.model.score(self.params, u_CD, v_CRD)
         score_CI = score_CI.clone()
-        score_CI[self.tuned.items.owner, self.tuned.items.values] = mine_CR[self.tuned.items.mask(width)]
+        score_CI[self.tuned.items.owner, self.tuned.items.values] = mine_CR[
+            self.tuned.items.mask(width)
+        ]
         return score_CI
 
     def some_items(self, u_CD: Tensor, items_CL: Tensor) -> Tensor:
@@ -124,7 +157,9 @@ class Ranker:
 
 
 def _overlay(v_CLD: Tensor, items_CL: Tensor, tuned: Rows) -> Tensor:
-    keys = tuned.items.owner * tuned.height + tuned.items.values  # ascending: rows are sorted per client
+    keys = (
+        tuned.items.owner * tuned.height + tuned.items.values
+    )  # ascending: rows are sorted per client
     want = items_CL + torch.arange(len(items_CL), device=items_CL.device)[:, None] * tuned.height
     at = torch.searchsorted(keys, want).clamp(max=len(keys) - 1)
     return torch.where((keys[at] == want)[..., None], v_CLD + tuned.values[at], v_CLD)
@@ -141,7 +176,10 @@ class HeldOutPart:
 
     def span(self, start: int, stop: int) -> "HeldOutPart":
         return HeldOutPart(
-            self.part, self.u_CD[start:stop], span(self.held, start, stop), span(self.known, start, stop)
+            self.part,
+            self.u_CD[start:stop],
+            span(self.held, start, stop),
+            span(self.known, start, stop),
         )
 
     def like(self, other: "HeldOutPart") -> bool:
@@ -155,7 +193,11 @@ def measure(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig
     exams, known = [], train
     for part, relevant in (("valid", held.valid), ("test", held.test)):
         if part in held.parts:
-            exams.append(HeldOutPart(part, ranker.user(_shown(train, known, config)), distinct(relevant), known))
+            exams.append(
+                HeldOutPart(
+                    part, ranker.user(_shown(train, known, config)), distinct(relevant), known
+                )
+            )
             known = merged(train, held.valid)
     rank = _sampled if config.candidates == "sampled" else _full
     out: Fields = {}
@@ -190,7 +232,9 @@ def _spans(ranker: Ranker, many: int, shelves: int = 1) -> Iterator[tuple[int, i
     return ((start, min(start + cache, many)) for start in range(0, many, cache))
 
 
-def _sampled(ranker: Ranker, exams: list[HeldOutPart], held: HeldOut, config: EvaluateConfig) -> list[Ragged]:
+def _sampled(
+    ranker: Ranker, exams: list[HeldOutPart], held: HeldOut, config: EvaluateConfig
+) -> list[Ragged]:
     """Ranks of the held-out items among their candidates."""
     ranks = []
     for exam in exams:
@@ -200,13 +244,17 @@ def _sampled(ranker: Ranker, exams: list[HeldOutPart], held: HeldOut, config: Ev
     return ranks
 
 
-def _full(ranker: Ranker, exams: list[HeldOutPart], held: HeldOut, config: EvaluateConfig) -> list[Ragged]:
+def _full(
+    ranker: Ranker, exams: list[HeldOutPart], held: HeldOut, config: EvaluateConfig
+) -> list[Ragged]:
     """Ranks of the held-out items in the catalogue, a few clients at a time so that scores stay in the cache."""
     keep_heap()
     tops: list[list[Top]] = [[] for _ in exams]
     for start, stop in _spans(ranker, len(held.test), len(ranker.shelves())):
         here = ranker.span(start, stop)
-        for found, top in zip(tops, _tops(here, [x.span(start, stop) for x in exams], config), strict=True):
+        for found, top in zip(
+            tops, _tops(here, [x.span(start, stop) for x in exams], config), strict=True
+        ):
             found.append(top)
     return [ranks_of(Top.cat(found), exam.held) for found, exam in zip(tops, exams, strict=True)]
 

@@ -25,7 +25,9 @@ LIGHT = 4  # examples that only name a row of a table, for the cost of one row
 class Trained:
     """What local training leaves behind, filled block by block in the order of the chunk."""
 
-    moved: Fields = field(default_factory=dict)  # kept parameters, or accumulated updates of shared ones
+    moved: Fields = field(
+        default_factory=dict
+    )  # kept parameters, or accumulated updates of shared ones
     state: Fields = field(default_factory=dict)  # optimiser state to keep
 
 
@@ -38,14 +40,20 @@ class Trainer:
     def work(self, view: ClientView, extra: dict[str, Sent]) -> Work:
         """Examples of this participation, with what mechanisms add."""
         data = view.data
-        examples = view.objective.examples(data.items, data.avoid, view.catalogue.n_items, view.rng.fold("examples"))
+        examples = view.objective.examples(
+            data.items, data.avoid, view.catalogue.n_items, view.rng.fold("examples")
+        )
         for m, v in zip(self.mechanisms, client_views(self.mechanisms, view, extra), strict=True):
             examples = m.augment(v, examples)
         whole = any(m.whole_table for m in self.mechanisms) or view.objective.whole_table
         whole |= not set(view.model.tables).isdisjoint(view.model.kept)
         pointwise = view.objective.pointwise
         return Work.of(
-            examples, view.catalogue.n_items, whole=whole, pointwise=pointwise, batch=self.solver.batch * pointwise
+            examples,
+            view.catalogue.n_items,
+            whole=whole,
+            pointwise=pointwise,
+            batch=self.solver.batch * pointwise,
         )
 
     def blocks(self, work: Work) -> list[Block]:
@@ -62,7 +70,9 @@ class Trainer:
         if self.engine.device == "cpu":
             return costs
         window = work.batch if windowed else 0
-        return GpuCostModel(costs.budget_rows, costs.mechanisms, costs.table, waits=waits, window=window)
+        return GpuCostModel(
+            costs.budget_rows, costs.mechanisms, costs.table, waits=waits, window=window
+        )
 
     def _costs_of_sum(self, view: ClientView, work: Work, one_table: bool) -> CostModel:
         """What blocks cost where only a sum is wanted, and no client's own bits have to be kept."""
@@ -89,7 +99,9 @@ class Trainer:
     def _windowed(self, work: Work) -> bool:
         return bool(work.batch) and not any(m.implements("loss") for m in self.mechanisms)
 
-    def train(self, view: ClientView, kept: FieldDict, extra: dict[str, Sent]) -> tuple[Work, Trained]:
+    def train(
+        self, view: ClientView, kept: FieldDict, extra: dict[str, Sent]
+    ) -> tuple[Work, Trained]:
         work, out, extra = self.work(view, extra), Trained(), self._common(view, extra)
         packing = Packing.of(view.model, self.solver, view.params)
         for block in self.blocks(work):
@@ -109,11 +121,17 @@ class Trainer:
         out: Trained,
     ) -> None:
         batch, pick = whole_batch(work, block), block.pick
-        view = replace(view, data=view.data.take(pick) if self.mechanisms else view.data, rng=view.rng.take(pick))
+        view = replace(
+            view,
+            data=view.data.take(pick) if self.mechanisms else view.data,
+            rng=view.rng.take(pick),
+        )
         windowed = self._windowed(work)
         base, leaves = start(view, kept, batch, pick, windowed, packing)
         own = {k: s.take(pick) for k, s in extra.items()}
-        lesson = BlockTraining.of(view, batch, block, self.solver, self.mechanisms, own, base, leaves, packing)
+        lesson = BlockTraining.of(
+            view, batch, block, self.solver, self.mechanisms, own, base, leaves, packing
+        )
         state = self.solver.run(
             leaves,
             lesson.loss,
@@ -125,7 +143,15 @@ class Trainer:
         )
         self._collect(view, work, block, leaves, state, out)
 
-    def _collect(self, view: ClientView, work: Work, block: Block, leaves: Fields, state: Fields, out: Trained) -> None:
+    def _collect(
+        self,
+        view: ClientView,
+        work: Work,
+        block: Block,
+        leaves: Fields,
+        state: Fields,
+        out: Trained,
+    ) -> None:
         pick, count = block.pick[: block.real], len(work.examples.items)
         ids, flat = work.rows_of(pick)
         real = ids.owner * block.n_rows + ids.place  # rows that are no padding
@@ -143,10 +169,14 @@ class Trainer:
         if self.solver.state == "fresh" or self.solver.optimizer == "sgd":
             return {}
         none = torch.zeros(len(pick), dtype=torch.int64, device=pick.device)
-        counts = {f"{name}/t": none.clone() for name in view.model.kept}  # a table that came by delivery has none yet
+        counts = {
+            f"{name}/t": none.clone() for name in view.model.kept
+        }  # a table that came by delivery has none yet
         return counts | {k[4:]: v[pick].clone() for k, v in kept.items() if k.startswith("opt/")}
 
-    def summed(self, view: ClientView, kept: FieldDict, extra: dict[str, Sent]) -> tuple[Work, Fields, Trained]:
+    def summed(
+        self, view: ClientView, kept: FieldDict, extra: dict[str, Sent]
+    ) -> tuple[Work, Fields, Trained]:
         """The sum of all clients' one-gradient updates as one backward pass from the shared parameters."""
         work, out = self.work(view, extra), Trained()
         total = {k: torch.zeros_like(view.params[k][0]) for k in view.model.shared}
@@ -156,13 +186,20 @@ class Trainer:
             pick = block.pick[: block.real]
             batch = whole_batch(work, replace(block, pick=pick))
             here = replace(view, data=view.data.take(pick), rng=view.rng.take(pick))
-            sent = {k: rows(view.params[k], batch.items_CR) if k in local else view.params[k] for k in total}
+            sent = {
+                k: rows(view.params[k], batch.items_CR) if k in local else view.params[k]
+                for k in total
+            }
             base = {k: v.detach().requires_grad_() for k, v in sent.items()}
             own = {k: kept[k][pick].detach().clone().requires_grad_() for k in view.model.kept}
             heard = {k: s.take(pick) for k, s in extra.items()}
-            lesson = BlockTraining.of(here, batch, block, self.solver, self.mechanisms, heard, base, own, Packing())
+            lesson = BlockTraining.of(
+                here, batch, block, self.solver, self.mechanisms, heard, base, own, Packing()
+            )
             leaves = {**base, **own}
-            grads = torch.autograd.grad(lesson.loss(own, 0).sum(), list(leaves.values()), allow_unused=True)
+            grads = torch.autograd.grad(
+                lesson.loss(own, 0).sum(), list(leaves.values()), allow_unused=True
+            )
             for (name, leaf), grad in zip(leaves.items(), grads, strict=True):
                 if name not in total:
                     move = 0 if grad is None else grad * -self.solver.rate(name, work.n_items)

@@ -23,7 +23,12 @@ HEADER = struct.Struct("<4sBBQIqH")
 FIELD = struct.Struct("<BBBBII")  # length of path, kind, dtype, dimensions, lists, height of table
 SIZE_OF_HEADER = HEADER.size
 KINDS = ("tensor", "ragged", "rows")
-WIRE = {torch.int64: (0, "<i4"), torch.float32: (1, "<f4"), torch.float64: (2, "<f8"), torch.bool: (3, "|u1")}
+WIRE = {
+    torch.int64: (0, "<i4"),
+    torch.float32: (1, "<f4"),
+    torch.float64: (2, "<f8"),
+    torch.bool: (3, "|u1"),
+}
 TORCH = {code: (dtype, wire) for dtype, (code, wire) in WIRE.items()}
 MAX_DIMS = 4
 
@@ -73,7 +78,13 @@ def _width(x: Tensor) -> int:
 
 def encode(envelope: Envelope, fields: list[tuple[str, Field]]) -> bytes:
     head = HEADER.pack(
-        MAGIC, VERSION, STEPS.index(envelope.step), envelope.run, envelope.round, envelope.client, len(fields)
+        MAGIC,
+        VERSION,
+        STEPS.index(envelope.step),
+        envelope.run,
+        envelope.round,
+        envelope.client,
+        len(fields),
     )
     return head + b"".join(encode_field(path, value) for path, value in fields)
 
@@ -176,7 +187,9 @@ def decode_upload(data: bytes, limit: int = 1 << 30) -> tuple[Envelope, Upload]:
     for path, value in fields:
         kind, _, name = path.partition("/")
         if path == "weight":
-            weight = value if isinstance(value, Tensor) and value.shape == (1,) else _refuse("weight")
+            weight = (
+                value if isinstance(value, Tensor) and value.shape == (1,) else _refuse("weight")
+            )
         elif not name or not _single(value):
             _refuse(path)
         else:

@@ -18,7 +18,9 @@ class Deltas:
     version_N: Tensor  # of the base; -1: no table yet
     bases: dict[int, Tensor] = field(default_factory=dict)  # [I, D] each
     latest: int = -1
-    own: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)  # client -> items [R], rows [R, D]
+    own: dict[int, tuple[Tensor, Tensor]] = field(
+        default_factory=dict
+    )  # client -> items [R], rows [R, D]
 
     @classmethod
     def empty(cls, n: int) -> "Deltas":
@@ -72,7 +74,9 @@ class Deltas:
         """Flat tensors for a checkpoint."""
         clients = sorted(self.own)
         like = self.bases[self.latest]
-        pairs = [self.own[client] for client in clients] or [(like.new_empty(0, dtype=torch.int32), like[:0])]
+        pairs = [self.own[client] for client in clients] or [
+            (like.new_empty(0, dtype=torch.int32), like[:0])
+        ]
         lengths = torch.tensor([len(self.own[client][0]) for client in clients], dtype=torch.int64)
         return {
             "version": self.version_N,
@@ -87,7 +91,9 @@ class Deltas:
     def of(cls, state: Fields) -> "Deltas":
         bases = {int(k.removeprefix("base/")): v for k, v in state.items() if k.startswith("base/")}
         cuts = state["offsets"].diff().tolist()
-        parts = zip(state["clients"].tolist(), state["items"].split(cuts), state["rows"].split(cuts))
+        parts = zip(
+            state["clients"].tolist(), state["items"].split(cuts), state["rows"].split(cuts)
+        )
         own = {client: (items.clone(), rows.clone()) for client, items, rows in parts}
         return cls(state["version"].clone(), bases, max(bases), own)
 

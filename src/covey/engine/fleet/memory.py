@@ -48,7 +48,9 @@ def room(shape: Sequence[int], like: Tensor, limit: int, zero: bool = False) -> 
         os.close(file)
         return torch.from_file(path, shared=True, size=size, dtype=like.dtype).view(*shape)
     except (OSError, RuntimeError) as error:
-        raise CoveyError(f"no room for {size * like.element_size() / GIB:.1f} GiB in {Path(path).parent}") from error
+        raise CoveyError(
+            f"no room for {size * like.element_size() / GIB:.1f} GiB in {Path(path).parent}"
+        ) from error
     finally:
         Path(path).unlink(missing_ok=True)
 

@@ -27,7 +27,9 @@ class Meter:
         self.down += many * SIZE_OF_HEADER
         for path, value in download_fields(download):
             if path.startswith("shared/"):
-                self.down += many * (_one(path, value) if isinstance(value, Tensor) else _alone(path, value))
+                self.down += many * (
+                    _one(path, value) if isinstance(value, Tensor) else _alone(path, value)
+                )
             else:
                 self.down += field_bytes(path, value)
 

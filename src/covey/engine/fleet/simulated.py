@@ -75,7 +75,9 @@ class SimulatedFleet:
 
     @classmethod
     def of(cls, clients: Clients) -> "SimulatedFleet":
-        return cls(clients.program, clients.data, clients.seed, clients.n_present, clients.malicious)
+        return cls(
+            clients.program, clients.data, clients.seed, clients.n_present, clients.malicious
+        )
 
     def join(self, ids_C: Tensor) -> None:
         self.n_present += len(ids_C)
@@ -100,7 +102,11 @@ class SimulatedFleet:
         for program, pick in self._chunks(ids_C, step, fold):
             summing = fold and step == "train" and program.can_sum()
             ids, part = ids_C[pick], download.take(pick)
-            kept, data, rng = self.store.take(ids), self.data.take(ids), Rng.of(self.seed, round, ids)
+            kept, data, rng = (
+                self.store.take(ids),
+                self.data.take(ids),
+                Rng.of(self.seed, round, ids),
+            )
             if summing:
                 after, total = program.answer_total(kept, data, part, ids, rng)
                 if _finite(total.update):
@@ -116,8 +122,14 @@ class SimulatedFleet:
         if fold:
             total = sums.total()
             whole = len(total.ids_C) == len(ids_C)  # in the order asked
-            return replace(total, ids_C=ids_C if whole else ids_C[torch.isin(ids_C, total.ids_C.to(ids_C))])
-        return _join(uploads, ids_C, self.store.limit) if uploads else Upload(ids_C[:0], torch.zeros(0))
+            return replace(
+                total, ids_C=ids_C if whole else ids_C[torch.isin(ids_C, total.ids_C.to(ids_C))]
+            )
+        return (
+            _join(uploads, ids_C, self.store.limit)
+            if uploads
+            else Upload(ids_C[:0], torch.zeros(0))
+        )
 
     def _clean(self, upload: Upload) -> Upload:
         good = finite_rows(upload)
@@ -131,7 +143,9 @@ class SimulatedFleet:
         lengths = self.data.training.items.lengths[ids_C]
         return (lengths * (int(ids_C.max()) + 1 if len(ids_C) else 1) + ids_C).argsort()
 
-    def _chunks(self, ids_C: Tensor, step: str, fold: bool) -> Iterator[tuple[Program | Malicious, Tensor]]:
+    def _chunks(
+        self, ids_C: Tensor, step: str, fold: bool
+    ) -> Iterator[tuple[Program | Malicious, Tensor]]:
         """Clients that run the same program and hold the same received tables, cut to fit the memory."""
         bad_C = ids_C >= self.n_honest
         kind_C = self.store.version_of(ids_C) * 2 + bad_C
@@ -149,7 +163,9 @@ class SimulatedFleet:
         if self.program.engine.chunk:
             yield from order.split(self.program.engine.chunk)
             return
-        yield from _by_budget(order, self._floats(ids_C[order], step), self.program.engine.floats_per_chunk())
+        yield from _by_budget(
+            order, self._floats(ids_C[order], step), self.program.engine.floats_per_chunk()
+        )
 
     def _floats(self, ids_C: Tensor, step: str) -> Tensor:
         """About how many numbers each client's answer holds."""
@@ -161,7 +177,9 @@ class SimulatedFleet:
         touched = lengths * EXAMPLES * ROW
         if step == "evaluate" and self.program.evaluate.candidates == "full":
             hidden = sum(getattr(self.program.model, "hidden", ()))
-            return (RANKING + hidden) * n_items + touched  # a user vector may be computed from the list
+            return (
+                RANKING + hidden
+            ) * n_items + touched  # a user vector may be computed from the list
         return touched.clamp(min=LEAST, max=ROW * n_items + LEAST)
 
     def _whole_table(self) -> bool:
@@ -183,15 +201,26 @@ class SimulatedFleet:
 
     def state(self) -> Fields:
         crew = self.malicious.crew.state() if self.malicious else {}
-        return {**self.store.state(), **self.meter.state(), **crew, "present": torch.tensor(self.n_present)}
+        return {
+            **self.store.state(),
+            **self.meter.state(),
+            **crew,
+            "present": torch.tensor(self.n_present),
+        }
 
     def load(self, state: Fields) -> None:
         self.store.load(
-            {k: v.to(self.device) for k, v in state.items() if k.startswith(("dense/", "deltas/", "rows/", "version/"))}
+            {
+                k: v.to(self.device)
+                for k, v in state.items()
+                if k.startswith(("dense/", "deltas/", "rows/", "version/"))
+            }
         )
         self.meter.load({k: v for k, v in state.items() if k.startswith("meter/")})
         if self.malicious:
-            self.malicious.crew.load({k: v.to(self.device) for k, v in state.items() if k.startswith("crew/")})
+            self.malicious.crew.load(
+                {k: v.to(self.device) for k, v in state.items() if k.startswith("crew/")}
+            )
         self.n_present = int(state["present"])
 
 

@@ -53,7 +53,9 @@ class RowStore:
         parts, order = [], []
         for kind in kinds:
             mine = (block_C == kind).nonzero()[:, 0]
-            parts.append(self.blocks[kind].take(place_C[mine]) if kind >= 0 else self._none(len(mine)))
+            parts.append(
+                self.blocks[kind].take(place_C[mine]) if kind >= 0 else self._none(len(mine))
+            )
             order.append(mine)
         joined: Rows = cat(parts) if parts else self._none(0)
         return joined.take(torch.cat(order).argsort()) if len(parts) > 1 else joined
@@ -127,7 +129,9 @@ class Store:
                 self.deltas.setdefault(name, Deltas.empty(self.n)).put(ids_C, value)
             elif isinstance(value, Tensor):
                 if name not in self.dense:
-                    self.dense[name] = room((self.n, *value.shape[1:]), value, self.limit, zero=True)
+                    self.dense[name] = room(
+                        (self.n, *value.shape[1:]), value, self.limit, zero=True
+                    )
                 self.dense[name][ids_C] = value
 
     def offer(self, tables: FieldDict) -> None:
@@ -138,7 +142,9 @@ class Store:
     def state(self) -> Fields:
         """Flat tensors for a checkpoint."""
         out = {f"dense/{k}": v for k, v in self.dense.items()}
-        out |= {f"deltas/{k}/{part}": v for k, d in self.deltas.items() for part, v in d.state().items()}
+        out |= {
+            f"deltas/{k}/{part}": v for k, d in self.deltas.items() for part, v in d.state().items()
+        }
         for name, store in self.rows.items():
             live = store.take(torch.arange(self.n, device=store.block_N.device))
             out |= {
@@ -154,13 +160,19 @@ class Store:
 
     def load(self, state: Fields) -> None:
         self.received = {}
-        for name in [k.removeprefix("version/") for k, v in state.items() if k.startswith("version/received/")]:
+        for name in [
+            k.removeprefix("version/")
+            for k, v in state.items()
+            if k.startswith("version/received/")
+        ]:
             head, _, last = name.rpartition("/")
             if last.isdigit():
                 at = self.received.setdefault(head, Received(state[f"version/{head}"].clone()))
                 at.tables[int(last)] = state[f"version/{name}"]
                 at.latest = max(at.latest, int(last))
-        self.dense = {k.removeprefix("dense/"): v for k, v in state.items() if k.startswith("dense/")}
+        self.dense = {
+            k.removeprefix("dense/"): v for k, v in state.items() if k.startswith("dense/")
+        }
         self.deltas = {}
         for name in self.sparse:
             head = f"deltas/{name}/"
@@ -169,7 +181,9 @@ class Store:
             elif name in self.dense:  # of an older checkpoint
                 self.put(torch.arange(self.n), {name: self.dense.pop(name)})
         self.rows = {}
-        names = {k.removeprefix("rows/").removesuffix("/items") for k in state if k.endswith("/items")}
+        names = {
+            k.removeprefix("rows/").removesuffix("/items") for k in state if k.endswith("/items")
+        }
         for name in sorted(n for n in names if f"rows/{n}/height" in state):
             part = {k: state[f"rows/{name}/{k}"] for k in ("items", "offsets", "values", "height")}
             rows = Rows(Ragged(part["items"], part["offsets"]), part["values"], int(part["height"]))

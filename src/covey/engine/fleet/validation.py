@@ -16,7 +16,11 @@ LARGEST = 1e15
 def finite_rows(upload: Upload) -> Tensor:
     """[C] bool; evaluation figures may be NaN (nothing held out) and are not looked at."""
     good = _small(upload.weight_C) & (upload.weight_C >= 0)
-    drawers = [upload.update, upload.model, *(d for m, d in upload.extra.items() if m != "evaluate")]
+    drawers = [
+        upload.update,
+        upload.model,
+        *(d for m, d in upload.extra.items() if m != "evaluate"),
+    ]
     for drawer in drawers:
         for value in drawer.values():
             good = good & _finite(value)
@@ -25,13 +29,19 @@ def finite_rows(upload: Upload) -> Tensor:
 
 def _finite(value: Field) -> Tensor:
     whole = value if isinstance(value, Tensor) else value.values
-    if not whole.is_floating_point() or not whole.numel() or bool(_small(torch.stack(whole.aminmax())).all()):
+    if (
+        not whole.is_floating_point()
+        or not whole.numel()
+        or bool(_small(torch.stack(whole.aminmax())).all())
+    ):
         return torch.ones(len(value), dtype=torch.bool, device=whole.device)
     good = _small(whole).flatten(1).all(1) if whole.dim() > 1 else _small(whole)
     if isinstance(value, Tensor):
         return good
     lists, bad_T = value.items if isinstance(value, Rows) else value, ~good
-    bad = torch.zeros(len(lists), dtype=torch.int64, device=whole.device).index_add_(0, lists.owner, bad_T.long())
+    bad = torch.zeros(len(lists), dtype=torch.int64, device=whole.device).index_add_(
+        0, lists.owner, bad_T.long()
+    )
     return bad == 0
 
 

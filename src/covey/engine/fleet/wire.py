@@ -17,7 +17,15 @@ from covey.engine.client.malicious import Malicious
 from covey.engine.client.program import LocalData, Program
 
 from .base import Clients
-from .codec import Envelope, Malformed, decode_download, decode_upload, encode_download, encode_upload, upload_fields
+from .codec import (
+    Envelope,
+    Malformed,
+    decode_download,
+    decode_upload,
+    encode_download,
+    encode_upload,
+    upload_fields,
+)
 from .flat import flattened, restored
 from .meter import Meter
 from .validation import finite_rows
@@ -87,7 +95,9 @@ class Node:
             return None
         request, reply, kept = self.released[envelope.step]
         if request != digest:
-            raise Malformed("another request was answered in this round, and new noise would spend the budget again")
+            raise Malformed(
+                "another request was answered in this round, and new noise would spend the budget again"
+            )
         self.kept = dict(kept)
         return reply
 
@@ -112,7 +122,9 @@ class WireFleet:
         self.n_present = self.n_present or self.n_honest
         self.meter = Meter(n)
         self.declared = {(d.step, d.name) for d in self.program.disclosures() if not d.given}
-        self.nodes = {c: Node(self._program(c), c, self._data(c), self.run, self.seed) for c in range(n)}
+        self.nodes = {
+            c: Node(self._program(c), c, self._data(c), self.run, self.seed) for c in range(n)
+        }
 
     def _program(self, client: int) -> Program | Malicious:
         return self.malicious if self.malicious and client >= self.malicious.first else self.program
@@ -186,9 +198,15 @@ class WireFleet:
         return total_of(upload) if fold else upload
 
     def _send(self, client: int, request: bytes) -> Iterable[bytes]:
-        return self.transport(client, request) if self.transport else [self.nodes[client].handle(request)]
+        return (
+            self.transport(client, request)
+            if self.transport
+            else [self.nodes[client].handle(request)]
+        )
 
-    def _receive(self, asked: Envelope, reply: bytes, download: Download, uploads: dict[int, Upload]) -> None:
+    def _receive(
+        self, asked: Envelope, reply: bytes, download: Download, uploads: dict[int, Upload]
+    ) -> None:
         """Takes one message, or drops it and says why."""
         self.meter.up += len(reply)
         if len(reply) > self.limit:
@@ -221,7 +239,9 @@ class WireFleet:
 
 
 def _form(upload: Upload) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
-    return tuple(sorted((path, *_shape(value)) for path, value in upload_fields(upload) if path != "weight"))
+    return tuple(
+        sorted((path, *_shape(value)) for path, value in upload_fields(upload) if path != "weight")
+    )
 
 
 def _shape(value: Field) -> tuple[str, tuple[int, ...]]:
@@ -236,4 +256,8 @@ def _shape(value: Field) -> tuple[str, tuple[int, ...]]:
 
 def _moves(update: Field, sent: Field | None) -> bool:
     """Whether an update can be added to what was sent."""
-    return isinstance(sent, Tensor) and not isinstance(update, Ragged) and _shape(update)[1] == tuple(sent.shape)
+    return (
+        isinstance(sent, Tensor)
+        and not isinstance(update, Ragged)
+        and _shape(update)[1] == tuple(sent.shape)
+    )

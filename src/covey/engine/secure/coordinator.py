@@ -18,7 +18,9 @@ from .messages import Bits, Malformed, Reader
 from .party import KEY, NOTHING, PACKET_BYTES, SEED
 from .settings import FEWEST, FleetConfig, SumFailed
 
-Exchange = Callable[[dict[int, bytes]], Iterable[bytes]]  # a request for each client -> the replies that came
+Exchange = Callable[
+    [dict[int, bytes]], Iterable[bytes]
+]  # a request for each client -> the replies that came
 
 
 @dataclass
@@ -35,7 +37,9 @@ class Coordinator:
     length: int  # of a contribution
     dtype: np.dtype[Any]
     exchange: Exchange
-    flagged: dict[str, list[int]] = field(default_factory=dict)  # what was not in order -> whose it was
+    flagged: dict[str, list[int]] = field(
+        default_factory=dict
+    )  # what was not in order -> whose it was
 
     def run(self) -> Outcome:
         if len(set(self.ids)) != len(self.ids):
@@ -50,7 +54,9 @@ class Coordinator:
             self._remove(total, place, secret)
         count = int(self.summed.sum())
         if int(total[0]) != count:
-            raise SumFailed("masks are left in the total: a contribution was made with masks that are not its own")
+            raise SumFailed(
+                "masks are left in the total: a contribution was made with masks that are not its own"
+            )
         return Outcome(self.roster[self.summed], total[1:])
 
     def flag(self, what: str, client: int) -> None:
@@ -74,7 +80,9 @@ class Coordinator:
                 seen.add(client)
                 yield client, Reader(body)
 
-    def _parsed(self, client: int, reader: Reader, *forms: tuple[Any, ...]) -> list[NDArray[Any]] | None:
+    def _parsed(
+        self, client: int, reader: Reader, *forms: tuple[Any, ...]
+    ) -> list[NDArray[Any]] | None:
         try:
             out = [reader.array(*form) for form in forms]
             reader.end()
@@ -103,7 +111,9 @@ class Coordinator:
         self.n = len(self.roster)
         if self.n < FEWEST:
             raise SumFailed(f"{self.n} clients are too few for a secure sum; it takes {FEWEST}")
-        self.least = self.config.least(len(self.ids))  # of those asked: who never answered counts as lost
+        self.least = self.config.least(
+            len(self.ids)
+        )  # of those asked: who never answered counts as lost
         self.place = {int(c): i for i, c in enumerate(self.roster)}
         self.public = np.stack([found[int(c)] for c in self.roster])  # [n, 2, 32]
         self.graph = graph_of(self.context, self.roster.astype("<i8").tobytes(), self.config)
@@ -113,7 +123,8 @@ class Coordinator:
         """Collects the sealed shares and the hashes by which they will be known."""
         head = np.uint32(self.n).tobytes() + self.roster.astype("<i8").tobytes()
         own = lambda i: (
-            self.public[self.graph.holders[i], 0].tobytes() + self.public[self.graph.partners[i], 1].tobytes()
+            self.public[self.graph.holders[i], 0].tobytes()
+            + self.public[self.graph.partners[i], 1].tobytes()
         )
         bodies = {int(c): head + own(i) for i, c in enumerate(self.roster)}
         self.packets = np.zeros((self.n, self.H, PACKET_BYTES), np.uint8)
@@ -121,7 +132,9 @@ class Coordinator:
         self.alive = np.zeros(self.n, bool)
         for client, reader in self._ask(messages.SHARES, bodies):
             at = self.place[client]
-            parts = self._parsed(client, reader, ("u1", *self.packets.shape[1:]), ("u1", *self.hashes.shape[1:]))
+            parts = self._parsed(
+                client, reader, ("u1", *self.packets.shape[1:]), ("u1", *self.hashes.shape[1:])
+            )
             if parts is not None:
                 self.packets[at], self.hashes[at] = parts
                 self.alive[at] = True
@@ -136,7 +149,9 @@ class Coordinator:
         total = np.zeros(1 + self.length, self.dtype)
         self.summed: Bits = np.zeros(self.n, bool)
         for client, reader in self._ask(messages.VECTOR, bodies):
-            parts = self._parsed(client, reader, ("u1", -(-self.H // 8)), (self.dtype.str, len(total)))
+            parts = self._parsed(
+                client, reader, ("u1", -(-self.H // 8)), (self.dtype.str, len(total))
+            )
             if parts is None:
                 continue
             at = self.place[client]
@@ -155,7 +170,9 @@ class Coordinator:
         true = np.zeros((self.n, self.H), bool)
         where, body = self.graph.columns(), messages.bits_of(self.summed)
         expected = np.where(self.summed, SEED, np.where(self.alive, KEY, NOTHING))
-        for client, reader in self._ask(messages.REVEAL, dict.fromkeys(self.roster[self.summed].tolist(), body)):
+        for client, reader in self._ask(
+            messages.REVEAL, dict.fromkeys(self.roster[self.summed].tolist(), body)
+        ):
             parts = self._parsed(client, reader, ("u1", self.H), ("<u4", self.H, shamir.LIMBS))
             if parts is None:
                 continue
@@ -163,20 +180,28 @@ class Coordinator:
             wards, columns = self.graph.holders[at], where[at]
             for j in np.flatnonzero(parts[0] != NOTHING):
                 ward, column, kind = int(wards[j]), int(columns[j]), int(parts[0][j])
-                known = self.hashes[ward, 2 * column + kind].tobytes() if kind == expected[ward] else b""
+                known = (
+                    self.hashes[ward, 2 * column + kind].tobytes()
+                    if kind == expected[ward]
+                    else b""
+                )
                 if keys.commit(parts[1][j].tobytes()) != known:
                     self.flag("false share", client)
                     continue
                 shares[ward, column], true[ward, column] = parts[1][j], True
         return shares, true
 
-    def _secrets(self, shares: NDArray[np.uint32], true: Bits) -> tuple[dict[int, bytes], dict[int, bytes]]:
+    def _secrets(
+        self, shares: NDArray[np.uint32], true: Bits
+    ) -> tuple[dict[int, bytes], dict[int, bytes]]:
         """Seeds of those in the sum and mask keys of those that dropped out, by place."""
         t, out = self.config.shares(self.H), ({}, {})  # type: tuple[int, tuple[dict[int, bytes], dict[int, bytes]]]
         for place in np.flatnonzero(self.alive).tolist():
             have = np.flatnonzero(true[place])[:t]
             if len(have) < t:
-                raise SumFailed(f"{len(have)} shares of client {self.roster[place]} came; {t} are needed")
+                raise SumFailed(
+                    f"{len(have)} shares of client {self.roster[place]} came; {t} are needed"
+                )
             try:
                 secret = shamir.join(tuple((have + 1).tolist()), shares[place, have])
             except shamir.BadShares:
@@ -184,7 +209,9 @@ class Coordinator:
             mine = bool(self.summed[place])
             if not self._is(secret, place, mine):
                 self.flag("false shares dealt out", int(self.roster[place]))
-                raise SumFailed(f"client {self.roster[place]} dealt out shares of nothing; leave it out")
+                raise SumFailed(
+                    f"client {self.roster[place]} dealt out shares of nothing; leave it out"
+                )
             out[0 if mine else 1][place] = secret
         return out
 

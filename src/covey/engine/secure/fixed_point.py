@@ -48,7 +48,9 @@ class Fixed:
     def encode(self, x: Floats) -> Integers:
         """Rounded to the nearest step; what does not fit is refused, since a wrapped sum would be wrong in silence."""
         if len(x) and not float(np.abs(x).max()) <= self.range:  # also where a number is nan
-            raise OutOfRange(f"a contribution holds a number outside -{self.range:g} to {self.range:g}, or none")
+            raise OutOfRange(
+                f"a contribution holds a number outside -{self.range:g} to {self.range:g}, or none"
+            )
         scaled = np.rint(np.ldexp(x, self.fraction))
         return scaled.astype(np.int64).astype(self.dtype)
 

@@ -47,7 +47,9 @@ class Contributions:
     devices: Devices
     request: Request
     order_C: Tensor  # places in `request.ids_C`
-    ready: dict[int, tuple[Upload, int]] = field(default_factory=dict)  # an upload, and the client's row in it
+    ready: dict[int, tuple[Upload, int]] = field(
+        default_factory=dict
+    )  # an upload, and the client's row in it
     equal: bool = True  # whether everybody so far counts the same
 
     def __post_init__(self) -> None:
@@ -74,7 +76,9 @@ class Contributions:
         some = replace(self.request.take(rows), fold=False)
         with self.devices.meter.apart() as clear:
             upload = self.devices.ask(some)
-        self.devices.meter.down += clear.down  # what the parts would take in clear never left the clients
+        self.devices.meter.down += (
+            clear.down
+        )  # what the parts would take in clear never left the clients
         for why, many in clear.dropped.items():
             self.devices.meter.drop(why, many)
         assert isinstance(upload, Upload)
@@ -108,9 +112,15 @@ class SecureFleet:
         if step not in SUMMED or step not in self.hides:
             return self.devices.ask(request)
         if not request.fold:
-            raise CoveyError(f"single {step}s were asked for, which secure aggregation hides; use a linear combine")
-        if self.summed.get(step, -1) >= round:  # the difference of two sums may be one client's part
-            raise CoveyError(f"the {step}s of round {round} were summed already; a client contributes once")
+            raise CoveyError(
+                f"single {step}s were asked for, which secure aggregation hides; use a linear combine"
+            )
+        if (
+            self.summed.get(step, -1) >= round
+        ):  # the difference of two sums may be one client's part
+            raise CoveyError(
+                f"the {step}s of round {round} were summed already; a client contributes once"
+            )
         self.summed[step] = round
         return self._sum(request.to(self.ids_N.device), self.devices.meter)
 
@@ -137,12 +147,16 @@ class SecureFleet:
         whose_C, total = added([g for g, ok in zip(sums, fine) if ok])
         return layout.total(ids_C[torch.isin(ids_C, whose_C)], total)
 
-    def _group(self, parts: Contributions, ids_G: Tensor, layout: Layout, context: bytes, meter: Meter) -> GroupSum:
+    def _group(
+        self, parts: Contributions, ids_G: Tensor, layout: Layout, context: bytes, meter: Meter
+    ) -> GroupSum:
         fixed = Fixed(self.config.bits, self.config.range, len(ids_G))
         fixed.check()
         room = _Room(parts, layout, fixed, meter, parts.request.step, context, self.config)
         try:
-            outcome = room.masked(ids_G.tolist()) if self.config.masks else room.plain(ids_G.tolist())
+            outcome = (
+                room.masked(ids_G.tolist()) if self.config.masks else room.plain(ids_G.tolist())
+            )
         finally:
             room.tell()
         sums = fixed.decode(outcome.total, len(outcome.ids))
@@ -186,7 +200,9 @@ class _Room:
     def masked(self, ids: list[int]) -> Outcome:
         make = lambda c: Party(c, self.context, self.config, lambda _: self.contribution(c))
         self.parties = {c: make(c) for c in ids}
-        server = Coordinator(ids, self.context, self.config, self.layout.length, self.fixed.dtype, self.exchange)
+        server = Coordinator(
+            ids, self.context, self.config, self.layout.length, self.fixed.dtype, self.exchange
+        )
         try:
             return server.run()
         finally:
@@ -199,7 +215,9 @@ class _Room:
             for reply in self._answer(client, request):
                 self.meter.up += len(reply)
                 if messages.unframe(reply, self.context)[0] == messages.VECTOR:
-                    self.meter.up -= self.layout.length * self.fixed.dtype.itemsize  # counted by fields
+                    self.meter.up -= (
+                        self.layout.length * self.fixed.dtype.itemsize
+                    )  # counted by fields
                     self.sent.append(client)
                 self.parties[client].delivered()
                 yield reply
@@ -222,5 +240,7 @@ class _Room:
                 self.sent.append(client)
         least = self.config.least(len(ids))
         if len(self.sent) < least:
-            raise SumFailed(f"{len(self.sent)} of {len(ids)} clients contributed; a sum needs {least}")
+            raise SumFailed(
+                f"{len(self.sent)} of {len(ids)} clients contributed; a sum needs {least}"
+            )
         return Outcome(np.array(self.sent, dtype=np.int64), total)

@@ -51,8 +51,12 @@ def graph_of(context: bytes, roster: bytes, config: FleetConfig) -> Graph:
     place = np.empty(n, np.int64)
     place[ring] = np.arange(n)
     steps = 2 + _order(seed + b"steps", max((n - 1) // 2 - 1, 0))  # beyond the step of 1
-    partners = _around(np.concatenate([[1], steps])[: config.neighbours // 2], config.neighbours, ring, place)
-    return Graph(partners, _around(np.arange(1, config.holders // 2 + 1), config.holders, ring, place))
+    partners = _around(
+        np.concatenate([[1], steps])[: config.neighbours // 2], config.neighbours, ring, place
+    )
+    return Graph(
+        partners, _around(np.arange(1, config.holders // 2 + 1), config.holders, ring, place)
+    )
 
 
 def _around(steps: Places, many: int, ring: Places, place: Places) -> Places:

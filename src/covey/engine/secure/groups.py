@@ -30,7 +30,12 @@ def drawn(ids_C: Tensor, size: int, run: int, round: int, step: str) -> list[Ten
     many = max(1, len(ids_C) // size) if size else 1
     if many == 1:
         return [order_C]
-    lot_C = Rng.server(run, round, f"groups of {step}s").uniform(len(ids_C))[0].argsort().to(order_C.device)
+    lot_C = (
+        Rng.server(run, round, f"groups of {step}s")
+        .uniform(len(ids_C))[0]
+        .argsort()
+        .to(order_C.device)
+    )
     return [order_C[place_G.sort().values] for place_G in lot_C.tensor_split(many)]
 
 
@@ -38,7 +43,9 @@ def within(groups: Sequence[GroupSum], most: float) -> list[bool]:
     """Whether no field of a group has a row of more than so many times the median group's longest; 0: no check."""
     if not most or not groups:
         return [True] * len(groups)
-    usual = {name: float(np.median([g.longest[name] for g in groups])) for name in groups[0].longest}
+    usual = {
+        name: float(np.median([g.longest[name] for g in groups])) for name in groups[0].longest
+    }
     return [all(g.longest[name] <= most * usual[name] for name in usual) for g in groups]
 
 

@@ -32,7 +32,9 @@ class Pair:
     def __init__(self, secret: bytes | None = None) -> None:
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-        self._key = X25519PrivateKey.from_private_bytes(secret) if secret else X25519PrivateKey.generate()
+        self._key = (
+            X25519PrivateKey.from_private_bytes(secret) if secret else X25519PrivateKey.generate()
+        )
         self.public = self._key.public_key().public_bytes_raw()
 
     @property
@@ -80,7 +82,9 @@ def unseal(key: bytes, sender: int, receiver: int, packet: bytes) -> bytes:
     try:
         return AESGCM(key).decrypt(_nonce(sender, receiver), packet, None)
     except InvalidTag as error:
-        raise BadPacket(f"the packet of client {sender} for client {receiver} was changed") from error
+        raise BadPacket(
+            f"the packet of client {sender} for client {receiver} was changed"
+        ) from error
 
 
 def commit(share: bytes) -> bytes:

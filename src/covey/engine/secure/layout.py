@@ -85,7 +85,14 @@ class Layout:
             at += slot.size
         weight = parts.pop("")["weight"]
         update, model, touched = (parts.pop(k, {}) for k in ("update", "model", "touched"))
-        return Total(ids_C, weight, update, model, touched, {k.removeprefix("extra/"): v for k, v in parts.items()})
+        return Total(
+            ids_C,
+            weight,
+            update,
+            model,
+            touched,
+            {k.removeprefix("extra/"): v for k, v in parts.items()},
+        )
 
 
 def part_of(upload: Upload, row: int) -> Total:
@@ -103,7 +110,13 @@ def nothing(ids_C: Tensor) -> Total:
 
 def _fields(total: Total) -> Iterable[tuple[str, Tensor]]:
     yield "weight", total.weight
-    for kind, fields in (("update", total.update), ("model", total.model), ("touched", total.touched)):
+    for kind, fields in (
+        ("update", total.update),
+        ("model", total.model),
+        ("touched", total.touched),
+    ):
         yield from ((f"{kind}/{name}", fields[name]) for name in sorted(fields))
     for drawer in sorted(total.extra):
-        yield from ((f"extra/{drawer}/{name}", x) for name, x in sorted(total.extra[drawer].items()))
+        yield from (
+            (f"extra/{drawer}/{name}", x) for name, x in sorted(total.extra[drawer].items())
+        )

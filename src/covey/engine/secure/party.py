@@ -32,9 +32,15 @@ class Party:
     client: int
     context: bytes
     config: FleetConfig
-    contribution: Callable[[int], Integers]  # clients of the roster -> what this one adds to the sum
-    answered: list[tuple[bytes, bytes]] = field(default_factory=list)  # digest of a request, reply; by phase
-    held: dict[int, bytes] = field(default_factory=dict)  # by place: the shares of that client's secrets
+    contribution: Callable[
+        [int], Integers
+    ]  # clients of the roster -> what this one adds to the sum
+    answered: list[tuple[bytes, bytes]] = field(
+        default_factory=list
+    )  # digest of a request, reply; by phase
+    held: dict[int, bytes] = field(
+        default_factory=dict
+    )  # by place: the shares of that client's secrets
 
     def __post_init__(self) -> None:
         self.channel, self.masking = keys.Pair(), keys.Pair()  # for packets; for masks
@@ -48,7 +54,9 @@ class Party:
             raise Refused("not addressed to this client")
         if phase < len(self.answered):
             if self.answered[phase][0] != digest:
-                raise Refused("asked for the same twice, but differently")  # two answers could open both masks
+                raise Refused(
+                    "asked for the same twice, but differently"
+                )  # two answers could open both masks
             return self.answered[phase][1]
         if phase > len(self.answered):
             raise Refused("asked out of order")
@@ -68,7 +76,9 @@ class Party:
     def _shares(self, reader: Reader) -> bytes:
         """Deals out shares of the own secrets, sealed for each holder, and says by which hashes to know them."""
         self._enter(reader)
-        shares_HSL = shamir.split([self.seed, self.masking.secret], self.H, self.config.shares(self.H))
+        shares_HSL = shamir.split(
+            [self.seed, self.masking.secret], self.H, self.config.shares(self.H)
+        )
         packets, hashes = [], [keys.commit(self.seed)]
         for holder, two in zip(self.holders.tolist(), shares_HSL, strict=True):
             seed, key = (share.astype("<u4").tobytes() for share in two)
@@ -87,10 +97,14 @@ class Party:
         self.graph: Graph = graph_of(self.context, ids.tobytes(), self.config)
         self.holders, self.partners = self.graph.holders[at], self.graph.partners[at]
         self.H = len(self.holders)
-        channel, masking = reader.array("u1", self.H, 32), reader.array("u1", len(self.partners), 32)
+        channel, masking = (
+            reader.array("u1", self.H, 32),
+            reader.array("u1", len(self.partners), 32),
+        )
         reader.end()
         agree = lambda pair, which, public: {
-            int(who): pair.agree(key.tobytes(), self.context) for who, key in zip(which, public, strict=True)
+            int(who): pair.agree(key.tobytes(), self.context)
+            for who, key in zip(which, public, strict=True)
         }
         self.sealing = agree(self.channel, self.holders, channel)
         self.mask_keys = agree(self.masking, self.partners, masking)
@@ -109,7 +123,9 @@ class Party:
 
     def _open(self, sender: int, packet: NDArray[np.uint8]) -> bool:
         try:
-            self.held[sender] = keys.unseal(self.sealing[sender], sender, self.place, packet.tobytes())
+            self.held[sender] = keys.unseal(
+                self.sealing[sender], sender, self.place, packet.tobytes()
+            )
         except keys.BadPacket:
             return False
         return len(self.held[sender]) == PLAIN_BYTES
@@ -141,5 +157,9 @@ class Party:
         return bytes(kinds + shares)
 
     def _enough(self, named: Bits, among: Bits) -> None:
-        if not named[self.place] or bool((named & ~among).any()) or named.sum() < self.config.least(self.n):
+        if (
+            not named[self.place]
+            or bool((named & ~among).any())
+            or named.sum() < self.config.least(self.n)
+        ):
             raise Refused("too few clients are left, or others than before")

@@ -7,7 +7,9 @@ from typing import Literal
 from covey.core.errors import CoveyError
 
 SUMMED = ("report", "train")  # steps whose answers are summed
-SINGLES = frozenset({"enrol", *SUMMED})  # in which a server that hears sums only can read no single answer
+SINGLES = frozenset(
+    {"enrol", *SUMMED}
+)  # in which a server that hears sums only can read no single answer
 FEWEST = 3  # in a sum of two, each learns the other's part
 MOST_HOLDERS = 30_000  # a holder's place in the list is a point of a share
 
@@ -20,31 +22,43 @@ class SumFailed(CoveyError):
 class FleetConfig:
     """Where the clients are, and whether the server receives each upload or only secure sums."""
 
-    use: str = "covey.engine.fleet.simulated:SimulatedFleet"  # the class that holds or reaches the clients
+    use: str = (
+        "covey.engine.fleet.simulated:SimulatedFleet"  # the class that holds or reaches the clients
+    )
     secure: bool = False
     neighbours: int = 16  # clients with whom a client shares a mask
     holders: int = 128  # clients that hold shares of a client's secrets
-    threshold: float = 0.5  # a sum needs more than this share of its clients, a secret of its holders
+    threshold: float = (
+        0.5  # a sum needs more than this share of its clients, a secret of its holders
+    )
     bits: Literal[32, 64] = 64  # of the fixed-point numbers
     range: float = 4096.0  # the largest number that a client may contribute
     group: int = 0  # clients of a group, each of which is summed by itself; 0: all are one
     longest: float = 0.0  # a group's sum, in terms of the median group's: what is longer is left out; 0: no check
-    clear: tuple[Literal["enrol", "report"], ...] = ()  # steps in which each answer may be read all the same
+    clear: tuple[
+        Literal["enrol", "report"], ...
+    ] = ()  # steps in which each answer may be read all the same
     masks: bool = True  # False: the same integers are summed without masks, which cancel; for large simulations
 
     def __post_init__(self) -> None:
         for name, value in (("neighbours", self.neighbours), ("holders", self.holders)):
             if value < 2 or value % 2 or value > MOST_HOLDERS:
-                raise CoveyError(f"fleet.{name} = {value}; give an even number from 2 to {MOST_HOLDERS}")
+                raise CoveyError(
+                    f"fleet.{name} = {value}; give an even number from 2 to {MOST_HOLDERS}"
+                )
         if not 0.5 <= self.threshold < 1:
             raise CoveyError(
                 f"fleet.threshold = {self.threshold}; it is from 0.5, below which a lying server could open both"
                 " masks of a client, to below 1"
             )
         if self.group and self.group < FEWEST:
-            raise CoveyError(f"fleet.group = {self.group}; a group has at least {FEWEST} clients, 0 for all in one")
+            raise CoveyError(
+                f"fleet.group = {self.group}; a group has at least {FEWEST} clients, 0 for all in one"
+            )
         if self.longest and (not self.group or not self.longest > 1):
-            raise CoveyError(f"fleet.longest = {self.longest:g} compares groups; it is over 1, and fleet.group is set")
+            raise CoveyError(
+                f"fleet.longest = {self.longest:g} compares groups; it is over 1, and fleet.group is set"
+            )
         if not 0 < self.range < float("inf"):
             raise CoveyError(f"fleet.range = {self.range}; it must be over 0 and finite")
 

@@ -17,7 +17,17 @@ T = TypeVar("T")
 
 
 STRUCTURE = {  # fields that say what a part is: its class fixes them, no configuration does
-    *("shared", "kept", "uploaded", "tables", "sequential", "pointwise", "exchanges", "reads_reports", "whole_table"),
+    *(
+        "shared",
+        "kept",
+        "uploaded",
+        "tables",
+        "sequential",
+        "pointwise",
+        "exchanges",
+        "reads_reports",
+        "whole_table",
+    ),
     *("needs_private", "reads_uploads", "knowledge"),
 }
 

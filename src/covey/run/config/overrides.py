@@ -11,7 +11,13 @@ from .schema import Config
 from .tree import Tree, assign, assignment
 
 ROUNDS = ("rounds", "unit", "cohort", "schedule", "late")  # of [run]: pooled training has none
-SIZES = ("users", "items", "mean_items", "groups", "seed")  # of [data]: how the synthetic one is generated
+SIZES = (
+    "users",
+    "items",
+    "mean_items",
+    "groups",
+    "seed",
+)  # of [data]: how the synthetic one is generated
 
 
 def changed(tree: Tree, assignments: Iterable[str]) -> Tree:
@@ -35,7 +41,11 @@ def keeps_mechanisms(before: Tree, after: Tree) -> None:
 
 def _uses(tree: Tree) -> list[str]:
     listed = tree.get("mechanism", [])
-    return [str(m.get("use")) for m in listed if isinstance(m, dict)] if isinstance(listed, list) else []
+    return (
+        [str(m.get("use")) for m in listed if isinstance(m, dict)]
+        if isinstance(listed, list)
+        else []
+    )
 
 
 def options_in(assignments: Iterable[str]) -> Iterator[str]:
@@ -53,7 +63,9 @@ def check_applies(config: Config, options: Iterable[str]) -> None:
     for option in (f"run.{name}" for name in ROUNDS if pooled is not None):
         if option in said:
             epochs = ", or set pooled.epochs" if hasattr(pooled, "epochs") else ""
-            raise CoveyError(f"{method} trains on pooled data, where {option} means nothing; leave it out{epochs}")
+            raise CoveyError(
+                f"{method} trains on pooled data, where {option} means nothing; leave it out{epochs}"
+            )
     for option in (f"data.{name}" for name in SIZES if config.data.name != "synthetic"):
         if option in said:
             raise CoveyError(

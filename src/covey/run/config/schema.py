@@ -45,7 +45,9 @@ class RunConfig:
     rounds: int = 20
     unit: Literal["round", "pass"] = "round"  # what `rounds` counts
     cohort: int = 0  # clients per round; 0: all of them
-    schedule: Literal["pass", "sample"] = "pass"  # shuffled batches over everybody, or fresh samples
+    schedule: Literal["pass", "sample"] = (
+        "pass"  # shuffled batches over everybody, or fresh samples
+    )
     seed: int = 0
     late: float = 0.0  # share of clients that join half-way
     checkpoint: int = 10  # rounds between checkpoints
@@ -53,7 +55,9 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.checkpoint < 1 or self.cohort < 0 or not 0 <= self.late < 1:
-            raise CoveyError("run: rounds and checkpoint are at least 1, cohort at least 0, late from 0 to below 1")
+            raise CoveyError(
+                "run: rounds and checkpoint are at least 1, cohort at least 0, late from 0 to below 1"
+            )
         if abs(self.seed) >= 2**62:
             raise CoveyError(f"run.seed = {self.seed}; it has to fit into 62 bits")
 
@@ -67,7 +71,9 @@ class AttackConfig:
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1 or self.start < 1:
-            raise CoveyError("attack: share is from 0 (nobody) to 1, start is the number of a round, 1 or more")
+            raise CoveyError(
+                "attack: share is from 0 (nobody) to 1, start is the number of a round, 1 or more"
+            )
 
 
 SETTINGS: dict[str, type[Any]] = {
@@ -98,13 +104,18 @@ PARTS = {  # the function by which a class is known to be such a part
 LABELS: dict[str, Any] = dict.fromkeys(("method", "title", "paper", "preset"), str)
 
 
-LABELS |= {"weighting": Literal["equal", "examples"], "tuned": dict}  # what `covey tune` says of its values
+LABELS |= {
+    "weighting": Literal["equal", "examples"],
+    "tuned": dict,
+}  # what `covey tune` says of its values
 
 
 CREW = tuple(f.name for f in dataclasses.fields(AttackConfig))
 
 
-RETIRED = {"evaluate": {"ties": "against"}}  # options that only ever had one value, in stored configurations
+RETIRED = {
+    "evaluate": {"ties": "against"}
+}  # options that only ever had one value, in stored configurations
 
 
 @dataclass(frozen=True)
@@ -120,7 +131,9 @@ class Config:
     engine: Engine = field(default_factory=Engine)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
     fleet: FleetConfig = field(default_factory=FleetConfig)
-    trust: frozenset[str] = field(default=frozenset(), compare=False)  # the operator's word, no part of the tree
+    trust: frozenset[str] = field(
+        default=frozenset(), compare=False
+    )  # the operator's word, no part of the tree
 
     @classmethod
     def of(cls, tree: Tree, trust: Iterable[str] = ()) -> "Config":
@@ -136,12 +149,18 @@ class Config:
         here = [name for name in PARTS if config.parts(name)]
         if "pooled" in here and len(here) > 1:
             other = next(name for name in here if name != "pooled")
-            raise CoveyError(f"[pooled] sees everybody's data and stands alone; leave out [{other}], or [pooled]")
+            raise CoveyError(
+                f"[pooled] sees everybody's data and stands alone; leave out [{other}], or [pooled]"
+            )
         if "pooled" in here and config.fleet.secure:
-            raise CoveyError("[pooled] sees everybody's data, which fleet.secure hides; leave out one of them")
+            raise CoveyError(
+                "[pooled] sees everybody's data, which fleet.secure hides; leave out one of them"
+            )
         for need in ("model", "objective"):
             if need not in here and "pooled" not in here:
-                raise CoveyError(f"the configuration has no [{need}]; start from one: covey run --method fedncf")
+                raise CoveyError(
+                    f"the configuration has no [{need}]; start from one: covey run --method fedncf"
+                )
         return config
 
     def parts(self, name: str) -> list[Any]:
@@ -150,7 +169,9 @@ class Config:
         if name != "mechanism":
             sections = [self.tree[name]] if name in self.tree else []
         elif not isinstance(sections, list):
-            raise CoveyError("mechanisms are a list: write [[mechanism]], or --set 'mechanism.+={use=\"...\"}'")
+            raise CoveyError(
+                "mechanisms are a list: write [[mechanism]], or --set 'mechanism.+={use=\"...\"}'"
+            )
         made = []
         for section in sections:
             own = self.attack()[1] if name == "attack" else _section(section, name)
@@ -158,7 +179,9 @@ class Config:
                 raise CoveyError(f'[{name}] names no class; write use = "module:Class"')
             made.append(part_of(own, CREW if name == "attack" else (), self.trust))
             if not hasattr(made[-1], PARTS[name]):
-                raise CoveyError(f'[{name}] use = {section["use"]!r} is no {name}; write use = "module:Class" of one')
+                raise CoveyError(
+                    f'[{name}] use = {section["use"]!r} is no {name}; write use = "module:Class" of one'
+                )
         return made
 
     def part(self, name: str) -> Any:

@@ -24,7 +24,9 @@ def read(kind: str, name: str) -> Tree:
         return parse(Path(name))
     files = shipped(kind)
     if name not in files:
-        raise CoveyError(f"there is no {kind.removesuffix('s')} {name!r}{_elsewhere(name) or _hint(name, files)}")
+        raise CoveyError(
+            f"there is no {kind.removesuffix('s')} {name!r}{_elsewhere(name) or _hint(name, files)}"
+        )
     return parse(files[name])
 
 
@@ -32,5 +34,7 @@ def _elsewhere(name: str) -> str:
     """An attack or a defence is a part of a run, and has a place of its own."""
     for kind, one in (("attacks", "an attack"), ("defences", "a defence")):
         if name in shipped(kind):
-            return f"; it is {one}: covey list {kind} shows all, covey matrix --{kind} {name} runs it"
+            return (
+                f"; it is {one}: covey list {kind} shows all, covey matrix --{kind} {name} runs it"
+            )
     return ""

@@ -15,7 +15,9 @@ def parse(path: Path) -> Tree:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise CoveyError(f"cannot read {path}: {error.strerror}; give the path of a TOML file") from error
+        raise CoveyError(
+            f"cannot read {path}: {error.strerror}; give the path of a TOML file"
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CoveyError(f"{path} is not valid TOML: {error}") from error
 
@@ -57,11 +59,15 @@ def _nested(old: Any, keys: list[str], value: Any, text: str) -> Any:
         return _longer(old, _nested(None, rest, value, text), text)
     if not isinstance(old, list):
         if key.isdecimal():
-            raise CoveyError(f"--set {text}: there is no list to count in; a number stands for an entry of one")
+            raise CoveyError(
+                f"--set {text}: there is no list to count in; a number stands for an entry of one"
+            )
         return {key: _nested(old.get(key) if isinstance(old, dict) else None, rest, value, text)}
     if not key.isdecimal() or int(key) >= len(old):
         there = f"entries 0 to {len(old) - 1}" if old else "no entries"
-        raise CoveyError(f"--set {text}: the list has {there}, not {key!r}; say which one, or {MORE} for one more")
+        raise CoveyError(
+            f"--set {text}: the list has {there}, not {key!r}; say which one, or {MORE} for one more"
+        )
     at = int(key)
     entry = merge({key: old[at]}, {key: _nested(old[at], rest, value, text)})[key]
     return [*old[:at], entry, *old[at + 1 :]]
@@ -72,7 +78,9 @@ def _longer(old: Any, entry: Any, text: str) -> list[Any]:
     if old is None and isinstance(entry, dict):
         return [entry]
     if not isinstance(old, list):
-        raise CoveyError(f"--set {text}: there is no list to add to; an entry is {{...}}, else give the whole list")
+        raise CoveyError(
+            f"--set {text}: there is no list to add to; an entry is {{...}}, else give the whole list"
+        )
     return [*old, entry]
 
 

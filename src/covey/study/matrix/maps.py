@@ -146,10 +146,7 @@ def key(items: Items) -> Html:
 
 
 def row(
-    maps: Sequence[Map],
-    items: Items,
-    within: tuple[Range, Range] | None = None,
-    most: int = MOST,
+    maps: Sequence[Map], items: Items, within: tuple[Range, Range] | None = None, most: int = MOST
 ) -> Html:
     """Maps beside each other; each with its own frame unless one is given."""
     shown = []

@@ -67,7 +67,9 @@ def _several(kind: str, name: str) -> Part:
     sections: Tree = {}
     for part in parts:
         sections = stacked(sections, part.sections)
-    return Part("+".join(p.label for p in parts), "; ".join(p.title for p in parts if p.title), sections)
+    return Part(
+        "+".join(p.label for p in parts), "; ".join(p.title for p in parts if p.title), sections
+    )
 
 
 def _one(kind: str, name: str) -> Part:
@@ -97,13 +99,19 @@ def _a(kind: str) -> str:
 def _checked(name: str, key: str, value: Any) -> None:
     """A wrong option is said before anything runs."""
     listed = value if isinstance(value, list) else [value]
-    if (key == "mechanism") is not isinstance(value, list) or not all(isinstance(v, dict) for v in listed):
-        raise CoveyError(f"{name}: write {'[[mechanism]]' if key == 'mechanism' else f'[{key}]'} as a section")
+    if (key == "mechanism") is not isinstance(value, list) or not all(
+        isinstance(v, dict) for v in listed
+    ):
+        raise CoveyError(
+            f"{name}: write {'[[mechanism]]' if key == 'mechanism' else f'[{key}]'} as a section"
+        )
     for section in listed:
         if "use" not in section:
             raise CoveyError(f'{name}: [{key}] names no class; write use = "module:Class"')
         if key == "attack" and (fixed := {"targets", "share"} & set(section)):
-            raise CoveyError(f"{name}: {min(fixed)} is the same for all attacks; leave it out and give --{min(fixed)}")
+            raise CoveyError(
+                f"{name}: {min(fixed)} is the same for all attacks; leave it out and give --{min(fixed)}"
+            )
         part_of({k: v for k, v in section.items() if key != "attack" or k not in CREW}, CREW)
 
 
@@ -118,27 +126,46 @@ def defended(tree: Tree, defence: Part) -> Tree:
     """A method with a defence; refused where it would take the place of something that is the method's own."""
     sections, method = dict(defence.sections), Config.of(tree)
     judging = [
-        part for section in sections.get("mechanism", []) if (part := part_of(section)).implements("filter_uploads")
+        part
+        for section in sections.get("mechanism", [])
+        if (part := part_of(section)).implements("filter_uploads")
     ]
     if method.part("solver") is None and (judging or "combine" in sections or "step" in sections):
-        raise CoveyError(f"{defence.label} judges updates, and the method has none: its clients only report")
+        raise CoveyError(
+            f"{defence.label} judges updates, and the method has none: its clients only report"
+        )
     combine, step = method.part("combine") or ItemMean(), method.part("step") or Add()
     if "combine" in sections:
         if not isinstance(combine, Sum | Mean | ItemMean):
-            raise CoveyError(f"{defence.label} stands in for a mean or a sum; the method has {type(combine).__name__}")
-        if (scale := SCALES.get(type(combine))) and getattr(part_of(sections["combine"]), "scale", "") == "mean":
+            raise CoveyError(
+                f"{defence.label} stands in for a mean or a sum; the method has {type(combine).__name__}"
+            )
+        if (scale := SCALES.get(type(combine))) and getattr(
+            part_of(sections["combine"]), "scale", ""
+        ) == "mean":
             sections["combine"] = {"scale": scale, **sections["combine"]}
     if "step" in sections and not isinstance(step, Add):
-        raise CoveyError(f"{defence.label} brings its own server step, and the method needs {type(step).__name__}")
+        raise CoveyError(
+            f"{defence.label} brings its own server step, and the method needs {type(step).__name__}"
+        )
     return stacked(tree, sections)
 
 
-def attacked(tree: Tree, attack: Part, share: float, targets: Sequence[int], n_items: int, more: Sequence[str]) -> Tree:
+def attacked(
+    tree: Tree,
+    attack: Part,
+    share: float,
+    targets: Sequence[int],
+    n_items: int,
+    more: Sequence[str],
+) -> Tree:
     """A method under attack; `more` are options such as attack.start=5, for the attacks that have them."""
     section, solver = dict(attack.sections["attack"]), Config.of(tree).part("solver")
     part = _made(attack)
     if solver is None and not isinstance(part, Profiled):
-        raise CoveyError(f"{attack.label} makes up updates, and the method has none; attack with made-up lists")
+        raise CoveyError(
+            f"{attack.label} makes up updates, and the method has none; attack with made-up lists"
+        )
     follows = {"targets": list(targets)} | _rates(solver, n_items)
     section |= {k: v for k, v in follows.items() if k in vars(part) and k not in section}
     own = [text for text in more if has_option(attack, text)]

@@ -41,7 +41,9 @@ class Wish:
     def command(self) -> str:
         """What makes the same matrix again."""
         words = ["covey matrix", f"--method {self.method}"]
-        words += [f"--{name} {value}" for name in ("dataset", "preset") if (value := getattr(self, name))]
+        words += [
+            f"--{name} {value}" for name in ("dataset", "preset") if (value := getattr(self, name))
+        ]
         words += [f"--attacks {','.join(self.attacks)}", f"--defences {','.join(self.defences)}"]
         words += [f"--share {self.share:g}", f"--targets {shlex.quote(self.targets)}"]
         words += [f"--rounds {self.rounds}"] if self.rounds else []
@@ -96,7 +98,9 @@ def planned(wish: Wish) -> Plan:
         raise CoveyError("name an attack or a defence; covey list attacks, covey list defences")
     base = _base(wish)
     if "pooled" in base.tree:
-        raise CoveyError(f"{wish.method} trains on pooled data: it has no clients to attack; name a federated method")
+        raise CoveyError(
+            f"{wish.method} trains on pooled data: it has no clients to attack; name a federated method"
+        )
     prepared = prepare(base)
     check_applies(base, options_in(wish.set))
     users, count_I = prepared.split.n_users, prepared.catalogue.popularity_I
@@ -125,7 +129,9 @@ def _base(wish: Wish) -> Config:
         set=[text for text in wish.set if text not in _of_attacks(wish.set)],
     )
     if "attack" in tree:
-        raise CoveyError(f"{wish.method} has an [attack] of its own; a matrix needs the method alone, and --attacks")
+        raise CoveyError(
+            f"{wish.method} has an [attack] of its own; a matrix needs the method alone, and --attacks"
+        )
     return Config.of(tree)
 
 
@@ -135,7 +141,11 @@ def _of_attacks(given: Sequence[str]) -> list[str]:
 
 def _measuring(base: Config, targets: Sequence[int], users: int) -> Tree:
     """The same in every cell; no ceiling, which tells nothing about an attack."""
-    often = {} if "every" in base.tree.get("evaluate", {}) else {"every": -(-rounds_of(base, users) // EVALUATIONS)}
+    often = (
+        {}
+        if "every" in base.tree.get("evaluate", {})
+        else {"every": -(-rounds_of(base, users) // EVALUATIONS)}
+    )
     return {"evaluate": {"targets": list(targets), **often}, "run": {"ceilings": []}}
 
 
@@ -154,7 +164,9 @@ def _options_are_known(plan: Plan) -> None:
     pushing, given = plan.attacks[1:], _of_attacks(plan.wish.set)
     for text in given:
         if not any(has_option(attack, text) for attack in pushing):
-            raise CoveyError(f"--set {text}: no attack here has that option; see docs/methods, or leave it out")
+            raise CoveyError(
+                f"--set {text}: no attack here has that option; see docs/methods, or leave it out"
+            )
     found = [plan.fitted(attack, NOTHING, 0) for attack in pushing] if given else []
     if found and all(isinstance(c, str) for c in found):
         raise CoveyError(str(found[0]))

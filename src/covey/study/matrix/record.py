@@ -30,7 +30,11 @@ def run_all(plan: Plan, work: Path, jobs: int, say: Say) -> dict[tuple[str, str]
         for defence in plan.defences:
             for seed in plan.seeds:
                 made[attack.label, defence.label, seed] = plan.fitted(attack, defence, seed)
-    names = {key(c): f"{a}, {d}, seed {seed}" for (a, d, seed), c in made.items() if isinstance(c, Config)}
+    names = {
+        key(c): f"{a}, {d}, seed {seed}"
+        for (a, d, seed), c in made.items()
+        if isinstance(c, Config)
+    }
     wanted = [c for c in made.values() if isinstance(c, Config)]
     found = execute(wanted, work, jobs, say, lambda config: names[key(config)])
     outcome = lambda c: found[key(c)] if isinstance(c, Config) else Outcome(work, error=c)
@@ -44,7 +48,10 @@ def run_all(plan: Plan, work: Path, jobs: int, say: Say) -> dict[tuple[str, str]
 def without_curves(made: Tree) -> Tree:
     """What tables need of a record."""
     short = lambda cell: {k: v for k, v in cell.items() if k != "curve"}
-    cells = {attack: {defence: short(cell) for defence, cell in row.items()} for attack, row in made["cells"].items()}
+    cells = {
+        attack: {defence: short(cell) for defence, cell in row.items()}
+        for attack, row in made["cells"].items()
+    }
     return {k: v for k, v in made.items() if k != "maps"} | {"cells": cells}
 
 
@@ -91,7 +98,11 @@ def record(plan: Plan, runs: Runs) -> Tree:
 def _part(plan: Plan, part: Part, section: str) -> Tree:
     """With the options it ran with, as far as they follow the method."""
     sections = dict(part.sections)
-    if section and part is not NOBODY and isinstance(config := plan.fitted(part, NOTHING, 0), Config):
+    if (
+        section
+        and part is not NOBODY
+        and isinstance(config := plan.fitted(part, NOTHING, 0), Config)
+    ):
         sections = {section: config.tree[section]}
     return {"label": part.label, "title": part.title, "sections": sections}
 
@@ -102,7 +113,10 @@ def _figures(outcome: Outcome, metric: str) -> Tree:
         return {}
     result = outcome.result
     rows = [json.loads(line) for line in _lines(outcome.folder / "metrics.jsonl")]
-    take = lambda row: {**{k: row["target"].get(k, math.nan) for k in NAMES}, metric: row["test"][metric]}
+    take = lambda row: {
+        **{k: row["target"].get(k, math.nan) for k in NAMES},
+        metric: row["test"][metric],
+    }
     last = json.loads(_lines(outcome.folder / ROUNDS)[-1])
     fell_back = last.get("told", {}).get("combine", {}).get("rows with too few uploads")
     found = result.get("attack", {})
@@ -133,7 +147,13 @@ def _number(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _cell(plan: Plan, outcomes: Sequence[Outcome], mine: Sequence[Tree], clean: Sequence[Tree], metric: str) -> Tree:
+def _cell(
+    plan: Plan,
+    outcomes: Sequence[Outcome],
+    mine: Sequence[Tree],
+    clean: Sequence[Tree],
+    metric: str,
+) -> Tree:
     """Means and spreads over the seeds that came through; the cost is against the same seed, clean and undefended."""
     done = [f for f in mine if f]
     pairs = [(f, c) for f, c in zip(mine, clean) if f and c]
@@ -143,10 +163,18 @@ def _cell(plan: Plan, outcomes: Sequence[Outcome], mine: Sequence[Tree], clean: 
         for when in WHEN
     }
     cell["highest"] = {name: _stat([_most(f["curve"][name]) for f in done]) for name in RATIOS}
-    cell |= {name: _stat([f[name] for f in done]) for name in ("precision", "recall", "cpu_seconds", "seconds")}
-    cell |= {name: [f[name] for f in done] for name in ("round", "left_out", "fell_back", "dropped", "curve")}
+    cell |= {
+        name: _stat([f[name] for f in done])
+        for name in ("precision", "recall", "cpu_seconds", "seconds")
+    }
+    cell |= {
+        name: [f[name] for f in done]
+        for name in ("round", "left_out", "fell_back", "dropped", "curve")
+    }
     cell["seeds"] = [seed for seed, f in zip(plan.seeds, mine) if f]
-    cell["errors"] = [{"seed": seed, "error": o.error} for seed, o in zip(plan.seeds, outcomes) if o.error]
+    cell["errors"] = [
+        {"seed": seed, "error": o.error} for seed, o in zip(plan.seeds, outcomes) if o.error
+    ]
     return cell
 
 

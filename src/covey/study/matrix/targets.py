@@ -27,10 +27,14 @@ def _row(word: str, ids: Sequence[str] | None, n_items: int, dataset: str) -> in
 
 def _row_of_id(own: str, ids: Sequence[str] | None, dataset: str) -> int:
     if ids is None:
-        raise CoveyError(f"--targets {BY_ID}{own}: the dataset is not here, so ids are not known; name items by row")
+        raise CoveyError(
+            f"--targets {BY_ID}{own}: the dataset is not here, so ids are not known; name items by row"
+        )
     if own not in ids:
         look = f"covey data show {dataset} --find TITLE"
-        raise CoveyError(f"--targets {BY_ID}{own}: {dataset} has no item with that id; look for it with {look}")
+        raise CoveyError(
+            f"--targets {BY_ID}{own}: {dataset} has no item with that id; look for it with {look}"
+        )
     return ids.index(own)
 
 
@@ -41,11 +45,15 @@ def _wrong(word: str, n_items: int) -> CoveyError:
     )
 
 
-def with_names(titles: Sequence[str], ids: Sequence[str] | None, targets: Sequence[int]) -> list[str]:
+def with_names(
+    titles: Sequence[str], ids: Sequence[str] | None, targets: Sequence[int]
+) -> list[str]:
     """Titles of all items, where targets have their full names."""
     out = list(titles)
     for row in targets:
         own = None if ids is None else ids[row]
-        untitled = titles[row] == f"item {row if own is None else own}"  # what stands for a title says nothing more
+        untitled = (
+            titles[row] == f"item {row if own is None else own}"
+        )  # what stands for a title says nothing more
         out[row] = named(row, own, "" if untitled else titles[row])
     return out

@@ -66,16 +66,30 @@ def judge(
     Holm's correction is over all tests of the table, also those without figures: a failed run must not make
     the others look better. Where one seed is planned there is no test.
     """
-    found = [[_measured(test, cell, users, known.get(test)) for test in tests_of(claim)] for claim in claims]
+    found = [
+        [_measured(test, cell, users, known.get(test)) for test in tests_of(claim)]
+        for claim in claims
+    ]
     tested = lambda test: not _single(cell(test.better, test.column))
-    p_values = [1.0 if c is None or math.isnan(c.p) else c.p for test, c, _, _ in chain(*found) if tested(test)]
+    p_values = [
+        1.0 if c is None or math.isnan(c.p) else c.p
+        for test, c, _, _ in chain(*found)
+        if tested(test)
+    ]
     adjusted = iter(holm(p_values))
     out = []
     for claim, tests in zip(claims, found):
-        judged = [_judged(*m, next(adjusted) if tested(m[0]) else math.nan, len(p_values)) for m in tests]
+        judged = [
+            _judged(*m, next(adjusted) if tested(m[0]) else math.nan, len(p_values)) for m in tests
+        ]
         verdict, reason = _together(judged)
         out.append(
-            {"text": claim.text, "verdict": verdict, "reason": reason, "tests": [asdict(test) for test in judged]}
+            {
+                "text": claim.text,
+                "verdict": verdict,
+                "reason": reason,
+                "tests": [asdict(test) for test in judged],
+            }
         )
     return out
 
@@ -92,7 +106,9 @@ def is_number(text: str) -> bool:
     return text.replace(".", "", 1).isdecimal()
 
 
-Measured = tuple[Outcome, Comparison | None, str, str]  # what forbids a verdict, what is to be said beside it
+Measured = tuple[
+    Outcome, Comparison | None, str, str
+]  # what forbids a verdict, what is to be said beside it
 
 
 def _measured(
@@ -106,8 +122,18 @@ def _measured(
             return test, known, "", ""
         figures = users(test.better, test.column, test.metric)
         if figures is None:
-            return test, None, f"runs are missing: {test.better} has no {test.metric} in {test.column}", ""
-        return test, _difference(figures, np.full_like(figures, float(test.worse)), test.metric), "", ""
+            return (
+                test,
+                None,
+                f"runs are missing: {test.better} has no {test.metric} in {test.column}",
+                "",
+            )
+        return (
+            test,
+            _difference(figures, np.full_like(figures, float(test.worse)), test.metric),
+            "",
+            "",
+        )
     sides = ((test.better, test.column), (test.worse, test.against))
     names = _names(test)
     cells = [cell(*side) for side in sides]
@@ -174,12 +200,18 @@ def _unequal(one: Cell, two: Cell, a: str, b: str) -> str:
 def _exempt(one: Cell, two: Cell, a: str, b: str) -> str:
     idle = [name for name, found in ((a, one), (b, two)) if found["work"] is None]
     fixed = [name for name, found in ((a, one), (b, two)) if found["tuned"] is None]
-    said = [f"{' and '.join(idle)}: nothing is trained on devices, so no local work to compare"] if idle else []
+    said = (
+        [f"{' and '.join(idle)}: nothing is trained on devices, so no local work to compare"]
+        if idle
+        else []
+    )
     said += [f"{' and '.join(fixed)}: nothing to tune"] if fixed else []
     return "; ".join(said)
 
 
-def _judged(test: Outcome, found: Comparison | None, forbidden: str, beside: str, p_holm: float, tests: int) -> Outcome:
+def _judged(
+    test: Outcome, found: Comparison | None, forbidden: str, beside: str, p_holm: float, tests: int
+) -> Outcome:
     figures: dict[str, Any] = {}
     if found is not None:
         figures = {k: _known(getattr(found, k)) for k in ("difference", "low", "high", "p")}

@@ -61,7 +61,9 @@ def compare(better_SU: Array, worse_SU: Array) -> Comparison:
     """
     better_SU, worse_SU = np.asarray(better_SU, np.float64), np.asarray(worse_SU, np.float64)
     if better_SU.ndim != 2 or better_SU.shape != worse_SU.shape:
-        raise ValueError(f"figures of shape {better_SU.shape} and {worse_SU.shape}; both are [seeds, users]")
+        raise ValueError(
+            f"figures of shape {better_SU.shape} and {worse_SU.shape}; both are [seeds, users]"
+        )
     known_U = np.logical_and.reduce(np.isfinite(better_SU - worse_SU), axis=0)
     a_SU, b_SU = better_SU[:, known_U], worse_SU[:, known_U]
     seeds, users = a_SU.shape
@@ -70,7 +72,9 @@ def compare(better_SU: Array, worse_SU: Array) -> Comparison:
     difference = float(d_SU.mean()) if d_SU.size else math.nan
     why = too_few(seeds, users)
     if why:
-        return Comparison(difference, math.nan, math.nan, math.nan, users, dropped, seeds, math.nan, math.nan, why)
+        return Comparison(
+            difference, math.nan, math.nan, math.nan, users, dropped, seeds, math.nan, math.nan, why
+        )
     d_U = np.round(d_SU.mean(0), DIGITS)
     from_users = float(d_U.var(ddof=1)) / users  # MS_users / (U S)
     paired = float(d_SU.mean(1).var(ddof=1))  # MS_seeds / U
@@ -92,8 +96,13 @@ def compare_runs(better_S: Array, worse_S: Array) -> Comparison:
         return Comparison(difference, nan, nan, nan, 0, 0, seeds, nan, nan, too_few(seeds, 2))
     apart = float(better_S.var(ddof=1) + worse_S.var(ddof=1))
     from_seeds = max(float(d_S.var(ddof=1)), apart) / seeds
-    half, p = (f(x, ((from_seeds, seeds - 1),)) for f, x in ((_half_width, LEVEL), (_p_value, abs(difference))))
-    return Comparison(difference, difference - half, difference + half, p, 0, 0, seeds, 0.0, from_seeds)
+    half, p = (
+        f(x, ((from_seeds, seeds - 1),))
+        for f, x in ((_half_width, LEVEL), (_p_value, abs(difference)))
+    )
+    return Comparison(
+        difference, difference - half, difference + half, p, 0, 0, seeds, 0.0, from_seeds
+    )
 
 
 def too_few(seeds: int, users: int) -> str:

@@ -124,11 +124,7 @@ def _tables(record: Record, marks: Marks, at: int) -> list[Html]:
 
 
 def _lines(
-    record: Record,
-    row: Row,
-    columns: Sequence[Column],
-    marks: Marks,
-    at: int,
+    record: Record, row: Row, columns: Sequence[Column], marks: Marks, at: int
 ) -> list[Html]:
     """A row, and what stands below it."""
     figures = (cell for column in columns for cell in _figures(record, row, column, marks, at))

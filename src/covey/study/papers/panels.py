@@ -53,11 +53,7 @@ def logarithmic(values: Sequence[float]) -> bool:
 
 
 def panel(
-    title: str,
-    metric: str,
-    sweep: str,
-    series: Sequence[Series],
-    marks: Mapping[str, float],
+    title: str, metric: str, sweep: str, series: Sequence[Series], marks: Mapping[str, float]
 ) -> Html:
     """A line for each method with bars of spread; the paper's points are hollow and dashed.
 

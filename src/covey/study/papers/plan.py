@@ -37,7 +37,9 @@ class Column:
     tuning: str = ""  # a folder of configs/tuned: what `covey tune` found for each method
     seeds: int = 0
     set: tuple[str, ...] = ()
-    trained: tuple[str, ...] = ()  # set over what a row says, but for floors and ceilings, which lack such options
+    trained: tuple[
+        str, ...
+    ] = ()  # set over what a row says, but for floors and ceilings, which lack such options
     panel: str = ""
     x: float | None = None
 
@@ -84,7 +86,9 @@ class Plan:
     decimals: int = 4  # to how many digits the paper rounds
     seeds: int = 1
     set: tuple[str, ...] = ()
-    told: tuple[str, ...] = ()  # of the selected round, by a method's parts: "co-clusters.group"; below each row
+    told: tuple[
+        str, ...
+    ] = ()  # of the selected round, by a method's parts: "co-clusters.group"; below each row
     ends: tuple[str, ...] = ()  # the same of the last round
     course: tuple[str, ...] = ()  # test metrics and told numbers to show over the rounds
 
@@ -123,7 +127,11 @@ class Cut:
 
     def name(self) -> str:
         """What its record is called beside that of the whole; where and how much at once makes no other."""
-        words = [*(["quick"] if self.quick else []), *self.datasets, *(["changed"] if self.changed() else [])]
+        words = [
+            *(["quick"] if self.quick else []),
+            *self.datasets,
+            *(["changed"] if self.changed() else []),
+        ]
         return "".join(f"-{word}" for word in words)
 
 
@@ -142,20 +150,28 @@ def tables(paper: str, names: Sequence[str] = (), place: Path | None = None) -> 
     folder = known.get(paper, Path(paper))
     if not folder.is_dir():
         there = ", ".join(papers(place)) or "none"
-        raise CoveyError(f"there is no paper {paper!r}; there are {there}, or give a folder of TOML files")
+        raise CoveyError(
+            f"there is no paper {paper!r}; there are {there}, or give a folder of TOML files"
+        )
     files = {p.stem: p for p in sorted(folder.glob("*.toml"))}
     for name in names:
         if name not in files:
-            raise CoveyError(f"{folder.name} has no table {name!r}; there are {', '.join(files) or 'none'}")
+            raise CoveyError(
+                f"{folder.name} has no table {name!r}; there are {', '.join(files) or 'none'}"
+            )
     if not files:
-        raise CoveyError(f"{folder} has no tables; write a TOML file for each, as docs/reproducing.md tells")
+        raise CoveyError(
+            f"{folder} has no tables; write a TOML file for each, as docs/reproducing.md tells"
+        )
     return [table(folder.name, name, parse(files[name])) for name in names or files]
 
 
 def table(paper: str, name: str, tree: Tree) -> Table:
     """A parsed file, if it says all it must and nothing unknown."""
     where = f"{paper} {name}"
-    plan = fill(Plan, {k: v for k, v in tree.items() if k not in ("column", "row", "claim", "sweep")}, where)
+    plan = fill(
+        Plan, {k: v for k, v in tree.items() if k not in ("column", "row", "claim", "sweep")}, where
+    )
     columns = [replace(c, panel=c.panel or c.label) for c in _list(Column, tree, "column", where)]
     rows = _list(Row, tree, "row", where)
     claims = _list(Claim, tree, "claim", where) if "claim" in tree else []
@@ -169,7 +185,11 @@ def table(paper: str, name: str, tree: Tree) -> Table:
 
 def _list(cls: type[Any], tree: Tree, key: str, where: str) -> list[Any]:
     sections = tree.get(key, [])
-    if not isinstance(sections, list) or not sections or not all(isinstance(s, dict) for s in sections):
+    if (
+        not isinstance(sections, list)
+        or not sections
+        or not all(isinstance(s, dict) for s in sections)
+    ):
         raise CoveyError(f"{where} has no {key}s; write [[{key}]] for each")
     made = [fill(cls, section, f"{where}, {key} {n}") for n, section in enumerate(sections, 1)]
     labels = [m.label for m in made if hasattr(m, "label")]
@@ -180,7 +200,11 @@ def _list(cls: type[Any], tree: Tree, key: str, where: str) -> list[Any]:
 
 def _swept(column: Column, sweep: Sweep) -> Iterator[Column]:
     for place, value in enumerate(sweep.values):
-        x = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else float(place)
+        x = (
+            float(value)
+            if isinstance(value, int | float) and not isinstance(value, bool)
+            else float(place)
+        )
         yield replace(column, label=f"{column.label}, {sweep.label}={value}", x=x)
 
 
@@ -190,16 +214,22 @@ def _check(made: Table, where: str) -> None:
     for row in made.rows:
         for column in (*row.columns, *row.at, *row.paper):
             if column not in known:
-                raise CoveyError(f"{where}, row {row.label!r} names column {column!r}; there are {', '.join(known)}")
+                raise CoveyError(
+                    f"{where}, row {row.label!r} names column {column!r}; there are {', '.join(known)}"
+                )
         for column, cell in row.at.items():
             fill(Cell, cell, f"{where}, row {row.label!r} at {column!r}")
     for claim in made.claims:
         for side in (claim.better, *([] if is_number(claim.worse) else [claim.worse])):
             if side not in labels:
-                raise CoveyError(f"{where} claims something of {side!r}; there are {', '.join(labels)}")
+                raise CoveyError(
+                    f"{where} claims something of {side!r}; there are {', '.join(labels)}"
+                )
         for column in (*claim.columns, *filter(None, [claim.against])):
             if column not in {c.label for c in made.columns}:
-                raise CoveyError(f"{where} claims something at {column!r}; there are {', '.join(known)}")
+                raise CoveyError(
+                    f"{where} claims something at {column!r}; there are {', '.join(known)}"
+                )
     for row, at in made.cells():
         positive(f"{where}, row {row.label!r}", seeds=seeds_of(made, row, at))
 
@@ -223,29 +253,51 @@ def configs(table: Table, row: Row, column: Column, cut: Cut = WHOLE) -> list[Co
     trained = () if row.role in ("floor", "ceiling") else column.trained
     options = [*table.plan.set, *column.set, *row.set, *trained, *_cell(row, column).set]
     if table.sweep and row.swept:
-        value = next(v for v in table.sweep.values if column.label.endswith(f", {table.sweep.label}={v}"))
+        value = next(
+            v for v in table.sweep.values if column.label.endswith(f", {table.sweep.label}={v}")
+        )
         options += [text.replace("{}", _toml(value)) for text in table.sweep.set]
     tree = assign(tree, options)
     if cut.quick:
         tree = _quick(tree)
     seeds = range(seeds_of(table, row, column, cut))
     made = [Config.of(assign(changed(tree, cut.set), [f"run.seed={seed}"])) for seed in seeds]
-    asked = {*table.plan.metrics, *table.plan.course, *(m for claim in table.claims for m in claim.metrics)}
-    wanted = {metric for metric in asked if "." not in metric}  # what parts tell is known when they have run
+    asked = {
+        *table.plan.metrics,
+        *table.plan.course,
+        *(m for claim in table.claims for m in claim.metrics),
+    }
+    wanted = {
+        metric for metric in asked if "." not in metric
+    }  # what parts tell is known when they have run
     if lacks := wanted - measured(made[0]):
-        where = "what is pushed in evaluate.targets" if min(lacks) in RATIOS else "it in evaluate.metrics"
+        where = (
+            "what is pushed in evaluate.targets"
+            if min(lacks) in RATIOS
+            else "it in evaluate.metrics"
+        )
         raise CoveyError(f"row {row.label!r} does not measure {min(lacks)}; name {where}")
     return made
 
 
 def measured(config: Config) -> set[str]:
     """What a run can be asked for: its metrics, and how far targets are pushed; on pooled data that stays empty."""
-    pushed = config.evaluate.targets or getattr(config.part("attack"), "targets", ()) or config.part("pooled")
+    pushed = (
+        config.evaluate.targets
+        or getattr(config.part("attack"), "targets", ())
+        or config.part("pooled")
+    )
     return {*config.evaluate.metrics, *(RATIOS if pushed else ())}
 
 
 def _toml(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+    return (
+        f'"{value}"'
+        if isinstance(value, str)
+        else str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
+    )
 
 
 def tuned(folder: str, method: str) -> Tree:
@@ -255,7 +307,9 @@ def tuned(folder: str, method: str) -> Tree:
     path = shipped_folder("tuned") / folder
     path = path if path.is_dir() else Path(folder)
     if not path.is_dir():
-        raise CoveyError(f"there is no folder of tuned settings {folder!r}; make one with covey tune --write-preset")
+        raise CoveyError(
+            f"there is no folder of tuned settings {folder!r}; make one with covey tune --write-preset"
+        )
     file = path / f"{Path(method).stem}.toml"
     return parse(file) if file.exists() else {}
 
@@ -264,7 +318,11 @@ def _quick(tree: Tree) -> Tree:
     """A tenth of the rounds; what it shows is that everything runs."""
     if "pooled" in tree:
         epochs = tree["pooled"].get("epochs", 10)
-        cut = {"pooled": {"epochs": max(1, epochs // 10)}} if hasattr(Config.of(tree).part("pooled"), "epochs") else {}
+        cut = (
+            {"pooled": {"epochs": max(1, epochs // 10)}}
+            if hasattr(Config.of(tree).part("pooled"), "epochs")
+            else {}
+        )
         return merge(tree, cut | {"evaluate": {"every": 1}})
     rounds = max(1, tree.get("run", {}).get("rounds", 20) // 10)
     return merge(tree, {"run": {"rounds": rounds}, "evaluate": {"every": min(rounds, 5)}})

@@ -29,7 +29,13 @@ NOTHING_KEPT = Kept()
 
 
 def reproduce(
-    tables: Sequence[Table], work: Path, cut: Cut, jobs: int, say: Say, begin: bool = True, stored: Path | None = None
+    tables: Sequence[Table],
+    work: Path,
+    cut: Cut,
+    jobs: int,
+    say: Say,
+    begin: bool = True,
+    stored: Path | None = None,
 ) -> list[Tree]:
     """Runs what has not been run yet, for all tables at once, and returns their records.
 
@@ -37,7 +43,10 @@ def reproduce(
     """
     tables = [table for table in (chosen(table, cut) for table in tables) if table.columns]
     at_hand = None if begin else lambda config: done_before(config, work) is not None
-    old = {table.name: _kept_of(table, cut, stored, at_hand) if stored else NOTHING_KEPT for table in tables}
+    old = {
+        table.name: _kept_of(table, cut, stored, at_hand) if stored else NOTHING_KEPT
+        for table in tables
+    }
     for table in tables:
         for row, column in sorted(old[table.name].other):
             where = f"{table.paper} {table.name}: {row} in {column}"
@@ -48,11 +57,15 @@ def reproduce(
         for row, column in table.cells()
         if (row.label, column.label) not in old[table.name].cells
     }
-    found = execute([config for cell in wanted.values() for config in cell], work, jobs, say, begin=begin)
+    found = execute(
+        [config for cell in wanted.values() for config in cell], work, jobs, say, begin=begin
+    )
     records = []
     for table in tables:
         runs = {
-            (row.label, column.label): [found[key(c)] for c in wanted[table.name, row.label, column.label]]
+            (row.label, column.label): [
+                found[key(c)] for c in wanted[table.name, row.label, column.label]
+            ]
             for row, column in table.cells()
             if (row.label, column.label) not in old[table.name].cells
         }
@@ -60,7 +73,9 @@ def reproduce(
     return records
 
 
-def _kept_of(table: Table, cut: Cut, stored: Path, at_hand: Callable[[Config], bool] | None) -> Kept:
+def _kept_of(
+    table: Table, cut: Cut, stored: Path, at_hand: Callable[[Config], bool] | None
+) -> Kept:
     """Of the record of this part, or where there is none, of the whole table."""
     files = [file_of(table.paper, table.name, part, stored) for part in (cut.name(), "")]
     return kept(table, cut, next(filter(Path.exists, files), files[0]), at_hand)
@@ -73,7 +88,8 @@ def record(table: Table, runs: Cells, cut: Cut, old: Kept = NOTHING_KEPT) -> Tre
         mine = {c.label: c for r, c in table.cells() if r is row}
         cells = {
             label: old.cell((row.label, label), _planned(table, row, column, cut))
-            or _measured(table, row, column, runs[row.label, label], cut) | _planned(table, row, column, cut)
+            or _measured(table, row, column, runs[row.label, label], cut)
+            | _planned(table, row, column, cut)
             for label, column in mine.items()
         }
         names = {"label": row.label, "method": row.method, "role": row.role, "lowest": row.lowest}
@@ -94,7 +110,9 @@ def record(table: Table, runs: Cells, cut: Cut, old: Kept = NOTHING_KEPT) -> Tre
         "told": list(table.plan.told),
         "ends": list(table.plan.ends),
         "course": list(table.plan.course),
-        "sweep": {"option": ", ".join(table.sweep.set), "label": table.sweep.label} if table.sweep else None,
+        "sweep": {"option": ", ".join(table.sweep.set), "label": table.sweep.label}
+        if table.sweep
+        else None,
         "columns": [_column(column) for column in table.columns],
         "rows": rows,
     }
@@ -105,7 +123,11 @@ def record(table: Table, runs: Cells, cut: Cut, old: Kept = NOTHING_KEPT) -> Tre
 
     def users(row: str, column: str, metric: str) -> Figures | None:
         outcomes = runs.get((row, column), [])
-        return told_of(outcomes, metric, metric in table.plan.ends) if "." in metric else users_of(outcomes, metric)
+        return (
+            told_of(outcomes, metric, metric in table.plan.ends)
+            if "." in metric
+            else users_of(outcomes, metric)
+        )
 
     return made | {"claims": judge(table.claims, cell, users, old.tests)}
 
@@ -122,7 +144,9 @@ def _column(column: Column) -> Tree:
 
 def _command(table: Table, cut: Cut) -> str:
     words = ["covey reproduce", table.paper, table.name, *(["--quick"] if cut.quick else [])]
-    words += [f"--dataset {name}" for name in cut.datasets] + [f"--set '{text}'" for text in cut.set]
+    words += [f"--dataset {name}" for name in cut.datasets] + [
+        f"--set '{text}'" for text in cut.set
+    ]
     return " ".join(words)
 
 
@@ -143,7 +167,11 @@ def _measured(table: Table, row: Row, column: Column, outcomes: list[Outcome], c
     config = configs(table, row, column, cut)[0]
     good = [o for o in outcomes if not o.error]
     results = [o.result for o in good]
-    figures = {m: had for m in table.plan.metrics if (had := [v for r in results if (v := figure(r, m)) is not None])}
+    figures = {
+        m: had
+        for m in table.plan.metrics
+        if (had := [v for r in results if (v := figure(r, m)) is not None])
+    }
     first = results[0] if results else {}
     traffic = first.get("traffic", {})
     mean = lambda name: statistics.fmean(r[name] for r in results) if results else 0.0
@@ -173,7 +201,10 @@ def _measured(table: Table, row: Row, column: Column, outcomes: list[Outcome], c
 def _dropped(results: list[Tree]) -> dict[str, int]:
     """Messages that did not count, by reason, over all seeds."""
     every = [r.get("traffic", {}).get("dropped", {}) for r in results]
-    return {why: sum(one.get(why, 0) for one in every) for why in sorted({why for one in every for why in one})}
+    return {
+        why: sum(one.get(why, 0) for one in every)
+        for why in sorted({why for one in every for why in one})
+    }
 
 
 def figure(result: Tree, metric: str) -> float | None:
@@ -210,7 +241,9 @@ def users_of(outcomes: list[Outcome], metric: str) -> Figures | None:
         return None
     figures = [o.users() for o in outcomes]
     if any(len(f["clients"]) != len(figures[0]["clients"]) for f in figures):
-        raise CoveyError(f"the runs in {outcomes[0].folder.parent} measured different clients; remove them and repeat")
+        raise CoveyError(
+            f"the runs in {outcomes[0].folder.parent} measured different clients; remove them and repeat"
+        )
     name = f"{'target' if metric in RATIOS else 'test'}/{metric}"
     if any(name not in f for f in figures):
         return None

@@ -67,7 +67,9 @@ def read(file: Path) -> Tree:
     return old
 
 
-def kept(table: Table, cut: Cut, file: Path, at_hand: Callable[[Config], bool] | None = None) -> Kept:
+def kept(
+    table: Table, cut: Cut, file: Path, at_hand: Callable[[Config], bool] | None = None
+) -> Kept:
     """What can be taken from that file for a table whose columns are already cut.
 
     `at_hand` tells whether a run is finished, and is given only where no run will begin. If the
@@ -78,22 +80,30 @@ def kept(table: Table, cut: Cut, file: Path, at_hand: Callable[[Config], bool] |
     old, plan = read(file), table.plan
     again = old["part"] == cut.name() and not cut.changed()
     stays = again and at_hand is not None
-    if not stays and any(old[k] != list(getattr(plan, k)) for k in ("metrics", "told", "ends", "course")):
+    if not stays and any(
+        old[k] != list(getattr(plan, k)) for k in ("metrics", "told", "ends", "course")
+    ):
         return Kept()
     rows = {row["label"]: row["cells"] for row in old["rows"]}
-    runs = {(row.label, column.label): configs(table, row, column, cut) for row, column in table.cells()}
+    runs = {
+        (row.label, column.label): configs(table, row, column, cut) for row, column in table.cells()
+    }
     found = {(row, column): cell for row, column in runs if (cell := rows.get(row, {}).get(column))}
     complete = {place: cell for place, cell in found.items() if _complete(cell, runs[place])}
     asked = [test for claim in table.claims for test in tests_of(claim)]
     stored = {_test(tree): tree for claim in old["claims"] for tree in claim["tests"]}
     decided = {test for test, tree in stored.items() if tree["difference"] is not None}
-    decidable = [test for test in asked if all(len(runs.get(side, ())) > 1 for side in _sides(test))]
+    decidable = [
+        test for test in asked if all(len(runs.get(side, ())) > 1 for side in _sides(test))
+    ]
     cells = _closed(complete, decidable, decided)
     if at_hand:
         cells |= _not_at_hand(found if stays else complete, runs, at_hand)
     if not cells:
         return Kept()
-    standing = [test for test in asked if test in stored and _stands(test, cells, complete, decided)]
+    standing = [
+        test for test in asked if test in stored and _stands(test, cells, complete, decided)
+    ]
     return Kept(
         cells,
         {test: _result(stored[test]) for test in standing},
@@ -118,7 +128,9 @@ def _complete(cell: Tree, wanted: Sequence[Config]) -> bool:
 def _not_at_hand(cells: Cells, runs: Runs, at_hand: Callable[[Config], bool]) -> Cells:
     """Return the cells of which fewer runs are finished than the record has seeds."""
     most = {place: min(len(cell["seeds"]), len(runs[place])) for place, cell in cells.items()}
-    return {place: cell for place, cell in cells.items() if sum(map(at_hand, runs[place])) < most[place]}
+    return {
+        place: cell for place, cell in cells.items() if sum(map(at_hand, runs[place])) < most[place]
+    }
 
 
 def _test(tree: Tree) -> Outcome:
@@ -130,7 +142,9 @@ def _result(tree: Tree) -> Comparison:
     known = lambda name: math.nan if tree[name] is None else float(tree[name])
     difference, low, high, p = map(known, ("difference", "low", "high", "p"))
     users, dropped, seeds = (int(tree[k]) for k in COUNTS)
-    why = tree["reason"] if math.isnan(difference) else too_few(seeds, users or 2)  # no users: figures of whole runs
+    why = (
+        tree["reason"] if math.isnan(difference) else too_few(seeds, users or 2)
+    )  # no users: figures of whole runs
     return Comparison(difference, low, high, p, users, dropped, seeds, math.nan, math.nan, why)
 
 
@@ -142,7 +156,9 @@ def _stands(test: Outcome, cells: Cells, complete: Cells, decided: set[Outcome])
     """
     sides = _sides(test)
     if test in decided:
-        return any(side in cells for side in sides) and all(side in cells or side in complete for side in sides)
+        return any(side in cells for side in sides) and all(
+            side in cells or side in complete for side in sides
+        )
     if not all(side in cells for side in sides):
         return False
     return is_number(test.worse) or not barred(test, *(cells[side] for side in sides))

@@ -42,7 +42,10 @@ class Side(NamedTuple):
         return Side({m: factor / divisor for m, factor in self.terms.items()}, f"{said}/{words}")
 
     def minus(self, other: "Side") -> "Side":
-        return Side({**self.terms, **{m: -factor for m, factor in other.terms.items()}}, f"{self.said} - {other.said}")
+        return Side(
+            {**self.terms, **{m: -factor for m, factor in other.terms.items()}},
+            f"{self.said} - {other.said}",
+        )
 
     def value(self, figures: Mapping[str, float]) -> float:
         return sum(factor * (1.0 if m == ONE else figures[m]) for m, factor in self.terms.items())
@@ -70,9 +73,14 @@ def impossible(figures: Mapping[str, float], one_relevant: bool, decimals: int |
         if not -half <= value <= 1 + half
     ]
     for small, large in _bounds(figures, one_relevant):
-        least, most = small.value(figures) - small.doubt(half), large.value(figures) + large.doubt(half)
+        least, most = (
+            small.value(figures) - small.doubt(half),
+            large.value(figures) + large.doubt(half),
+        )
         if least > most + 1e-12:  # decimals are not exact in binary
-            one, two = (f"{side.said} = {side.value(figures):.{digits}f}" for side in (small, large))
+            one, two = (
+                f"{side.said} = {side.value(figures):.{digits}f}" for side in (small, large)
+            )
             out.append(f"{one} is above {two}")
     return list(dict.fromkeys(out))
 
@@ -101,7 +109,9 @@ def _pairs(known: Known, *names: str) -> Iterator[Bound]:
 
 def _any_number(k: int, known: Known) -> Iterator[Bound]:
     """Figures of one cut-off against each other, whatever the number of relevant items."""
-    yield from _pairs(known, "mrr <= hit", "recall <= hit", "precision <= hit", "ndcg <= hit", "hit <= count")
+    yield from _pairs(
+        known, "mrr <= hit", "recall <= hit", "precision <= hit", "ndcg <= hit", "hit <= count"
+    )
     yield from _pairs(known, "recall <= count", "ndcg <= count", "mrr <= count")
     if "hit" in known and "mrr" in known:
         yield known["hit"].over(k, str(k)), known["mrr"]
@@ -179,8 +189,16 @@ def _wrong(cell: Mapping[str, Any]) -> list[str]:
     figures, seeds = cell["figures"], cell["seeds"]
     out = []
     for i in range(max(map(len, figures.values()), default=0)):
-        name = f"seed {seeds[i]}" if all(len(seeds) == len(values) for values in figures.values()) else f"run {i + 1}"
-        run = {m: values[i] for m, values in figures.items() if i < len(values) and values[i] is not None}
+        name = (
+            f"seed {seeds[i]}"
+            if all(len(seeds) == len(values) for values in figures.values())
+            else f"run {i + 1}"
+        )
+        run = {
+            m: values[i]
+            for m, values in figures.items()
+            if i < len(values) and values[i] is not None
+        }
         out += [f"{name}: {reason}" for reason in impossible(run, one_relevant, None)]
     out += [f"mean: {reason}" for reason in impossible(cell["mean"], one_relevant, None)]
     for metric, mean in cell["mean"].items():

@@ -26,18 +26,28 @@ def reads_of(config: Config, result: Tree) -> str:
     if "pooled" in config.tree:
         return "everybody's lists"
     sent = [row for row in result.get("ledger", ()) if row["step"] != "evaluate"]
-    single = {step for _, step in method_of(config, Catalogue(result["dataset"]["items"])).singles()}
+    single = {
+        step for _, step in method_of(config, Catalogue(result["dataset"]["items"])).singles()
+    }
     said = []
     for step in ("enrol", "report", "train"):
         names = list(dict.fromkeys(_name(row) for row in sent if row["step"] == step))
         if names:
-            said.append(f"{'single' if step in single or step == 'enrol' else 'sums of'} {', '.join(names)}")
+            said.append(
+                f"{'single' if step in single or step == 'enrol' else 'sums of'} {', '.join(names)}"
+            )
     return "; ".join(said) or "nothing"
 
 
 def _name(row: Tree) -> str:
     kind, _, field = row["field"].partition("/")
-    name = row["field"] if kind not in ("update", "model") else "item rows" if field == "items" else "layers"
+    name = (
+        row["field"]
+        if kind not in ("update", "model")
+        else "item rows"
+        if field == "items"
+        else "layers"
+    )
     return name if row["epsilon"] == "none" else f"{name} (ε {row['epsilon']:g} per {row['unit']})"
 
 
@@ -46,7 +56,9 @@ def with_rows(record: Record, labels: Sequence[str]) -> Record:
     known = {row["label"]: row for row in record["rows"]}
     if missing := [label for label in labels if label not in known]:
         there = "; ".join(known)
-        raise CoveyError(f"{record['paper']}-{record['table']} has no row {missing[0]!r}; its rows are: {there}")
+        raise CoveyError(
+            f"{record['paper']}-{record['table']} has no row {missing[0]!r}; its rows are: {there}"
+        )
     return {**record, "rows": [known[label] for label in labels]}
 
 
@@ -54,7 +66,9 @@ def best(record: Record) -> Iterable[tuple[str, ...]]:
     """The head, then a short line for each row, sorted by the first metric of the first column, best first."""
     label, metric = record["columns"][0]["label"], record["metrics"][0]
     yield "", READS, metric, "rounds", "upload of a client"
-    rows = [row for row in record["rows"] if not math.isnan(stat(row["cells"].get(label), metric).mean)]
+    rows = [
+        row for row in record["rows"] if not math.isnan(stat(row["cells"].get(label), metric).mean)
+    ]
     for row in sorted(rows, key=lambda row: -stat(row["cells"][label], metric).mean):
         cell = row["cells"][label]
         _, rounds, up, _ = _cost(cell)
@@ -89,7 +103,10 @@ def shares(record: Record) -> Iterable[tuple[str, ...]]:
     yield f"{metric} over that of {plain(top['label'])}", *labels
     for row in record["rows"]:
         if row is not top:
-            yield by_role(row), *(_share(row["cells"].get(n), top["cells"].get(n), metric) for n in labels)
+            yield (
+                by_role(row),
+                *(_share(row["cells"].get(n), top["cells"].get(n), metric) for n in labels),
+            )
 
 
 def _share(cell: Cell | None, top: Cell | None, metric: str) -> str:

@@ -88,7 +88,7 @@ def by_family(record: Record) -> str:
 def best_first(record: Record) -> str:
     """A few rows for a front page, best first; the page says in its own words where they are from."""
     head, *lines = best(record)
-    return _grid(head, lines, left=2)
+    return grid(head, lines, left=2)
 
 
 def by_ceiling(record: Record) -> str:
@@ -208,11 +208,7 @@ def _column(record: Record, column: Column, metrics: Sequence[str], marks: Marks
 
 
 def _line(
-    record: Record,
-    row: Row,
-    column: Column,
-    metrics: Sequence[str],
-    marks: Marks,
+    record: Record, row: Row, column: Column, metrics: Sequence[str], marks: Marks
 ) -> list[str]:
     cell, out = row["cells"].get(column["label"]), list[str]()
     note = marks.get((row["label"], column["label"]))

@@ -6,20 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .markup import Html, join
-from .svg import (
-    COLOURS,
-    Axis,
-    Frame,
-    between,
-    colour,
-    cross,
-    dot,
-    extent,
-    ruler,
-    ticks,
-    way,
-    words,
-)
+from .svg import COLOURS, Axis, Frame, between, colour, cross, dot, extent, ruler, ticks, way, words
 from .units import Point, Say, Stat, cut, fixed, known, tick
 
 MOST_POINTS = 200  # of one curve; a longer one is thinned
@@ -84,12 +71,7 @@ def powers(low: float, high: float) -> list[float]:
 
 
 def _over_rounds(
-    frame: Frame,
-    label: str,
-    lines: Sequence[Line],
-    y: Axis,
-    say: Say,
-    *parts: Html,
+    frame: Frame, label: str, lines: Sequence[Line], y: Axis, say: Say, *parts: Html
 ) -> Html:
     rounds = [p.round for line in lines for p in line.points] or [0, 1]
     first, last = min(rounds), max(rounds)

@@ -24,7 +24,9 @@ class Journal:
         try:
             rows = [Trial.of(json.loads(line)) for line in text[: self.end].splitlines()]
         except (ValueError, KeyError, TypeError, CoveyError) as error:
-            raise CoveyError(f"{path} is damaged ({error}); remove its folder, or choose another --out") from error
+            raise CoveyError(
+                f"{path} is damaged ({error}); remove its folder, or choose another --out"
+            ) from error
         self.trials = {trial.number: trial for trial in rows}
 
     def add(self, trial: Trial) -> None:
@@ -37,11 +39,15 @@ def opened(out: Path, identity: Tree) -> Iterator[Journal]:
     """The search in a folder, if it is the same, for this process alone."""
     if (out / STUDY).exists() and (held := parse(out / STUDY)) != identity:
         other = next(k for k in identity if held.get(k) != identity[k])
-        raise CoveyError(f"{out} holds another search: its {other} differs; choose another --out, or remove it")
+        raise CoveyError(
+            f"{out} holds another search: its {other} differs; choose another --out, or remove it"
+        )
     try:
         (out / RUNS).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CoveyError(f"cannot make the folder {out}: {error.strerror}; choose another --out") from error
+        raise CoveyError(
+            f"cannot make the folder {out}: {error.strerror}; choose another --out"
+        ) from error
     try:
         with atomic.alone(out / ".lock", wait=False):
             if not (out / STUDY).exists():
@@ -49,4 +55,6 @@ def opened(out: Path, identity: Tree) -> Iterator[Journal]:
                 atomic.write_text(out / STUDY, toml_writer.dumps(identity))
             yield Journal(out / TRIALS)
     except BlockingIOError as error:
-        raise CoveyError(f"another covey tune is at work in {out}; wait for it, or choose another --out") from error
+        raise CoveyError(
+            f"another covey tune is at work in {out}; wait for it, or choose another --out"
+        ) from error

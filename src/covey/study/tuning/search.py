@@ -55,7 +55,10 @@ class Search:
         """The runs of a trial, without the ceilings beside them."""
         tree = apply(self.tree, values if number else {})
         first = self.config.run.seed
-        return [Config.of(assign(tree, ["run.ceilings=[]", f"run.seed={first + k}"])) for k in range(self.seeds)]
+        return [
+            Config.of(assign(tree, ["run.ceilings=[]", f"run.seed={first + k}"]))
+            for k in range(self.seeds)
+        ]
 
     def identity(self) -> Tree:
         """What must be the same for trials to be of one search; more trials go on with it."""
@@ -141,7 +144,11 @@ def _possible(config: Config) -> None:
 
 def _line(plan: Search, trial: Trial) -> str:
     said = ", ".join(f"{k} {v}" for k, v in trial.values.items())
-    end = f"failed: {trial.error}" if trial.error else f"{plan.metric} {trial.value:.4f} on validation"
+    end = (
+        f"failed: {trial.error}"
+        if trial.error
+        else f"{plan.metric} {trial.value:.4f} on validation"
+    )
     return f"trial {trial.number} ({plan.trials} in all), {said}: {end}"
 
 
@@ -163,7 +170,9 @@ def _trials(
     """Trials as they are finished; equal runs are run once."""
     wanted = {number: plan.configs(number, values) for number, values in todo.items()}
     found: dict[str, Run] = {}
-    for digest, result in _runs({c.digest(): c for configs in wanted.values() for c in configs}, folder, pool):
+    for digest, result in _runs(
+        {c.digest(): c for configs in wanted.values() for c in configs}, folder, pool
+    ):
         found[digest] = result
         for number, configs in list(wanted.items()):
             if all(c.digest() in found for c in configs):
@@ -171,7 +180,9 @@ def _trials(
                 del wanted[number]
 
 
-def _runs(configs: Mapping[str, Config], folder: Path, pool: ProcessPoolExecutor | None) -> Iterator[tuple[str, Run]]:
+def _runs(
+    configs: Mapping[str, Config], folder: Path, pool: ProcessPoolExecutor | None
+) -> Iterator[tuple[str, Run]]:
     if pool is None:
         yield from ((digest, validated(config, folder)) for digest, config in configs.items())
         return

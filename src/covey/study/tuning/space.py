@@ -41,7 +41,11 @@ class Range:
 
     def clean(self, value: float) -> float:
         """With the digits that a reader needs."""
-        return min(int(value), int(self.high)) if self.whole else min(max(float(f"{value:.4g}"), self.low), self.high)
+        return (
+            min(int(value), int(self.high))
+            if self.whole
+            else min(max(float(f"{value:.4g}"), self.low), self.high)
+        )
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,9 @@ def space_of(method: str, more: Iterable[str] = ()) -> tuple[Space, dict[str, st
     for text in more:
         option, equals, said = text.partition("=")
         if not equals or not option.strip():
-            raise CoveyError(f"--space takes A.B=declaration, not {text!r}; such as --space 'solver.lr=log 0.001 1'")
+            raise CoveyError(
+                f"--space takes A.B=declaration, not {text!r}; such as --space 'solver.lr=log 0.001 1'"
+            )
         told[option.strip()] = said.strip()
     if not told:
         raise CoveyError(f"{method} has no search space; give one: --space 'solver.lr=log 0.001 1'")
@@ -108,7 +114,9 @@ def _number(word: str, whole: bool, option: str) -> float:
         number = int(word) if whole else float(word)
     except ValueError as error:
         what = "a whole number" if whole else "a number"
-        raise CoveyError(f"the space of {option} has {word!r} where {what} is needed; {GRAMMAR}") from error
+        raise CoveyError(
+            f"the space of {option} has {word!r} where {what} is needed; {GRAMMAR}"
+        ) from error
     if not math.isfinite(number):
         raise CoveyError(f"the space of {option} has {word!r}; its ends are finite")
     return number
@@ -132,7 +140,9 @@ def check(tree: Tree, space: Space) -> Values:
                 f"{option} is no option of a method, so it is not tuned; there are sections {', '.join(TUNABLE)}"
             )
         if section not in tree:
-            raise CoveyError(f"the method has no [{section}] whose {option!r} could be tuned; see its configuration")
+            raise CoveyError(
+                f"the method has no [{section}] whose {option!r} could be tuned; see its configuration"
+            )
         for value in axis.ends():
             _try(apply(tree, {option: value}), option, value)
     config = Config.of(tree)
@@ -165,5 +175,10 @@ def preset(tree: Tree, values: Mapping[str, Any]) -> Tree:
     out: Tree = {}
     for option, value in values.items():
         section = option.partition(".")[0]
-        out = merge(out, {section: full[section]} if isinstance(full[section], list) else apply({}, {option: value}))
+        out = merge(
+            out,
+            {section: full[section]}
+            if isinstance(full[section], list)
+            else apply({}, {option: value}),
+        )
     return out

@@ -18,12 +18,19 @@ def suggest(
 ) -> dict[int, Values]:
     """Values of the next trials by number, a pure function of all this; those asked together know of each other."""
     optuna = needed()
-    study, kinds = optuna.create_study(direction="maximize"), {k: _kind(axis, optuna) for k, axis in space.items()}
+    study, kinds = (
+        optuna.create_study(direction="maximize"),
+        {k: _kind(axis, optuna) for k, axis in space.items()},
+    )
     for trial in done:
-        if all(axis.holds(trial.values[option]) for option, axis in space.items()):  # published ones may be outside
+        if all(
+            axis.holds(trial.values[option]) for option, axis in space.items()
+        ):  # published ones may be outside
             value = WORST if trial.value is None else trial.value
             params = {k: _code(axis, trial.values[k]) for k, axis in space.items()}
-            study.add_trial(optuna.trial.create_trial(value=value, params=params, distributions=kinds))
+            study.add_trial(
+                optuna.trial.create_trial(value=value, params=params, distributions=kinds)
+            )
     out = {}
     for number in numbers:
         if number == 0 or len(done) < STARTUP:
@@ -39,10 +46,15 @@ def spread(space: Space, number: int, seed: int) -> Values:
     """Points far from each other, as few random ones are not: steps of irrational size, from a start by the seed."""
     ratio = 1.0
     for _ in range(32):
-        ratio = (1 + ratio) ** (1 / (len(space) + 1))  # the root of x^(d+1) = x + 1; for one option the golden ratio
+        ratio = (1 + ratio) ** (
+            1 / (len(space) + 1)
+        )  # the root of x^(d+1) = x + 1; for one option the golden ratio
     steps = {option: ratio ** -(k + 1) for k, option in enumerate(space)}
     starts = {option: _draw(seed, option) / 2**32 for option in space}
-    return {option: axis.at((starts[option] + number * steps[option]) % 1) for option, axis in space.items()}
+    return {
+        option: axis.at((starts[option] + number * steps[option]) % 1)
+        for option, axis in space.items()
+    }
 
 
 def _draw(seed: int, what: object) -> int:
@@ -55,7 +67,9 @@ def needed() -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise CoveyError("covey tune needs Optuna; install it with: pip install 'covey[hpo]'") from error
+        raise CoveyError(
+            "covey tune needs Optuna; install it with: pip install 'covey[hpo]'"
+        ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 
@@ -64,7 +78,9 @@ def _kind(axis: Any, optuna: Any) -> Any:
     kinds = optuna.distributions
     if isinstance(axis, Choices):
         return kinds.CategoricalDistribution(range(len(axis.values)))
-    return (kinds.IntDistribution if axis.whole else kinds.FloatDistribution)(axis.low, axis.high, log=axis.log)
+    return (kinds.IntDistribution if axis.whole else kinds.FloatDistribution)(
+        axis.low, axis.high, log=axis.log
+    )
 
 
 def _code(axis: Any, value: Any) -> Any:

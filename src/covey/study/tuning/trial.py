@@ -46,10 +46,18 @@ class Trial:
     @property
     def value(self) -> float | None:
         """The mean over seeds; nothing where a run failed."""
-        return None if self.error else statistics.fmean(r.value for r in self.runs if r.value is not None)
+        return (
+            None
+            if self.error
+            else statistics.fmean(r.value for r in self.runs if r.value is not None)
+        )
 
     def plain(self) -> Tree:
-        return {"number": self.number, "values": self.values, "runs": [asdict(r) for r in self.runs]}
+        return {
+            "number": self.number,
+            "values": self.values,
+            "runs": [asdict(r) for r in self.runs],
+        }
 
     @classmethod
     def of(cls, row: Tree) -> "Trial":
@@ -80,7 +88,9 @@ def _tried(config: Config, work: Path) -> Run:
     except (CoveyError, ArithmeticError, RuntimeError, ValueError) as failure:
         if isinstance(failure.__cause__, OSError):
             raise
-        error = f"{'' if isinstance(failure, CoveyError) else type(failure).__name__ + ': '}{failure}"
+        error = (
+            f"{'' if isinstance(failure, CoveyError) else type(failure).__name__ + ': '}{failure}"
+        )
     if value is not None and not math.isfinite(value):
         error, value = f"{config.evaluate.selector} on validation is {value}", None
     rounds = getattr(config.part("pooled"), "epochs", 0) if "pooled" in config.tree else reached
