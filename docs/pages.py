@@ -129,7 +129,7 @@ def _outside(page: Path) -> list[Path]:
 
 
 def _has_place(path: Path) -> bool:
-    """Whether the site has a page for a path: folders of docs/ have none, MkDocs reports the rest."""
+    """Whether the site has a page for a path; folders of docs/ have none."""
     return path.is_relative_to(ROOT) and (
         path.is_file() or (path.is_dir() and not path.is_relative_to(ROOT / "docs"))
     )

@@ -154,6 +154,15 @@ def test_parts_exist() -> None:
         assert m[1] == READERS or part(m[1]) is not None, name
 
 
+def test_imports_work() -> None:
+    """What blocks of Python import from Covey, on every page."""
+    lines = every(r"^ *from (covey[\w.]*) import (.+)$")
+    assert len(lines) >= 10
+    for page, line in lines:
+        for name in line[2].split(", "):
+            assert hasattr(import_module(line[1]), name), f"{page}: {line[0]}"
+
+
 @pytest.mark.parametrize(
     ("page", "table"), OPTIONS, ids=lambda x: x[1] if isinstance(x, re.Match) else ""
 )
