@@ -165,8 +165,7 @@ def test_the_reference_has_what_covey_exports(site: Path) -> None:
         assert name.startswith("__") or f'id="covey.{name}"' in text, name
     assert "DataFrame" in text and 'id="covey.Recommender.recommend"' in text
     hooks = (site / "api/methods.html").read_text(encoding="utf-8")
-    shown = set(re.findall(r'id="covey[\w.]*(?:Hooks|Mechanism)\.(\w+)"', hooks))
-    shown |= set(re.findall(r"<td><code>(\w+)</code></td>", hooks))  # attributes, in a table
+    shown = set(re.findall(r'(?:id|title)="covey[\w.]*(?:Hooks|Mechanism)\.(\w+)"', hooks))
     assert {name for name in dir(Mechanism) if not name.startswith("_")} <= shown
     assert "oldest first" in hooks  # what a record's docstring says of a field
 
