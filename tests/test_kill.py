@@ -1,4 +1,4 @@
-"""A run killed at any instant ends, after `resume`, in the same bits: model, metrics, private state and traffic."""
+"""A run killed at any instant and resumed ends in the same bits, of model, metrics and traffic."""
 
 import os
 import random

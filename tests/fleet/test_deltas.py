@@ -40,7 +40,7 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 def test_a_client_gets_back_the_bits_that_it_left(
     events: list[tuple[bool, list[int], list[float]]],
 ) -> None:
-    """Some tables are offered first, as those that the server hands out are; clients move a row of theirs."""
+    """Some tables are offered first, as if the server handed them out; clients change one row."""
     store, truth = Deltas.empty(N), torch.zeros(N, ITEMS, WIDTH)
     for offered, ids, flat in events:
         table_CID = torch.tensor(flat).view(1, ITEMS, WIDTH).repeat(len(ids), 1, 1)

@@ -1,4 +1,4 @@
-"""Noise that is the device's own is drawn once for each answer: a server that lost its round cannot have it anew."""
+"""Device noise is drawn once for each answer, also if a server that lost its round asks again."""
 
 import secrets
 from collections.abc import Callable
@@ -87,7 +87,7 @@ def test_rewound_it_answers_no_other_request(made: Callable[[], Mechanism], step
     node.handle(request(game, step))
     rewind(node, start)
     before = clone(node.kept)
-    with pytest.raises(Malformed, match="spend the budget again"):
+    with pytest.raises(Malformed, match="new noise would cost privacy"):
         node.handle(request(game, step, times=2.0))
     expect_same(before, node.kept)
 

@@ -90,13 +90,11 @@ def test_the_longest_row_by_hand() -> None:
 
 
 def test_a_group_that_is_much_longer_than_most_is_left_out() -> None:
-    one = lambda length: GroupSum(torch.arange(3), np.zeros(2), {"rows": length, "weight": 3.0})
-    assert within([one(4.0), one(5.0), one(6.0), one(15.1)], 3.0) == [
-        True,
-        True,
-        True,
-        True,
-    ]  # the median is 5.5
+    def one(length: float) -> GroupSum:
+        return GroupSum(torch.arange(3), np.zeros(2), {"rows": length, "weight": 3.0})
+
+    # The median is 5.5.
+    assert within([one(4.0), one(5.0), one(6.0), one(15.1)], 3.0) == [True] * 4
     assert within([one(4.0), one(5.0), one(6.0), one(16.6)], 3.0) == [True, True, True, False]
     assert within([one(4.0), one(float("nan")), one(5.0)], 0.0) == [True] * 3
     assert within([], 3.0) == []
@@ -104,7 +102,7 @@ def test_a_group_that_is_much_longer_than_most_is_left_out() -> None:
 
 @pytest.mark.parametrize("masks", [True, False])
 def test_a_liar_takes_its_group_with_it(masks: bool) -> None:
-    """Honest rows of a group of 5 are up to 5 sqrt 3 long: a hundred times its own is caught, twice is not."""
+    """Honest rows of a group of 5 are at most 5 sqrt 3 long: 100 times one is caught, 2 are not."""
     total, dropped = asked(an_upload(liar=7, times=100.0), group=5, longest=3.0, masks=masks)
     assert 7 + 4 not in total.ids_C.tolist() and N - len(total) == dropped[
         "in a group with too long a row"

@@ -10,11 +10,12 @@ discarded.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from covey.contract.mechanism import PlanningHooks
 from covey.core.padding import pad_lengths, pad_steps
 
 from .blocks import Block, Work
@@ -34,14 +35,6 @@ class Size(NamedTuple):
     rows: int  # of its item table
     examples: int  # of one epoch
     steps: int  # per epoch
-
-
-class Load(Protocol):
-    """What a plan asks of a mechanism; `Mechanism` says what the answers mean."""
-
-    def extra_floats(self, n_rows: int) -> int: ...
-
-    def compared_pairs(self, n_rows: int) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -64,7 +57,7 @@ class CostModel:
     """
 
     budget_rows: int
-    mechanisms: Sequence[Load] = ()
+    mechanisms: Sequence[PlanningHooks] = ()
     table: Literal["moved", "looked up", "shared"] = "moved"
     examples_per_row: int = 1
     waits: bool = False
@@ -76,7 +69,7 @@ class CostModel:
         more = sum(m.extra_floats(n_rows) for m in self.mechanisms) // ROW_FLOATS
         return self.examples_per_row * (own + more)
 
-    def room(self, work: Work, size: Size) -> int:
+    def capacity(self, work: Work, size: Size) -> int:
         """How many clients of this size fit into a block; 0 where a single one is too large."""
         budget = self.examples_per_row * self.budget_rows
         return budget // max(self.held(size.rows), work.batch or size.examples, 1)
@@ -119,7 +112,7 @@ class GpuCostModel(CostModel):
         lists = work.examples.items.lengths, work.rows_C
         length, n_rows = (_rounded(int(n_C.max())) or ROUNDED for n_C in lists)
         largest = Size(work.n_items if work.local is None else n_rows, length, 1)
-        if self.room(work, largest) < len(sizes):
+        if self.capacity(work, largest) < len(sizes):
             return sizes
         return torch.tensor(largest, device=sizes.device).expand_as(sizes)
 
@@ -130,7 +123,7 @@ class GpuCostModel(CostModel):
         for k in range(1, len(kinds)):
             old, many = out[first], sum(counts[first:k])
             new = Size(*map(max, old, kinds[k]))
-            fits = many + counts[k] <= self.room(work, new)
+            fits = many + counts[k] <= self.capacity(work, new)
             if fits and self._pays(old, new, many):
                 out[first : k + 1] = [new] * (k + 1 - first)
             else:
@@ -166,7 +159,7 @@ def plan(work: Work, costs: CostModel) -> Iterator[Block]:
     start = 0
     for size, count in zip(kinds, counts, strict=True):
         unit = max(2, REGISTERS // gcd(REGISTERS, work.batch or size.examples))
-        many = max(costs.room(work, size) // unit, 1) * unit
+        many = max(costs.capacity(work, size) // unit, 1) * unit
         for at in range(start, start + count, many):
             pick = order[at : min(at + many, start + count)]
             doubles = pick[:1].expand(-len(pick) % unit)

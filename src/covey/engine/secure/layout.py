@@ -1,7 +1,7 @@
-"""One client's part of a total as one vector, dense, and a total from the vector of sums.
+"""From one client's upload to a dense vector, and from the sum of vectors to a total.
 
-A client's part is the total of its own upload: weighted updates, and where item rows were touched the
-weight that touched them. The vector names no rows, so all vectors of a sum are alike.
+The vector is the total of the client's upload alone: weighted updates, and for item tables the
+weight that touched each row. All vectors of a sum have the same layout, with all rows of a table.
 """
 
 from collections.abc import Iterable
@@ -22,6 +22,8 @@ from .fixed_point import Floats
 
 @dataclass(frozen=True)
 class Slot:
+    """A tensor of a total and its place in the vector."""
+
     path: str
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -38,7 +40,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Layout:
-    """What stands where in a vector."""
+    """Which numbers of a vector belong to which field."""
 
     slots: tuple[Slot, ...]
 
@@ -51,19 +53,19 @@ class Layout:
         return sum(slot.size for slot in self.slots)
 
     def fields(self) -> dict[str, int]:
-        """Numbers by the field of an upload that they come from."""
+        """How many numbers come from each field of an upload."""
         names = dict.fromkeys(slot.field for slot in self.slots)
         return {name: sum(slot.size for slot in self.slots if slot.field == name) for name in names}
 
     def vector(self, total: Total) -> Floats | None:
-        """None where the client's part is not of this shape."""
+        """The vector of one client; None if its fields have other shapes."""
         if Layout.of(total) != self:
             return None
         flat = [x.detach().reshape(-1).double().cpu() for _, x in _fields(total)]
         return torch.cat(flat).numpy()
 
     def longest(self, sums: Floats) -> dict[str, float]:
-        """By field: the length of its longest row."""
+        """The length of the longest row, by field."""
         out: dict[str, float] = {}
         at = 0
         for slot in self.slots:
@@ -74,7 +76,7 @@ class Layout:
         return out
 
     def total(self, ids_C: Tensor, sums: Floats) -> Total:
-        """The fields of the sum, on the device of the ids and in their own precision."""
+        """The total from a vector of sums, on the device of the ids and in each field's type."""
         parts: dict[str, Fields] = {}
         at = 0
         for slot in self.slots:
@@ -85,18 +87,12 @@ class Layout:
             at += slot.size
         weight = parts.pop("")["weight"]
         update, model, touched = (parts.pop(k, {}) for k in ("update", "model", "touched"))
-        return Total(
-            ids_C,
-            weight,
-            update,
-            model,
-            touched,
-            {k.removeprefix("extra/"): v for k, v in parts.items()},
-        )
+        extra = {k.removeprefix("extra/"): v for k, v in parts.items()}
+        return Total(ids_C, weight, update, model, touched, extra)
 
 
 def part_of(upload: Upload, row: int) -> Total:
-    """What one client adds to the total."""
+    """The total of one client, which is one row of an upload."""
     try:
         return total_of(upload.take(torch.tensor([row], device=upload.ids_C.device)))
     except ValueError as error:
@@ -104,19 +100,13 @@ def part_of(upload: Upload, row: int) -> Total:
 
 
 def nothing(ids_C: Tensor) -> Total:
-    """The total of nobody, where a sum failed."""
+    """The total of no client, after a sum failed."""
     return Total(ids_C[:0], torch.zeros((), device=ids_C.device))
 
 
 def _fields(total: Total) -> Iterable[tuple[str, Tensor]]:
     yield "weight", total.weight
-    for kind, fields in (
-        ("update", total.update),
-        ("model", total.model),
-        ("touched", total.touched),
-    ):
+    kinds = {"update": total.update, "model": total.model, "touched": total.touched}
+    kinds |= {f"extra/{name}": total.extra[name] for name in sorted(total.extra)}
+    for kind, fields in kinds.items():
         yield from ((f"{kind}/{name}", fields[name]) for name in sorted(fields))
-    for drawer in sorted(total.extra):
-        yield from (
-            (f"extra/{drawer}/{name}", x) for name, x in sorted(total.extra[drawer].items())
-        )
