@@ -211,7 +211,7 @@ def f1(found: set[int], true: set[int]) -> float:
 
 @pytest.mark.parametrize("lost", [2, 3])
 def test_a_process_for_each_client(lost: int, tmp_path: Path) -> None:
-    """It takes 4 of 6: with two gone the sum is right, with three it fails before shares are sent."""
+    """It takes 4 of 6: with two gone the sum is right, with three no share is requested."""
     values = np.random.default_rng(lost).uniform(-1, 1, (6, 20))
     done = run(
         tmp_path,

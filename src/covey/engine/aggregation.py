@@ -88,7 +88,5 @@ def _counted(server: Server, tally: dict[str, int]) -> Server:
     if not tally:
         return server
     before = server.state.get("combine", {})
-    counts = {
-        METRIC + k: torch.tensor(n + int(before.get(METRIC + k, 0))) for k, n in tally.items()
-    }
-    return server.with_state({"combine": counts})
+    counts = {METRIC + k: n + int(before.get(METRIC + k, 0)) for k, n in tally.items()}
+    return server.with_state({"combine": {k: torch.tensor(n) for k, n in counts.items()}})

@@ -17,7 +17,7 @@ __all__ = ["Server", "admit", "enrol", "reported_metrics", "run_round", "start",
 
 
 def run_round(server: Server, fleet: Fleet, method: Method, round: Round) -> tuple[Server, Round]:
-    """Runs one round, in the order of the picture in `covey.contract.mechanism`.
+    """Runs one round: the picture in `covey.contract.mechanism`, with the hooks named at the right.
 
     Args:
         server: The server before the round.
@@ -28,42 +28,24 @@ def run_round(server: Server, fleet: Fleet, method: Method, round: Round) -> tup
     Returns:
         The server after the round, and the round narrowed to the clients that answered.
     """
-    server = _every_mechanism(server, method, round, "begin_round")
+    server = server.with_state(_states("begin_round", server, method, round))
     if method.has_exchange("report"):
-        server, round = _report(server, fleet, method, round)
+        asked = _asked_to_report(server, fleet, method, round)  # select_reporters
+        reports = _exchange("report", server, fleet, method, asked)  # send, report
+        answered = replace(asked, ids_C=reports.ids_C)
+        server = _received(server, fleet, method, answered, reports)  # receive_reports
+        round = answered if asked is round else round
     if method.solver is not None and len(round.ids_C):
-        server, round = _train(server, fleet, method, round)
-    return _every_mechanism(server, method, round, "end_round"), round
-
-
-def _report(server: Server, fleet: Fleet, method: Method, round: Round) -> tuple[Server, Round]:
-    """The exchange before training; the cohort shrinks to those that answered, if it reports."""
-    chosen_C = _reporters(server, fleet, method, round)
-    asked = round if chosen_C is None else replace(round, ids_C=chosen_C)
-    reports = _exchange("report", server, fleet, method, asked, method.folds_reports)
-    answered = replace(round, ids_C=reports.ids_C)
-    for m in method.mechanisms:
-        if "report" in m.exchanges and len(reports):
-            read = total_of(reports) if m.reads_reports == "total" else reports
-            see = view(server, method, m.name, answered, "report")
-            state, public = m.receive_reports(see, read)
-            server = server.publish(public).with_state({m.name: state})
-            _deliver(fleet, method, round.number, fleet.ids_N, public)
-    return server, answered if chosen_C is None else round
-
-
-def _train(server: Server, fleet: Fleet, method: Method, round: Round) -> tuple[Server, Round]:
-    """Clients train, and their uploads change the model."""
-    upload = _exchange("train", server, fleet, method, round, method.folds_uploads)
-    round = replace(round, ids_C=upload.ids_C)
-    server, upload = filtered(server, method, round, upload)
-    if len(upload):
-        server = aggregated(server, fleet, method, round, upload)
-    return server, round
+        upload = _exchange("train", server, fleet, method, round)  # send, ..., protect_upload
+        round = replace(round, ids_C=upload.ids_C)
+        server, upload = filtered(server, method, round, upload)  # filter_uploads
+        if len(upload):  # adjust_update, adjust_model
+            server = aggregated(server, fleet, method, round, upload)
+    return server.with_state(_states("end_round", server, method, round)), round
 
 
 def _exchange(
-    step: str, server: Server, fleet: Fleet, method: Method, round: Round, fold: bool
+    step: str, server: Server, fleet: Fleet, method: Method, round: Round
 ) -> Upload | Total:
     """Sends the public parameters and what parts add to them; returns what the clients answer."""
     sent = {m.name: m.send(view(server, method, m.name, round, step)) for m in method.mechanisms}
@@ -72,24 +54,40 @@ def _exchange(
         sent[grouping.name] = grouping.send(view(server, method, grouping.name, round))
     extra = {name: s for name, s in sent.items() if s.shared or s.each}
     download = Download(sent_parameters(server, method), extra)
+    fold = method.folds_uploads if step == "train" else method.folds_reports
     return fleet.ask(Request(step, round.number, round.ids_C, download, fold))
 
 
-def _every_mechanism(server: Server, method: Method, round: Round, hook: str) -> Server:
-    """Calls a hook that returns a new state on every mechanism; all see the same server."""
-    states = {
-        m.name: getattr(m, hook)(view(server, method, m.name, round)) for m in method.mechanisms
-    }
-    return server.with_state(states)
+def _states(
+    hook: str, server: Server, method: Method, round: Round, *more: Upload | None
+) -> dict[str, FieldDict]:
+    """The states that a hook of each mechanism returns; all of them see the same server."""
+    views = [view(server, method, m.name, round) for m in method.mechanisms]
+    pairs = zip(method.mechanisms, views, strict=True)
+    return {m.name: getattr(m, hook)(v, *more) for m, v in pairs}
 
 
-def _reporters(server: Server, fleet: Fleet, method: Method, round: Round) -> Tensor | None:
-    """The clients that the first mechanism with a choice selects; None for the round's cohort."""
+def _asked_to_report(server: Server, fleet: Fleet, method: Method, round: Round) -> Round:
+    """The clients that the first mechanism with a choice selects, else the round's cohort."""
     for m in method.mechanisms:
         see = view(server, method, m.name, round, "report")
         if (chosen_C := m.select_reporters(see, fleet.ids_N)) is not None:
-            return chosen_C
-    return None
+            return replace(round, ids_C=chosen_C)
+    return round
+
+
+def _received(
+    server: Server, fleet: Fleet, method: Method, round: Round, reports: Upload | Total
+) -> Server:
+    """The server after the reports; what they change is delivered to the clients that keep it."""
+    for m in method.mechanisms:
+        if "report" in m.exchanges and len(reports):
+            read = total_of(reports) if m.reads_reports == "total" else reports
+            see = view(server, method, m.name, round, "report")
+            state, public = m.receive_reports(see, read)
+            server = server.publish(public).with_state({m.name: state})
+            _deliver(fleet, method, round.number, fleet.ids_N, public)
+    return server
 
 
 def _deliver(fleet: Fleet, method: Method, number: int, ids_C: Tensor, params: Fields) -> None:
@@ -107,12 +105,8 @@ def enrol(server: Server, fleet: Fleet, method: Method) -> Server:
     """
     method.check(fleet)
     round = Round(0, fleet.ids_N)
-    enrolment = _join(server, fleet, method, round)
-    states = {
-        m.name: m.init_state(view(server, method, m.name, round), enrolment)
-        for m in method.mechanisms
-    }
-    grouping = method.grouping
+    enrolment, grouping = _join(server, fleet, method, round), method.grouping
+    states = _states("init_state", server, method, round, enrolment)
     states[grouping.name] = grouping.init_state(view(server, method, grouping.name, round))
     return replace(server, state=states)
 
@@ -121,11 +115,7 @@ def admit(server: Server, fleet: Fleet, method: Method, round_number: int, ids_C
     """Enrols late joiners, `ids_C` [C], before the round in which they take part first."""
     round = Round(round_number, ids_C)
     enrolment = _join(server, fleet, method, round)
-    states = {
-        m.name: m.admit_clients(view(server, method, m.name, round), enrolment)
-        for m in method.mechanisms
-    }
-    return server.with_state(states)
+    return server.with_state(_states("admit_clients", server, method, round, enrolment))
 
 
 def _join(server: Server, fleet: Fleet, method: Method, round: Round) -> Upload | None:

@@ -53,15 +53,7 @@ class Work:
     def of(
         cls, examples: Examples, n_items: int, *, whole: bool, pointwise: bool, batch: int
     ) -> "Work":
-        """Lays examples out.
-
-        Args:
-            examples: The examples of each client.
-            n_items: The number of items in the catalogue.
-            whole: Whether clients hold whole tables.
-            pointwise: Whether examples of one item may be merged.
-            batch: The examples of a step; 0 for all.
-        """
+        """Lays examples out; `whole`: for whole tables; `pointwise`: those of an item may merge."""
         local = local_rows(examples, n_items)
         if pointwise and not batch:
             examples = merge(examples, local)
@@ -93,10 +85,8 @@ class Work:
 
     def row_items(self) -> Ragged:
         """Catalogue ids of the rows of all clients, laid out flat."""
-        if self.local is not None:
-            return self.local.items
         every = torch.arange(len(self.examples.items), device=self.examples.label.device)
-        return self.rows_of(every)[0]
+        return self.rows_of(every)[0] if self.local is None else self.local.items
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,9 @@ IN_SUM = "the server reads the sum over the round's clients only"
 def upload_disclosures(
     model: Model, mechanisms: Sequence[Mechanism], hidden: frozenset[str]
 ) -> list[Disclosure]:
-    """The parameters in an upload, after mechanisms have protected them.
+    """The parameters in an upload, after mechanisms have protected them in their order.
 
-    Args:
-        model: Says which parameters are sent as updates and which as they are.
-        mechanisms: In the order in which they protect an upload.
-        hidden: Steps whose answers leave in secure sums only.
+    `hidden` are the steps whose answers leave in secure sums only.
     """
     moved = "the client's own training moves it"
     clear = moved if "train" in hidden else f"{moved}; nothing protects it"

@@ -31,43 +31,31 @@ class BlockTraining:
     batch: Batch
     block: Block
     solver: Local
+    mechanisms: tuple[Mechanism, ...]
+    received: dict[str, Sent]  # by mechanism
     base: Fields
     leaves: Fields
     packing: Packing
-    ready: Fields = field(default_factory=dict)
-    active: list[tuple[Mechanism, ClientView]] = field(default_factory=list)
-    orders: list[Tensor] = field(default_factory=list)  # of the examples, by epoch
-    rngs: list[list[Rng]] = field(default_factory=list)  # of active mechanisms, by step
     now: Batch | None = None  # the examples of the current step
     seen: tuple[int, Batch] | None = None  # a step and its examples, which several phases use
     now_base: Fields = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        view: ClientView,
-        batch: Batch,
-        block: Block,
-        solver: Local,
-        mechanisms: tuple[Mechanism, ...],
-        extra: dict[str, Sent],
-        base: Fields,
-        leaves: Fields,
-        packing: Packing,
-    ) -> "BlockTraining":
-        ready = view.objective.prepare(batch)
-        training = cls(view, batch, block, solver, base, leaves, packing, ready)
-        if solver.batch and view.objective.pointwise:
-            training.orders = [shuffled(view.rng, batch, epoch) for epoch in range(solver.epochs)]
-        if any(m.implements("loss") for m in mechanisms):
-            params = join(base, leaves, packing)
-            seen = replace(view, batch=batch, objective_state=ready, params=params)
-            views = zip(mechanisms, client_views(mechanisms, seen, extra), strict=True)
-            training.active = [
-                (m, replace(v, prepared=m.prepare(v))) for m, v in views if m.implements("loss")
-            ]
-            training.rngs = [v.rng.folds(block.steps * solver.epochs) for _, v in training.active]
-        return training
+    def __post_init__(self) -> None:
+        view, many = self.view, self.solver.epochs
+        self.ready = view.objective.prepare(self.batch)
+        in_steps = self.solver.batch and view.objective.pointwise
+        # The order of the examples, by epoch.
+        self.orders = [shuffled(view.rng, self.batch, e) for e in range(many)] if in_steps else []
+        self.active: list[tuple[Mechanism, ClientView]] = []  # mechanisms with a loss
+        if any(m.implements("loss") for m in self.mechanisms):
+            params = join(self.base, self.leaves, self.packing)
+            view = replace(view, batch=self.batch, objective_state=self.ready, params=params)
+            views = client_views(self.mechanisms, view, self.received)
+            for m, v in zip(self.mechanisms, views, strict=True):
+                if m.implements("loss"):
+                    self.active.append((m, replace(v, prepared=m.prepare(v))))
+        # Their random streams, by step.
+        self.rngs = [v.rng.folds(self.block.steps * many) for _, v in self.active]
 
     @property
     def windowed(self) -> bool:

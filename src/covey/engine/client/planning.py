@@ -29,6 +29,9 @@ LAUNCH = 400_000  # rows that are computed while a step is started
 PAIRS = 650  # pairs of rows that are compared in the time of one row of layers
 
 
+Table = Literal["moved", "looked up", "shared"]
+
+
 class Size(NamedTuple):
     """To what a client is padded."""
 
@@ -58,7 +61,7 @@ class CostModel:
 
     budget_rows: int
     mechanisms: Sequence[PlanningHooks] = ()
-    table: Literal["moved", "looked up", "shared"] = "moved"
+    table: Table = "moved"
     examples_per_row: int = 1
     waits: bool = False
     coarse: bool = False
@@ -76,7 +79,25 @@ class CostModel:
 
     def sizes(self, work: Work) -> Tensor:
         """The `Size` of each client, [C, 3], that depends on its own numbers alone."""
-        return _sizes(work, self.coarse, self.waits)
+        n_C = work.examples.items.lengths
+        if work.batch:
+            # Negatives that do not exist weigh nothing and come last. They make no step, in which
+            # Adam would move on.
+            exists_T = (work.examples.weight > 0).long()
+            real_C = torch.zeros_like(n_C).index_add_(0, work.examples.items.owner, exists_T)
+            steps_C, whole_C = (
+                ((n + work.batch - 1) // work.batch).clamp(min=1) for n in (real_C, n_C)
+            )
+            if self.coarse and self.waits:
+                steps_C, whole_C = pad_steps(steps_C), pad_steps(whole_C)
+            length_C = whole_C * work.batch
+            rows_C = length_C.clamp(max=_rounded(work.n_items))
+        else:
+            steps_C = torch.ones_like(n_C)
+            length_C, rows_C = pad_lengths(n_C, self.coarse), pad_lengths(work.rows_C, self.coarse)
+        if work.local is None:
+            rows_C = work.rows_C
+        return torch.stack([rows_C, length_C, steps_C], 1)
 
     def joined(self, work: Work, kinds: list[Size], counts: list[int]) -> list[Size]:
         """The size to which each kind of clients is padded in the end: here its own."""
@@ -165,29 +186,6 @@ def plan(work: Work, costs: CostModel) -> Iterator[Block]:
             doubles = pick[:1].expand(-len(pick) % unit)
             yield Block(torch.cat([pick, doubles]), len(pick), *size)
         start += count
-
-
-def _sizes(work: Work, coarse: bool, waits: bool) -> Tensor:
-    """The `Size` of each client, padded by its own numbers alone, [C, 3]."""
-    n_C = work.examples.items.lengths
-    if work.batch:
-        # Negatives that do not exist weigh nothing and come last: they make no step, in which Adam
-        # would move on.
-        exists_T = (work.examples.weight > 0).long()
-        real_C = torch.zeros_like(n_C).index_add_(0, work.examples.items.owner, exists_T)
-        steps_C, whole_C = (
-            ((n + work.batch - 1) // work.batch).clamp(min=1) for n in (real_C, n_C)
-        )
-        if coarse and waits:
-            steps_C, whole_C = pad_steps(steps_C), pad_steps(whole_C)
-        length_C = whole_C * work.batch
-        rows_C = length_C.clamp(max=_rounded(work.n_items))
-    else:
-        steps_C = torch.ones_like(n_C)
-        length_C, rows_C = pad_lengths(n_C, coarse), pad_lengths(work.rows_C, coarse)
-    if work.local is None:
-        rows_C = work.rows_C
-    return torch.stack([rows_C, length_C, steps_C], 1)
 
 
 def _rounded(n: int) -> int:

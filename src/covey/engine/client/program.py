@@ -77,12 +77,7 @@ class ClientProgram(Protocol):
 
 @dataclass(frozen=True)
 class Program:
-    """The client half of a method.
-
-    Args:
-        seed: The seed of the parameters with which all clients start alike.
-        hidden: Steps whose answers leave in secure sums only, for the disclosures.
-    """
+    """The client half of a method."""
 
     model: Model
     objective: Objective
@@ -92,16 +87,17 @@ class Program:
     weighting: Literal["equal", "examples"] = "equal"
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     engine: Engine = field(default_factory=Engine)
-    seed: int = 0
-    hidden: frozenset[str] = frozenset()
+    seed: int = 0  # of the parameters with which all clients start alike
+    hidden: frozenset[str] = frozenset()  # steps whose answers leave in secure sums only
 
     def __post_init__(self) -> None:
         unique_names(self.mechanisms)
         if self.solver:
             check_training(self.model, self.objective, self.solver)
         if len(bases := [m.name for m in self.mechanisms if m.implements("base_model")]) > 1:
+            names = ", ".join(bases)
             raise CoveyError(
-                f"a model has at most one base, here are {', '.join(bases)}; leave out all but one"
+                f"a model has at most one base, here are {names}; leave out all but one"
             )
         for m in self.mechanisms:
             if not set(m.needs_private) <= set(self.model.kept):
@@ -254,16 +250,9 @@ class Program:
 def _repeated(
     kept: FieldDict, fresh: FieldDict, where: str, most: int
 ) -> tuple[FieldDict, FieldDict]:
-    """Lets clients send `most` different reports, after which they repeat the last one.
+    """What clients keep and send that make `most` different reports and then repeat the last one.
 
-    Args:
-        kept: What the clients keep, their last reports among it.
-        fresh: The reports of this round, [C, ...] by name.
-        where: The prefix of their names in `kept`.
-        most: The number of different reports.
-
-    Returns:
-        What the clients keep from now on, and the reports that they send.
+    `fresh` are the reports of this round, [C, ...] by name. `kept` has the last ones under `where`.
     """
     one = next(iter(fresh.values()))
     none_C = torch.zeros(len(one), dtype=torch.int64, device=one.device)

@@ -34,17 +34,12 @@ CUDA_SCORES = 1 << 28
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The held-out items of clients, for evaluation only.
-
-    Args:
-        candidates: For a sampled ranking, items [C, K] of "valid" and "test".
-        parts: Those that are measured, even if a client has no item there; (): those not empty.
-    """
+    """The held-out items of clients, for evaluation only."""
 
     valid: Ragged
     test: Ragged
-    candidates: Fields = field(default_factory=dict)
-    parts: tuple[str, ...] = ()
+    candidates: Fields = field(default_factory=dict)  # "valid", "test": [C, K] of a sampled ranking
+    parts: tuple[str, ...] = ()  # those that are measured; (): those that are not empty
 
     def __post_init__(self) -> None:
         found = tuple(k for k in ("valid", "test") if len(getattr(self, k).values))
@@ -57,21 +52,13 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Ranker:
-    """Scores items for a cohort.
-
-    Args:
-        model: The model of the method.
-        params: Its parameters, with whole tables; the leading dimension is 1 if shared.
-        tuned: Each client's own update of some item rows, which is added.
-        rng: One stream per client.
-        base: Another ranker whose scores are added. Its user vectors follow the model's own.
-    """
+    """Scores items for a cohort."""
 
     model: Model
-    params: Fields
-    tuned: Rows | None
+    params: Fields  # with whole tables; the leading dimension is 1 if shared
+    tuned: Rows | None  # each client's own update of some item rows, which is added
     rng: Rng
-    base: "Ranker | None" = None
+    base: "Ranker | None" = None  # its scores are added; its user vectors follow the model's own
 
     @classmethod
     def of(
@@ -199,10 +186,7 @@ def _shown(train: Ragged, known: Ragged, config: EvaluateConfig) -> Ragged:
 
 
 def _exposed(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig) -> Fields:
-    """Exposure of attack targets. Training and validation items are not ranked.
-
-    A target that a client has counts neither for nor against it.
-    """
+    """Exposure of attack targets to clients without them, with known items left out."""
     known, ranks = merged(train, held.valid), []
     u_CD = ranker.user(_shown(train, known, config))
     for start, stop in _spans(ranker, len(held.test)):

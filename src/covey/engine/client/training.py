@@ -18,7 +18,7 @@ from covey.solvers import Local
 from .blocks import Block, Engine, Work, whole_batch
 from .local_steps import BlockTraining, start
 from .packing import PACKED, Packing
-from .planning import CostModel, GpuCostModel, plan
+from .planning import CostModel, GpuCostModel, Table, plan
 
 FEW = 512  # examples of a client, up to which it costs more to start an operation than to pad
 LIGHT = 4  # examples that only name a row of a table, for the cost of one row
@@ -49,9 +49,9 @@ class Trainer:
             examples = m.augment(v, examples)
         whole = any(m.whole_table for m in self.mechanisms) or view.objective.whole_table
         whole |= not set(view.model.tables).isdisjoint(view.model.kept)
-        pointwise = view.objective.pointwise
-        batch = self.solver.batch * pointwise
-        return Work.of(examples, n_items, whole=whole, pointwise=pointwise, batch=batch)
+        merged = view.objective.pointwise
+        batch = self.solver.batch * merged
+        return Work.of(examples, n_items, whole=whole, pointwise=merged, batch=batch)
 
     def blocks(self, work: Work) -> list[Block]:
         """The blocks in which clients train for themselves."""
@@ -59,17 +59,13 @@ class Trainer:
 
     def costs(self, work: Work) -> CostModel:
         """What blocks cost on this device, where each client has a table of its own."""
+        budget, windowed = self.engine.rows_per_block(), self._windowed(work)
         waits = self.solver.optimizer == "sgd"  # Adam would move on
-        costs = CostModel(self.engine.rows_per_block(), self.mechanisms, waits=waits)
-        windowed = self._windowed(work)
-        if windowed and self.solver.optimizer == "sgd":
-            costs = replace(costs, table="looked up")
+        table: Table = "looked up" if windowed and waits else "moved"
         if self.engine.device == "cpu":
-            return costs
+            return CostModel(budget, self.mechanisms, table, waits=waits)
         window = work.batch if windowed else 0
-        return GpuCostModel(
-            costs.budget_rows, costs.mechanisms, costs.table, waits=waits, window=window
-        )
+        return GpuCostModel(budget, self.mechanisms, table, waits=waits, window=window)
 
     def _costs_of_sum(self, view: ClientView, work: Work, one_table: bool) -> CostModel:
         """What blocks cost where only a sum is needed, so that no client's bits have to be kept."""
@@ -131,18 +127,12 @@ class Trainer:
         windowed = self._windowed(work)
         base, leaves = start(view, kept, batch, pick, windowed, packing)
         own = {k: s.take(pick) for k, s in extra.items()}
-        training = BlockTraining.of(
+        training = BlockTraining(
             view, batch, block, self.solver, self.mechanisms, own, base, leaves, packing
         )
-        state = self.solver.run(
-            leaves,
-            training.loss,
-            block.steps * self.solver.epochs,
-            work.n_items,
-            self._optimizer_state(view, kept, pick),
-            view.model.tables,
-            training.window if windowed else None,
-        )
+        steps, tables = block.steps * self.solver.epochs, view.model.tables
+        old, window = self._optimizer_state(view, kept, pick), training.window if windowed else None
+        state = self.solver.run(leaves, training.loss, steps, work.n_items, old, tables, window)
         self._collect(view.model, work, block, leaves, state, out)
 
     def _collect(
@@ -184,14 +174,12 @@ class Trainer:
             pick = block.pick[: block.real]
             batch = whole_batch(work, replace(block, pick=pick))
             here = replace(view, data=view.data.take(pick), rng=view.rng.take(pick))
-            sent = {
-                k: rows(view.params[k], batch.items_CR) if k in local else view.params[k]
-                for k in total
-            }
+            sent = {k: view.params[k] for k in total}
+            sent |= {k: rows(sent[k], batch.items_CR) for k in total if k in local}
             base = {k: v.detach().requires_grad_() for k, v in sent.items()}
             own = {k: kept[k][pick].detach().clone().requires_grad_() for k in view.model.kept}
             received = {k: s.take(pick) for k, s in extra.items()}
-            training = BlockTraining.of(
+            training = BlockTraining(
                 here, batch, block, self.solver, self.mechanisms, received, base, own, Packing()
             )
             leaves = {**base, **own}
@@ -229,22 +217,17 @@ def _fill(into: Fields, name: str, at: Tensor, values: Tensor, height: int) -> N
 
 def check_training(model: Model, objective: Objective, solver: Local) -> None:
     """Refuses a training step that could not work."""
-    name = type(objective).__name__
     if solver.batch and not objective.pointwise:
         raise CoveyError("this objective trains on whole lists: set solver.batch = 0")
     if isinstance(objective, NoObjective):
-        raise CoveyError(
-            "NoObjective trains nothing: leave out [solver], or use covey.objectives:Bce"
-        )
+        raise CoveyError("NoObjective trains nothing: leave out [solver], or use another objective")
     if model.sequential and not objective.sequential:
         raise CoveyError(
             f"{type(model).__name__} has no private user vector but reads the client's list, which"
-            f" {name} does not show it; use covey.objectives:NextItemSoftmax, or a model such as"
-            " covey.models.mf:MF"
+            f" {type(objective).__name__} does not show it; use covey.objectives:NextItemSoftmax,"
+            " or a model such as covey.models.mf:MF"
         )
     known = (*model.shared, *model.kept)
     for k in (*(k for phase in solver.phases for k in phase), *solver.rates, *solver.per_item):
         if k not in known:
-            raise CoveyError(
-                f"solver: the model has no parameter {k!r}; there are {', '.join(known)}"
-            )
+            raise CoveyError(f"solver: the model has {', '.join(known)}, and no parameter {k!r}")

@@ -79,13 +79,10 @@ class Clients:
     @property
     def population(self) -> "Population":
         held, lengths_N = self.data.held, self.data.training.items.lengths
-        return Population(
-            program=self.program,
-            lengths_N=lengths_N,
-            test_lengths_N=torch.zeros_like(lengths_N) if held is None else held.test.lengths,
-            n_honest=self.malicious.first if self.malicious else len(lengths_N),
-            attack=self.malicious.attack if self.malicious else None,
-        )
+        test_N = torch.zeros_like(lengths_N) if held is None else held.test.lengths
+        bad, n = self.malicious, len(lengths_N)
+        n_honest, attack = (bad.first, bad.attack) if bad else (n, None)
+        return Population(self.program, lengths_N, test_N, n_honest, attack)
 
 
 @dataclass(frozen=True)

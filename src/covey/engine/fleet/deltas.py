@@ -48,10 +48,7 @@ class Deltas:
         """
         handed = torch.equal(_bits(table_ID), _bits(self.bases[self.latest]))
         version = self.latest if handed or version < 0 else version
-        return version, self._differ(table_ID, version)
-
-    def _differ(self, table_ID: Tensor, version: int) -> Tensor:
-        return (_bits(table_ID) != _bits(self.bases[version])).any(1).nonzero()[:, 0]
+        return version, (_bits(table_ID) != _bits(self.bases[version])).any(1).nonzero()[:, 0]
 
     def take(self, ids_C: Tensor) -> Tensor:
         """[C, I, D]; zeros for clients that have no table yet."""

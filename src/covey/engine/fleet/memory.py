@@ -59,15 +59,9 @@ def allocate(shape: Sequence[int], like: Tensor, limit: int, zero: bool = False)
 
 
 def check_memory(method: Method, n_clients: int, memory: int, where: str) -> None:
-    """Refuses a run whose clients' own tables would not fit.
+    """Refuses a run whose clients' own tables would not fit into the bytes that `where` has.
 
     A table that clients keep is held once, one that moves as a whole `COPIES` times.
-
-    Args:
-        method: The method of the run.
-        n_clients: The number of clients, attackers included.
-        memory: Bytes of the machine.
-        where: What has them, for the message.
     """
     model, n_items = method.model, method.catalogue.n_items
     each = any(m.whole_table for m in method.mechanisms) and method.grouping.reads_uploads == "each"

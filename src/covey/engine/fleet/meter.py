@@ -97,17 +97,13 @@ class Meter:
 
     def load(self, state: Fields) -> None:
         self.up, self.down = state["meter/bytes"].tolist()
-        self.sends_N = {_key(k): v for k, v in _below("meter/sends/", state).items()}
-        self.bytes = {_key(k): int(v) for k, v in _below("meter/size/", state).items()}
-        self.dropped = {k: int(v) for k, v in _below("meter/dropped/", state).items()}
-
-
-def _below(start: str, state: Fields) -> Fields:
-    """The entries whose names start so, without it."""
-    return {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}
-
-
-def _key(path: str) -> tuple[str, str]:
-    """Step and field."""
-    step, _, name = path.partition(":")
-    return step, name
+        self.sends_N, self.bytes, self.dropped = {}, {}, {}
+        for path, value in state.items():
+            kind, _, name = path.removeprefix("meter/").partition("/")
+            step, _, rest = name.partition(":")
+            if kind == "sends":
+                self.sends_N[step, rest] = value
+            elif kind == "size":
+                self.bytes[step, rest] = int(value)
+            elif kind == "dropped":
+                self.dropped[name] = int(value)

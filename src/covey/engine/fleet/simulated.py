@@ -101,21 +101,22 @@ class SimulatedFleet(LocalFleet):
         self.meter.drop("not finite", int((~good).sum()))
         return upload.take(good.nonzero()[:, 0])
 
-    def _order(self, ids_C: Tensor) -> Tensor:
-        """Clients by the length of their lists, so that a chunk holds like sizes; ties by id."""
-        lengths = self.data.training.items.lengths[ids_C]
-        return (lengths * (int(ids_C.max()) + 1 if len(ids_C) else 1) + ids_C).argsort()
-
     def _chunks(
         self, ids_C: Tensor, step: str, fold: bool
     ) -> Iterator[tuple[ClientProgram, Tensor]]:
-        """Clients with the same program and the same received tables, cut to fit the memory."""
+        """Clients with the same program and the same received tables, cut to fit the memory.
+
+        They are in the order of the length of their lists, then of their ids, so that the clients
+        of a chunk have like sizes.
+        """
         bad_C = ids_C >= self.n_honest
         kind_C = self.store.version_of(ids_C) * 2 + bad_C
         for kind in kind_C.unique():
             mine = (kind_C == kind).nonzero()[:, 0]
             program = self.malicious if self.malicious and bool(bad_C[mine[0]]) else self.program
-            for pick in self._cut(mine[self._order(ids_C[mine])], ids_C, step, fold):
+            ids = ids_C[mine]
+            order = (self.data.training.items.lengths[ids] * (int(ids.max()) + 1) + ids).argsort()
+            for pick in self._cut(mine[order], ids_C, step, fold):
                 yield program, pick
 
     def _cut(self, order: Tensor, ids_C: Tensor, step: str, fold: bool) -> Iterator[Tensor]:

@@ -54,10 +54,8 @@ class Node:
     enrolled: Upload | None = None  # what it sent when it enrolled, with device noise
 
     def __post_init__(self) -> None:
-        self.kept = self.program.birth(Rng.of(self.seed, 0, self._id()))
-
-    def _id(self) -> Tensor:
-        return torch.tensor([self.client])
+        self.ids_C = torch.tensor([self.client])
+        self.kept = self.program.birth(Rng.of(self.seed, 0, self.ids_C))
 
     def handle(self, request: bytes) -> bytes:
         """Returns the reply to a request; `Malformed` if there is none."""
@@ -76,8 +74,8 @@ class Node:
         return reply
 
     def _answer(self, envelope: Envelope, download: Download, digest: bytes) -> bytes:
-        ids_C, rng = self._id(), Rng.of(self.seed, envelope.round, self._id())
-        request = Request(envelope.step, envelope.round, ids_C, download)
+        rng = Rng.of(self.seed, envelope.round, self.ids_C)
+        request = Request(envelope.step, envelope.round, self.ids_C, download)
         self.kept, upload = self.program.answer(request, self.kept, self.data, rng)
         reply = encode_upload(envelope, upload)
         if envelope.step in RELEASES and self.program.uses_device_noise:
@@ -151,15 +149,14 @@ class WireFleet(LocalFleet):
             envelope = Envelope(request.step, self.run, request.round, client)
             sent = encode_download(envelope, request.download.take(torch.tensor([row])))
             self.meter.down += len(sent)
-            for reply in self._send(client, sent):
+            handle = self.transport or self._handle
+            for reply in handle(client, sent):
                 self._receive(envelope, reply, request.download, uploads)
         good = self._alike(uploads)
         upload = stack(good) if good else Upload(request.ids_C[:0], torch.zeros(0))
         return total_of(upload) if request.fold else upload
 
-    def _send(self, client: int, request: bytes) -> Iterable[bytes]:
-        if self.transport:
-            return self.transport(client, request)
+    def _handle(self, client: int, request: bytes) -> Iterable[bytes]:
         return [self.nodes[client].handle(request)]
 
     def _receive(

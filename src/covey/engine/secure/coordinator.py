@@ -33,25 +33,17 @@ class Outcome:
 
 @dataclass
 class Coordinator:
-    """The server in one sum.
+    """The server in one sum."""
 
-    Args:
-        ids: The clients that are asked.
-        context: The name of the sum.
-        config: What all parties agree on.
-        length: The length of a contribution.
-        dtype: The type of its integers.
-        exchange: Carries requests to clients and replies back.
-        flagged: The clients of which something was not in order, by what it was.
-    """
-
-    ids: list[int]
-    context: bytes
+    ids: list[int]  # clients that are asked
+    context: bytes  # the name of the sum
     config: FleetConfig
-    length: int
-    dtype: np.dtype[Any]
+    length: int  # of a contribution
+    dtype: np.dtype[Any]  # of its integers
     exchange: Exchange
-    flagged: dict[str, list[int]] = field(default_factory=dict)
+    flagged: dict[str, list[int]] = field(
+        default_factory=dict
+    )  # what was wrong: with which clients
 
     def run(self) -> Outcome:
         """Carries out the four phases and removes the masks; raises `SumFailed` if it cannot.
@@ -90,11 +82,9 @@ class Coordinator:
             client = -1
             try:
                 its, sender, body = messages.unframe(reply, self.context)
-                if its != phase or sender not in asked:
-                    self.flag("misaddressed", sender)
-                    continue
-                if sender in seen:
-                    self.flag("replayed", sender)
+                if its != phase or sender not in asked or sender in seen:
+                    known = its == phase and sender in asked
+                    self.flag("replayed" if known else "misaddressed", sender)
                     continue
                 client, reader = sender, Reader(body)
                 seen.add(client)

@@ -107,8 +107,7 @@ class SecureFleet:
             return self.devices.ask(request)
         if not request.fold:
             raise CoveyError(
-                f"single {step}s were asked for, which secure aggregation hides; use a linear"
-                " combine"
+                f"single {step}s were asked for, which secure sums hide; use a linear combine"
             )
         if self.summed.get(step, -1) >= round:
             raise CoveyError(

@@ -28,14 +28,9 @@ class GroupSum:
 
 
 def drawn(ids_C: Tensor, size: int, run: int, round: int, step: str) -> list[Tensor]:
-    """Draws groups for one sum; returns the places in `ids_C` of each, by ascending id.
+    """Draws groups of at least `size` clients for one sum, or one group if `size` is 0.
 
-    Args:
-        ids_C: The clients of the sum.
-        size: The least number of clients in a group; 0: all are one.
-        run: The number of the run, on which the draw depends.
-        round: The number of the round.
-        step: The step whose answers are summed.
+    Returns the places in `ids_C` of each group, by ascending id.
     """
     order_C = ids_C.argsort()
     many = max(1, len(ids_C) // size) if size else 1

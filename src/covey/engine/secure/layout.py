@@ -4,7 +4,7 @@ The vector is the total of the client's upload alone: weighted updates, and for 
 weight that touched each row. All vectors of a sum have the same layout, with all rows of a table.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -64,27 +64,26 @@ class Layout:
         flat = [x.detach().reshape(-1).double().cpu() for _, x in _fields(total)]
         return torch.cat(flat).numpy()
 
+    def _pieces(self, sums: Floats) -> Iterator[tuple[Slot, Floats]]:
+        ends = np.cumsum([slot.size for slot in self.slots])
+        yield from zip(self.slots, np.split(sums, ends[:-1]), strict=True)
+
     def longest(self, sums: Floats) -> dict[str, float]:
         """The length of the longest row, by field."""
         out: dict[str, float] = {}
-        at = 0
-        for slot in self.slots:
-            wide = slot.shape[-1] if len(slot.shape) > 1 else 1
-            row_IW = sums[at : at + slot.size].reshape(-1, wide)
+        for slot, numbers in self._pieces(sums):
+            row_IW = numbers.reshape(-1, slot.shape[-1] if len(slot.shape) > 1 else 1)
             out[slot.path] = float(np.sqrt(np.einsum("iw,iw->i", row_IW, row_IW).max(initial=0.0)))
-            at += slot.size
         return out
 
     def total(self, ids_C: Tensor, sums: Floats) -> Total:
         """The total from a vector of sums, on the device of the ids and in each field's type."""
         parts: dict[str, Fields] = {}
-        at = 0
-        for slot in self.slots:
-            some = torch.from_numpy(sums[at : at + slot.size].copy()).reshape(slot.shape)
+        for slot, numbers in self._pieces(sums):
+            some = torch.from_numpy(numbers.copy()).reshape(slot.shape)
             some = some if slot.dtype.is_floating_point else some.round()
             kind, _, name = slot.path.rpartition("/")
             parts.setdefault(kind, {})[name] = some.to(ids_C.device, slot.dtype)
-            at += slot.size
         weight = parts.pop("")["weight"]
         update, model, touched = (parts.pop(k, {}) for k in ("update", "model", "touched"))
         extra = {k.removeprefix("extra/"): v for k, v in parts.items()}
@@ -104,7 +103,7 @@ def nothing(ids_C: Tensor) -> Total:
     return Total(ids_C[:0], torch.zeros((), device=ids_C.device))
 
 
-def _fields(total: Total) -> Iterable[tuple[str, Tensor]]:
+def _fields(total: Total) -> Iterator[tuple[str, Tensor]]:
     yield "weight", total.weight
     kinds = {"update": total.update, "model": total.model, "touched": total.touched}
     kinds |= {f"extra/{name}": total.extra[name] for name in sorted(total.extra)}

@@ -34,22 +34,15 @@ class Refused(ValueError):
 
 @dataclass
 class Party:
-    """One client in one sum.
-
-    Args:
-        client: The id of the client.
-        context: The name of the sum, to which keys, packets and messages are bound.
-        config: What all parties agree on.
-        contribution: Returns the integers to add, given the number of clients in the roster.
-        answered: By phase, the digest of the request and the reply.
-        held: By place of the client that dealt them, a share of its seed and one of its mask key.
-    """
+    """One client in one sum."""
 
     client: int
-    context: bytes
-    config: FleetConfig
-    contribution: Callable[[int], Integers]
+    context: bytes  # the name of the sum, to which keys, packets and messages are bound
+    config: FleetConfig  # what all parties agree on
+    contribution: Callable[[int], Integers]  # number of clients in the roster -> what to add
+    # By phase, the digest of the request and the reply.
     answered: list[tuple[bytes, bytes]] = field(default_factory=list)
+    # By place of the client that dealt them, a share of its seed and one of its mask key.
     held: dict[int, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -18,34 +18,22 @@ class SumFailed(CoveyError):
 
 @dataclass(frozen=True)
 class FleetConfig:
-    """Where the clients are, and whether the server receives each upload or only secure sums.
-
-    Args:
-        use: The class that holds or reaches the clients.
-        secure: Whether the server receives sums only.
-        neighbours: With how many clients a client shares a mask.
-        holders: How many clients hold shares of a client's secrets.
-        threshold: A sum needs more than this share of its clients, a secret of its holders.
-        bits: Of the fixed-point integers.
-        range: The largest number that a client may contribute.
-        group: Clients of a group, each of which is summed by itself; 0: all are one.
-        longest: A group whose sum has a longer row than this many times that of the median group is
-            left out; 0: no check.
-        clear: Steps in which each answer may be read nevertheless.
-        masks: False sums the same integers without masks, which cancel; for large simulations.
-    """
+    """Where the clients are, and whether the server receives each upload or only secure sums."""
 
     use: str = "covey.engine.fleet.simulated:SimulatedFleet"
     secure: bool = False
-    neighbours: int = 16
-    holders: int = 128
+    neighbours: int = 16  # clients with which a client shares a mask
+    holders: int = 128  # clients that hold shares of a client's secrets
+    # A sum needs more than this share of its clients, a secret more than this share of its holders.
     threshold: float = 0.5
-    bits: Literal[32, 64] = 64
-    range: float = 4096.0
-    group: int = 0
+    bits: Literal[32, 64] = 64  # of the fixed-point integers
+    range: float = 4096.0  # the largest number that a client may contribute
+    group: int = 0  # clients of a group, each of which is summed by itself; 0: all are one
+    # A group is left out if a row of its sum is more than this many times as long as in the median
+    # group; 0: no check.
     longest: float = 0.0
-    clear: tuple[Literal["enrol", "report"], ...] = ()
-    masks: bool = True
+    clear: tuple[Literal["enrol", "report"], ...] = ()  # steps in which each answer may be read
+    masks: bool = True  # False: the same sums without masks, which cancel; for large simulations
 
     def __post_init__(self) -> None:
         for name, value in (("neighbours", self.neighbours), ("holders", self.holders)):
