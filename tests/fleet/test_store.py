@@ -17,7 +17,7 @@ N, ITEMS = 6, 9
 
 
 def drawer(ids: list[int], version: int) -> FieldDict:
-    """What clients keep after some training, told apart by client and version."""
+    """What clients keep after some training, different by client and version."""
     lists = [list(range(c % 3 + version % 2, ITEMS, 4)) if (c + version) % 5 else [] for c in ids]
     mark = torch.tensor([c * 100.0 + version for c in ids])
     rows = Rows(Ragged.of(lists), torch.zeros(sum(map(len, lists)), 2), ITEMS)

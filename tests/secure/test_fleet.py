@@ -315,8 +315,8 @@ def test_a_run_equals_the_one_in_clear(method: str, covey: Covey, tmp_path: Path
             "fleet.holders=8",
             "run.ceilings=[]",
         )
-        said = covey("run", "--method", method, *changes, "--out", tmp_path / name)
-        assert said.code == 0, said
+        done = covey("run", "--method", method, *changes, "--out", tmp_path / name)
+        assert done.code == 0, done
         results[name] = json.loads((tmp_path / name / "result.json").read_text())
     assert results["clear"]["test"] == pytest.approx(results["hidden"]["test"], abs=1e-3)
     mine = {
@@ -374,7 +374,7 @@ def test_impossible_pairs(
     method: str, changes: list[str], message: str, covey: Covey, tmp_path: Path
 ) -> None:
     sizes = [s for s in SMALL if method in ("fedmf", "pdc-frs") or not s.startswith("model.")]
-    said = covey(
+    done = covey(
         "run",
         "--method",
         method,
@@ -382,7 +382,7 @@ def test_impossible_pairs(
         "--out",
         tmp_path / "out",
     )
-    expect_line(said, message)
+    expect_line(done, message)
     expect_nothing(tmp_path / "out")
 
 
@@ -400,11 +400,11 @@ def test_without_the_package(tmp_path: Path) -> None:
         "--out",
         str(tmp_path / "out"),
     ]
-    said = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", hide, *words], capture_output=True, text=True, check=False
     )
-    assert said.returncode == 2 and said.stderr.count("\n") == 1, said
-    assert "secure sums need the cryptography package; pip install 'covey[secure]'" in said.stderr
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done
+    assert "secure sums need the cryptography package; pip install 'covey[secure]'" in done.stderr
     expect_nothing(tmp_path / "out")
 
 

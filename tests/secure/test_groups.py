@@ -1,4 +1,4 @@
-"""Sums by groups: the same total, and a group in which somebody says far too much is left out."""
+"""Sums by groups: the same total, and a group with a far too long contribution is left out."""
 
 from dataclasses import dataclass, field, replace
 
@@ -23,7 +23,7 @@ N, ITEMS = 23, 6
 
 
 def an_upload(liar: int = -1, times: float = 1.0) -> Upload:
-    """Each client says two rows of ones; the liar says them so many times."""
+    """Each client contributes two rows of ones; the liar contributes them so many times."""
     items = Ragged.of([[c % 5, 5] for c in range(N)])
     value_T = torch.ones(2 * N, 3, dtype=torch.float64)
     value_T[2 * liar : 2 * liar + 2] *= times if liar >= 0 else 1.0
@@ -66,7 +66,7 @@ def test_everybody_is_in_one_group_by_lot() -> None:
     ]
     assert all(ids_C[g].tolist() == sorted(ids_C[g].tolist()) for g in groups)
     others = [[g.tolist() for g in drawn(ids_C, 3, 0, round, "report")] for round in range(1, 20)]
-    assert len({str(o) for o in others}) > 10  # whom a liar stands with is not known beforehand
+    assert len({str(o) for o in others}) > 10  # the group of a liar is not known beforehand
     assert [g.tolist() for g in drawn(ids_C, 0, 0, 1, "report")] == [ids_C.argsort().tolist()]
     assert len(drawn(ids_C, 5, 0, 1, "report")) == 1  # too few for two groups
 

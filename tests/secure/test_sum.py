@@ -1,4 +1,4 @@
-"""The protocol: drop-outs at every point, thresholds, and everybody who does not keep to it."""
+"""The protocol: drop-outs at every point, thresholds, and parties that deviate from it."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -216,7 +216,7 @@ def test_a_mask_that_is_not_its_own_is_noticed(what: str, monkeypatch: pytest.Mo
 
 
 def test_one_number_changed_on_the_way() -> None:
-    """High bits show in the total; low ones cannot be told from an ordinary contribution."""
+    """High bits show in the total; low ones look like an ordinary contribution."""
     room = Room(values(8))
     room.fault = lambda phase, client, reply: [
         reply[:-1] + bytes([reply[-1] ^ 0x40]) if (phase, client) == (VECTOR, 6) else reply

@@ -33,7 +33,7 @@ class Method:
     Args:
         model: Scores items for users, and says which parameters are shared, kept or uploaded.
         objective: The loss that clients train with.
-        catalogue: What everybody knows about the items.
+        catalogue: What all parties know about the items.
         solver: How clients train; None for methods that only exchange reports.
         mechanisms: The ideas that change a round, in the order in which their hooks are called.
         grouping: Which clients share a model.

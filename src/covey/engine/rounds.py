@@ -98,11 +98,7 @@ def _deliver(fleet: Fleet, method: Method, number: int, ids_C: Tensor, params: F
 
 
 def enrol(server: Server, fleet: Fleet, method: Method) -> Server:
-    """Round 0: clients receive what they keep and send what mechanisms ask for.
-
-    Returns:
-        The server with the first state of every mechanism and of the grouping.
-    """
+    """Round 0: clients receive what they keep and send what mechanisms ask for."""
     method.check(fleet)
     round = Round(0, fleet.ids_N)
     enrolment, grouping = _join(server, fleet, method, round), method.grouping

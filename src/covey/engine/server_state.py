@@ -49,10 +49,7 @@ def view(
 def _previewed(
     server: Server, method: Method, name: str, rows_T: Tensor, update_TD: Tensor
 ) -> Tensor:
-    """Rows [T, D] of a public table after a step of the server's optimiser with this update.
-
-    Every entry of `rows_T` is computed by itself, also if a row is in it twice.
-    """
+    """Rows [T, D] of a table after a server step, each by itself, even if a row is named twice."""
     step, table = method.server_step, server.public[name]
     if not step.by_row:
         return table[rows_T] + update_TD

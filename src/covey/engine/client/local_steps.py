@@ -101,13 +101,8 @@ def start(
 ) -> tuple[Fields, Fields]:
     """Where training starts: what was sent, and what moves.
 
-    Args:
-        view: The clients of the block.
-        kept: What the clients of the chunk keep.
-        batch: The examples of the block.
-        pick: The clients of the block, as places in the chunk.
-        windowed: Whether tables stay whole, for rows to be looked up step by step.
-        packing: Which parameters are packed.
+    `pick` are the block's clients, as places in the chunk that `kept` belongs to. If training is
+    windowed, tables stay whole.
     """
     base: Fields = {}
     leaves: Fields = {}

@@ -112,7 +112,7 @@ class GpuCostModel(CostModel):
     start another block. Results of a client then depend on the others in their last bits.
 
     Args:
-        window: How many rows a step looks at, where not at the whole table; 0: at the whole table.
+        window: How many rows a step looks up; 0: the whole table.
         one_size: Whether all clients are padded to the largest, if they then fit into one block.
     """
 

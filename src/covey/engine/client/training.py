@@ -95,13 +95,7 @@ class Trainer:
     def train(
         self, view: ClientView, kept: FieldDict, extra: dict[str, Sent]
     ) -> tuple[Work, Trained]:
-        """Trains each client for itself.
-
-        Args:
-            view: The clients before training.
-            kept: What they keep, [C, ...] by name.
-            extra: What the server sent for each mechanism.
-        """
+        """Trains each client; `kept` is what clients keep, `extra` what mechanisms received."""
         work, out, extra = self.work(view, extra), Trained(), self._precomputed(view, extra)
         packing = Packing.of(view.model, self.solver, view.params)
         for block in self.blocks(work):

@@ -49,7 +49,7 @@ def upload_fields(upload: Upload) -> list[tuple[str, Field]]:
     """Paths and values of everything that is encoded; a weight of 1 is not sent."""
     out: list[tuple[str, Field]] = [(f"update/{k}", v) for k, v in upload.update.items()]
     out += [(f"model/{k}", v) for k, v in upload.model.items()]
-    out += [(f"{m}/{k}", v) for m, drawer in upload.extra.items() for k, v in drawer.items()]
+    out += [(f"{m}/{k}", v) for m, fields in upload.extra.items() for k, v in fields.items()]
     if not bool((upload.weight_C == 1).all()):
         out.append(("weight", upload.weight_C))
     return out
@@ -175,7 +175,7 @@ def encode_upload(envelope: Envelope, upload: Upload) -> bytes:
 
 def decode_upload(data: bytes, limit: int = 1 << 30) -> tuple[Envelope, Upload]:
     envelope, fields = decode(data, limit)
-    drawers: dict[str, FieldDict] = {}
+    fields_by_kind: dict[str, FieldDict] = {}
     weight = torch.ones(1)
     for path, value in fields:
         kind, _, name = path.partition("/")
@@ -184,9 +184,9 @@ def decode_upload(data: bytes, limit: int = 1 << 30) -> tuple[Envelope, Upload]:
         elif path == "weight" or not name or not _single(value):
             raise Malformed(f"{path} is not one client's")
         else:
-            drawers.setdefault(kind, {})[name] = value
-    update, model = drawers.pop("update", {}), drawers.pop("model", {})
-    return envelope, Upload(torch.tensor([envelope.client]), weight, update, model, drawers)
+            fields_by_kind.setdefault(kind, {})[name] = value
+    update, model = fields_by_kind.pop("update", {}), fields_by_kind.pop("model", {})
+    return envelope, Upload(torch.tensor([envelope.client]), weight, update, model, fields_by_kind)
 
 
 def _single(value: Field) -> bool:

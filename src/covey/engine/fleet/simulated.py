@@ -192,8 +192,8 @@ def _join(parts: list[Upload], ids_C: Tensor, limit: int) -> Upload:
     wanted = ids_C[torch.isin(ids_C, came)]
     pick = by_id[torch.searchsorted(came[by_id], wanted)]
 
-    def whole(drawers: list[FieldDict]) -> FieldDict:
-        return {k: _joined([d.pop(k) for d in drawers], pick, limit) for k in list(drawers[0])}
+    def whole(kinds: list[FieldDict]) -> FieldDict:
+        return {k: _joined([d.pop(k) for d in kinds], pick, limit) for k in list(kinds[0])}
 
     update, model = whole([part.update for part in parts]), whole([part.model for part in parts])
     extra = {m: whole([part.extra[m] for part in parts]) for m in parts[0].extra}

@@ -1,8 +1,7 @@
 """The private state of simulated clients, by field.
 
-Tensors that have the same shape for all clients are dense, [N, ...]. `Rows`, whose number differs,
-are stored in the blocks in which they come. Item tables are stored as versions that many clients
-share, or as differences from such a version.
+Tensors are dense, [N, ...]. `Rows` are stored in the blocks in which they come, and item tables as
+versions that many clients share, or as differences from such a version.
 """
 
 from dataclasses import dataclass, field

@@ -16,8 +16,8 @@ def finite_rows(upload: Upload) -> Tensor:
     """Whether each client's numbers are usable, [C]. Metrics may be NaN and are not checked."""
     good = _small(upload.weight_C) & (upload.weight_C >= 0)
     extra = [d for m, d in upload.extra.items() if m != "evaluate"]
-    for drawer in (upload.update, upload.model, *extra):
-        for value in drawer.values():
+    for fields in (upload.update, upload.model, *extra):
+        for value in fields.values():
             good = good & _finite(value)
     return good
 

@@ -28,7 +28,7 @@ from .codec import (
 from .flat import flattened, restored
 from .validation import finite_rows
 
-RELEASES = ("enrol", "report", "train")  # steps whose answers hold noise, where there is any
+RELEASES = ("enrol", "report", "train")  # steps whose answers may hold noise
 Transport = Callable[[int, bytes], Iterable[bytes]]  # client, request -> what came back
 
 

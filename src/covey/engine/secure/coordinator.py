@@ -187,13 +187,13 @@ class Coordinator:
         for client, (kinds, sent) in self._ask(messages.REVEAL, bodies, *forms):
             at = self.place[client]
             for j in np.flatnonzero(kinds != NOTHING):
-                ward, column, kind = int(self.graph.holders[at, j]), columns[at, j], int(kinds[j])
-                asked = kind == expected[ward]
-                known = self.hashes[ward, 2 * column + kind].tobytes() if asked else b""
+                dealer, column, kind = int(self.graph.holders[at, j]), columns[at, j], int(kinds[j])
+                asked = kind == expected[dealer]
+                known = self.hashes[dealer, 2 * column + kind].tobytes() if asked else b""
                 if keys.commit(sent[j].tobytes()) != known:
                     self.flag("false share", client)
                     continue
-                shares[ward, column], true[ward, column] = sent[j], True
+                shares[dealer, column], true[dealer, column] = sent[j], True
         return shares, true
 
     def _secrets(

@@ -84,7 +84,7 @@ class Party:
         """Phase 2. Receives the roster and the keys of holders and partners (`_enter`).
 
         Sends H packets, each sealed for one holder with its shares of the seed and of the mask key,
-        then hashes by which the server can tell true shares: of the seed, and of each share.
+        then hashes by which the server can recognise true shares: of the seed, and of each share.
         """
         self._enter(reader)
         secrets_2 = [self.seed, self.masking.secret]
@@ -179,11 +179,11 @@ class Party:
             raise Refused("the sum would fall into unconnected parts")
         size = shamir.SHARE_BYTES
         kinds, shares = bytearray(self.H), bytearray(self.H * size)
-        for j, ward in enumerate(self.holders.tolist()):
-            if ward in self.held:
-                kinds[j] = SEED if summed[ward] else KEY
-                start = 0 if summed[ward] else size
-                shares[j * size : (j + 1) * size] = self.held[ward][start : start + size]
+        for j, dealer in enumerate(self.holders.tolist()):
+            if dealer in self.held:
+                kinds[j] = SEED if summed[dealer] else KEY
+                start = 0 if summed[dealer] else size
+                shares[j * size : (j + 1) * size] = self.held[dealer][start : start + size]
         return bytes(kinds + shares)
 
     def _enough(self, named: Bits, among: Bits) -> None:
