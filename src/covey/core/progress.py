@@ -1,4 +1,4 @@
-"""Progress with the time left; quiet when nobody watches."""
+"""A progress bar with the time left, shown only in a terminal."""
 
 import sys
 from types import TracebackType
@@ -9,6 +9,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class Bar:
+    """The progress bar of one run on standard error."""
+
     def __init__(self, quiet: bool = False) -> None:
         self.shown = sys.stderr.isatty() and not quiet
         columns = (
@@ -34,6 +36,7 @@ class Bar:
         self.bar.stop()
 
     def update(self, number: int, total: int, row: dict[str, Any]) -> None:
+        """Shows that round `number` of `total` is done, with the metrics of its row in the log."""
         figures = row.get("valid") or row.get("test") or {}
         note = " ".join(f"{k} {v:.4f}" for k, v in figures.items() if isinstance(v, float))[:44]
         self.bar.update(self.task, completed=number, total=total)
