@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from covey.core.errors import CoveyError
 from covey.data import Dataset, Filter, SplitConfig, apply_filter, folder
-from covey.data.checks import facts, warnings
+from covey.data.checks import summarise, warnings
 from covey.data.split import Split, split
 from covey.data.supplied_split import part_of, together
 from covey.data.tables.importing import Columns, from_file
@@ -117,7 +117,7 @@ def test_leaks_are_counted_and_not_tested(tmp_path: Path) -> None:
     """x of a is in train and test, and twice in train; z of b is in valid and test."""
     text = "user,item,set\na,x,train\na,x,train\na,x,test\na,y,test\nb,z,test\nb,z,valid\nb,y,train\nc,y,test\n"
     d = imported(tmp_path, text)
-    found = facts(d)
+    found = summarise(d)
     assert (found.parts, found.leaks, found.untrained) == ((3, 1, 4), 2, 1)
     told = " ".join(warnings(found))
     assert "2 (user, item) pairs are in two parts" in told
@@ -127,7 +127,7 @@ def test_leaks_are_counted_and_not_tested(tmp_path: Path) -> None:
     given = lists(d, split(d, SplitConfig("given", rows="given")))
     assert given[2] == [["x", "y"], ["z"], ["y"]]
     lost = replace(d, part_E=np.zeros(len(d), np.uint8))
-    assert "has no test part" in " ".join(warnings(facts(lost)))
+    assert "has no test part" in " ".join(warnings(summarise(lost)))
 
 
 @given(

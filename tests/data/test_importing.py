@@ -11,7 +11,7 @@ import pytest
 
 from covey.core.errors import CoveyError
 from covey.data import SplitConfig
-from covey.data.checks import facts, warnings
+from covey.data.checks import summarise, warnings
 from covey.data.dataset import Dataset
 from covey.data.split import split
 from covey.data.tables.importing import Columns, from_file, from_frame
@@ -285,7 +285,7 @@ def rows(text: str, tmp_path: Path, name: str = "rows") -> Dataset:
 
 
 def test_facts_by_hand(tmp_path: Path) -> None:
-    found = facts(rows("a,x,1\na,x,2\na,y,2\nb,y,3\nb,z,3\nb,x,4\n", tmp_path))
+    found = summarise(rows("a,x,1\na,x,2\na,y,2\nb,y,3\nb,z,3\nb,x,4\n", tmp_path))
     assert (found.users, found.items, found.rows, found.distinct, found.duplicates) == (
         2,
         3,
@@ -297,7 +297,7 @@ def test_facts_by_hand(tmp_path: Path) -> None:
     assert (found.tied_rows, found.tied_users) == (4, 1)  # b's tie is not at the end
     assert (found.shortest, found.median, found.longest, found.time) == (3, 3, 3, "clock")
     assert [line.split()[0] for line in warnings(found)] == ["1", "1"]
-    assert not warnings(facts(rows("a,x,1\na,y,2\na,z,3\nb,x,1\nb,y,2\nb,z,3\n", tmp_path)))
+    assert not warnings(summarise(rows("a,x,1\na,y,2\na,z,3\nb,x,1\nb,y,2\nb,z,3\n", tmp_path)))
 
 
 def test_an_import_can_be_split(tmp_path: Path) -> None:

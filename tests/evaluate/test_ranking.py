@@ -163,7 +163,7 @@ def test_chunks_together_are_the_whole() -> None:
     relevant = Ragged.of([torch.randperm(300, generator=g)[: 5 * c].tolist() for c in range(7)])
     hidden = Ragged.of([torch.randperm(300, generator=g)[: 9 * c].tolist() for c in range(7)])
     chunks = [
-        top_of(score_CI[a:b].clone(), span(relevant, a, b), span(hidden, a, b), 10, spoil=True)
+        top_of(score_CI[a:b].clone(), span(relevant, a, b), span(hidden, a, b), 10, overwrite=True)
         for a, b in ((0, 3), (3, 7))
     ]
     whole = ranks_full(score_CI, relevant, hidden, 10)

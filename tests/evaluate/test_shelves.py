@@ -13,7 +13,7 @@ from covey.core.rng import Rng
 from covey.engine.client import ranking as measuring
 from covey.engine.client.ranking import HeldOut, Ranker, measure
 from covey.evaluate.metrics import EvaluateConfig
-from covey.evaluate.ranking import Scores, Top, merged, on_shelf, ranks_full, ranks_of
+from covey.evaluate.ranking import Scores, Top, merged, item_range, ranks_full, ranks_of
 from covey.models.mf import MF
 
 CLIENTS, DEPTH = 3, 10
@@ -66,8 +66,8 @@ def test_shelves_together_are_the_catalogue(
     tops, mine = [], []
     for first in range(0, items, wide):
         last = min(first + wide, items)
-        held, mine_T = on_shelf(relevant, first, last, items)
-        covered = on_shelf(hidden, first, last, items)[0]
+        held, mine_T = item_range(relevant, first, last, items)
+        covered = item_range(hidden, first, last, items)[0]
         tops.append(Scores(score_CI[:, first:last]).top(held, covered, DEPTH))
         mine.append(mine_T)
     found = ranks_of(Top.joined(tops, mine), relevant)

@@ -11,7 +11,7 @@ from covey.methods import views
 from two_views import assert_equal_sums, directions
 
 pytestmark = pytest.mark.skipif(
-    not onednn.there(), reason="this machine or this torch has no products by oneDNN"
+    not onednn.available(), reason="this machine or this torch has no products by oneDNN"
 )
 
 

@@ -14,33 +14,19 @@ from covey.core.rng import Rng
 
 @dataclass(frozen=True)
 class AttackView:
-    """A cohort of C malicious clients as the attack sees it.
+    """A cohort of C malicious clients as the attack sees it."""
 
-    Attributes:
-        step: The exchange, such as "train".
-        round: The number of the round.
-        download: What the server sent to these clients.
-        data: The training data of these clients.
-        ids_C: Their ids.
-        rng: One random stream per client.
-        model: The model of the method.
-        catalogue: What the server and all clients know about the items.
-        memory: What the malicious clients shared in earlier rounds.
-        kept: What a client keeps on the device.
-        known: Items of the honest users, for an attack that is `Informed`.
-    """
-
-    step: str
+    step: str  # the exchange, such as "train"
     round: int
     download: Download
     data: TrainingData
     ids_C: Tensor
-    rng: Rng
+    rng: Rng  # one stream per client
     model: Model
     catalogue: Catalogue
-    memory: FieldDict
-    kept: FieldDict = field(default_factory=dict)
-    known: Ragged | None = None
+    memory: FieldDict  # what the malicious clients shared in earlier rounds
+    kept: FieldDict = field(default_factory=dict)  # what a client keeps on the device
+    known: Ragged | None = None  # items of the honest users, for an attack that is `Informed`
 
 
 class Attack(Protocol):

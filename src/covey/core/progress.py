@@ -1,7 +1,6 @@
 """A progress bar with the time left, shown only in a terminal."""
 
 import sys
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -27,12 +26,7 @@ class Bar:
         self.bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.bar.stop()
 
     def update(self, number: int, total: int, row: dict[str, Any]) -> None:

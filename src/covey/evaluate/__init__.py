@@ -1,4 +1,4 @@
-"""Ranking held-out items and measuring the result, the same for federated and for pooled models."""
+"""Evaluation: ranks held-out items and computes metrics, for federated and pooled models alike."""
 
 from .metrics import EvaluateConfig, measure, per_client, summarise, with_held
 from .ranking import (

@@ -214,7 +214,7 @@ def _ranks_full(
         for part, exam in papers.items():
             held, hidden = span(exam.held, start, stop), span(exam.hidden, start, stop)
             tops[part].append(
-                top_of(score_CI, held, hidden, config.cutoffs[-1], spoil=part == last)
+                top_of(score_CI, held, hidden, config.cutoffs[-1], overwrite=part == last)
             )
     return {part: ranks_of(Top.cat(tops[part]), exam.held) for part, exam in papers.items()}
 

@@ -1,4 +1,4 @@
-"""A file by its name in somebody's copy of a dataset: a folder, a zip or tar archive, or the file itself."""
+"""Finds a file of a dataset in a folder, in a zip or tar archive, or as the file itself."""
 
 import csv
 import gzip
@@ -18,7 +18,7 @@ MISREAD = (KeyError, IndexError, TypeError, ValueError, OverflowError, SyntaxErr
 
 
 class _Lines(io.TextIOWrapper):
-    """Text that knows how many lines it has given."""
+    """A text file that counts the lines that were read."""
 
     count = 0
 
@@ -31,9 +31,16 @@ class _Lines(io.TextIOWrapper):
 def member(
     copy: str | Path, names: tuple[str, ...], encoding: str, alone: bool = False
 ) -> Iterator[tuple[str, IO[str] | None]]:
-    """The first of these files that is there, as text; alone: a copy of one file is that file, whatever its name.
+    """Opens the first file that exists, as text; errors in the block name the file and the line.
 
-    What goes wrong inside is told with the file and the line.
+    Args:
+        copy: A folder, an archive or a file.
+        names: The names of the file, in order of preference.
+        encoding: The encoding of the text.
+        alone: Whether `copy` may be the file itself, under any name.
+
+    Returns:
+        The name without ".gz" and the text; "" and None if there is no such file.
     """
     copy, name, line = Path(copy), "", 0
     try:
@@ -60,9 +67,8 @@ def _find(
     copy: Path, names: tuple[str, ...], alone: bool, stack: ExitStack
 ) -> tuple[str, IO[bytes] | None]:
     if copy.is_dir():
-        paths = {
-            path.name: path for path in sorted(copy.rglob("*"), reverse=True) if path.is_file()
-        }
+        found = sorted(copy.rglob("*"), reverse=True)
+        paths = {path.name: path for path in found if path.is_file()}
         name = _first(names, paths)
         return name, stack.enter_context(paths[name].open("rb")) if name else None
     if copy.name.endswith((".zip", ".whl")):

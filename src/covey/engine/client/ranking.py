@@ -20,7 +20,7 @@ from covey.evaluate.ranking import (
     keep_heap,
     merged,
     nothing,
-    on_shelf,
+    item_range,
     ranks_of,
     ranks_sampled,
     span,
@@ -269,10 +269,10 @@ def _tops(ranker: Ranker, exams: list[HeldOutPart], config: EvaluateConfig) -> l
         for e, exam in enumerate(exams):
             if scores is None or not exam.like(exams[e - 1]):  # else the same scores serve again
                 scores = Scores(ranker.all_items(exam.u_CD, first, last))
-            held, mine_T = on_shelf(exam.held, first, last, n_items)
+            held, mine_T = item_range(exam.held, first, last, n_items)
             hidden = exam.known if config.seen == "filtered" else nothing(len(held), mine_T.device)
             final = e + 1 == len(exams) or not exam.like(exams[e + 1])
-            hidden = on_shelf(hidden, first, last, n_items)[0]
+            hidden = item_range(hidden, first, last, n_items)[0]
             tops[e].append(scores.top(held, hidden, config.cutoffs[-1], final))
             mine[e].append(mine_T)
     return [Top.joined(shelves, parts) for shelves, parts in zip(tops, mine, strict=True)]
