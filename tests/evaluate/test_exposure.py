@@ -100,10 +100,12 @@ def test_the_targets_of_an_attack_are_measured_and_must_exist(covey: Covey, tmp_
         "--set",
         "attack.share=0.1",
     )
-    run = lambda out, *more: covey(
-        "run", "--method", "fedmf", *SMALL, *attack, *more, "--out", tmp_path / out
-    )
-    assert run("a", "--set", "attack.targets=[7]", "--set", "attack.scale=50").code == 0
+
+    def run(out: str, *more: object) -> int:
+        words = ("run", "--method", "fedmf", *SMALL, *attack, *more)
+        return covey(*words, "--out", tmp_path / out).code
+
+    assert run("a", "--set", "attack.targets=[7]", "--set", "attack.scale=50") == 0
     assert rows(tmp_path / "a")[-1]["target"]["er@20"] > 0
     wrong = run("b", "--set", "attack.targets=[40]")
     assert wrong.code == 2 and "attack.targets = [40]; name items from 0 to 39" in wrong.err

@@ -1,4 +1,4 @@
-"""Products by oneDNN against the form of `methods/views.py` that every machine has."""
+"""The oneDNN kernel against the form of `methods/views.py` for all machines."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows each client that it was asked for had."""
+    """The number of rows of each client that the kernel was called for."""
     seen: list[int] = []
     real = onednn.log_sums
 

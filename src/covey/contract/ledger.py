@@ -34,7 +34,7 @@ class Disclosure:
             server can read nothing but sums.
         budget: The name of the budget that several fields of a message spend together.
         given: Whether the server has the field from the start, so that no message contains it.
-        simulated: Whether the noise is drawn from the seed of the run, so that whoever runs it can
+        simulated: Whether the noise is drawn from the seed of the run, so that the operator can
             remove the noise; the engine fills this in.
     """
 

@@ -180,7 +180,7 @@ class ServerHooks:
         return update
 
     def adjust_model(self, view: ServerView, model: Fields) -> tuple[FieldDict, Fields]:
-        """Returns the new state, and a model that is about to be handed out, by parameter."""
+        """Returns the new state, and a model before clients receive it, by parameter."""
         return view.state, model
 
     def end_round(self, view: ServerView) -> FieldDict:
@@ -207,7 +207,7 @@ class PlanningHooks:
         return 0
 
     def disclosures(self) -> tuple[Disclosure, ...]:
-        """Returns every field that the mechanism's own messages contain; others may not be sent."""
+        """Returns every field that the mechanism's messages contain; others may not be sent."""
         return ()
 
     def protected_disclosures(self, disclosed: Disclosure, model: Model) -> tuple[Disclosure, ...]:
@@ -232,7 +232,7 @@ class Mechanism(ClientHooks, ServerHooks, PlanningHooks):
         name: The key of the mechanism's fields in messages, state and results, and of its random
             streams; unique within a method.
         listens: The name of another part whose server half sends what this client half reads.
-        exchanges: Exchanges that it needs beside training: "enrol", "report".
+        exchanges: Exchanges that it needs in addition to training: "enrol", "report".
         reads_reports: "total" if the sum of the reports is enough for `receive_reports`.
         whole_table: Whether the loss moves every item row, so that clients train whole tables.
         needs_private: Private parameters that the model must have.

@@ -12,7 +12,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from covey.core.errors import CoveyError
 
-from .dataset import Array, Dataset, check, numbering, renumber
+from .dataset import NO_TIME, Array, Dataset, Row, check, collect, renumber, with_titles
 from .supplied_split import part_of
 
 Reader = Iterator[list[str]]
@@ -54,23 +54,10 @@ def read(name: str, root: str | Path) -> Dataset:
         raise CoveyError(unknown(name, names, root))
     path = _table(Path(root) / name / "interactions")
     assert path is not None
-    columns = _read_interactions(path)
-    titles = _read_titles(_table(Path(root) / name / "items"), columns.items)
-    return check(
-        Dataset(
-            name,
-            len(columns.users),
-            len(columns.items),
-            np.frombuffer(columns.user_E, np.int32),
-            np.frombuffer(columns.item_E, np.int32),
-            np.frombuffer(columns.time_E, np.float64) if columns.time_E else None,
-            np.array(list(columns.users), np.str_),
-            np.array(list(columns.items), np.str_),
-            titles,
-            columns.clock,
-            np.frombuffer(columns.part_E, np.uint8) if columns.part_E else None,
-        )
-    )
+    dataset = _read_interactions(name, path)
+    if items := _table(Path(root) / name / "items"):
+        dataset = with_titles(dataset, _read_titles(items).items())
+    return check(dataset)
 
 
 def unknown(name: str, names: list[str], root: str | Path | None) -> str:
@@ -110,51 +97,36 @@ def _select(dataset: Dataset, keep_E: Array) -> Dataset:
     )
 
 
-@dataclass(frozen=True)
-class _Columns:
-    clock: bool
-    users: dict[str, int] = field(default_factory=numbering)  # original id -> dense id
-    items: dict[str, int] = field(default_factory=numbering)
-    user_E: "array[int]" = field(default_factory=lambda: array("i"))
-    item_E: "array[int]" = field(default_factory=lambda: array("i"))
-    time_E: "array[float]" = field(default_factory=lambda: array("d"))
-    part_E: "array[int]" = field(default_factory=lambda: array("B"))
-
-
-def _read_interactions(path: Path) -> _Columns:
+def _read_interactions(name: str, path: Path) -> Dataset:
+    order, parts = array("d"), array("B")
     with _rows(path) as (header, rows):
         u, i = _column(header, "user", path), _column(header, "item", path)
         times = [header.index(k) for k in ("timestamp", "order") if k in header]
-        columns = _Columns("timestamp" in header)
         split = header.index("split") if "split" in header else None
-        users, items, order = columns.users, columns.items, array("d")
-        for row in rows:
-            columns.user_E.append(users[row[u]])
-            columns.item_E.append(items[row[i]])
-            if times:
-                columns.time_E.append(float(row[times[0]]))
+
+        def interactions() -> Iterator[Row]:
+            for row in rows:
+                yield row[u], row[i], float(row[times[0]]) if times else NO_TIME
                 if len(times) == 2:
                     order.append(float(row[times[1]]))
-            if split is not None:
-                columns.part_E.append(part_of(row[split]))
-    if "" in columns.users or "" in columns.items:
-        raise CoveyError(f"{path} has rows without a user or an item; fix or remove them")
-    return replace(columns, time_E=_within_second(columns.time_E, order)) if order else columns
+                if split is not None:
+                    parts.append(part_of(row[split]))
+
+        dataset = collect(name, interactions(), clock="timestamp" in header)
+    for ids in (dataset.users, dataset.items):
+        if ids is not None and "" in ids:
+            raise CoveyError(f"{path} has rows without a user or an item; fix or remove them")
+    if order and dataset.time_E is not None:
+        # The order counts as a fraction of a second, so that equal times are in that order.
+        place_E = np.frombuffer(order)
+        dataset = replace(dataset, time_E=dataset.time_E + place_E / (place_E.max() + 1))
+    return replace(dataset, part_E=np.array(parts, np.uint8)) if parts else dataset
 
 
-def _within_second(time_E: "array[float]", order_E: "array[float]") -> "array[float]":
-    """Adds the order as a fraction of a second to times, so that equal times are in that order."""
-    order = np.frombuffer(order_E)
-    return array("d", (np.frombuffer(time_E) + order / (order.max() + 1)).tobytes())
-
-
-def _read_titles(path: Path | None, items: dict[str, int]) -> tuple[str, ...]:
-    if path is None:
-        return ()
+def _read_titles(path: Path) -> dict[str, str]:
     with _rows(path) as (header, rows):
-        own, text = _column(header, "item", path), _column(header, "title", path)
-        titles = {row[own]: row[text] for row in rows}
-    return tuple(titles.get(item) or item for item in items)
+        item, title = _column(header, "item", path), _column(header, "title", path)
+        return {row[item]: row[title] for row in rows}
 
 
 @contextmanager

@@ -214,7 +214,7 @@ def _validation(kept_N: Array, config: SplitConfig) -> Array:
 def _temporal(rows: Dataset, config: SplitConfig) -> Array:
     """Rows after one point in time are test, rows between an earlier point and it validation."""
     if rows.time_E is None or not rows.clock:
-        why = f"dataset '{rows.name}' has no clock: its order is each user's own"
+        why = f"dataset '{rows.name}' has no clock: its order is that of each user alone"
         raise CoveyError(f"{why}; use split.kind = 'loo' or 'ratio'")
     time_E = np.sort(rows.time_E)
     test_after = _point(time_E, config.test)
@@ -231,7 +231,7 @@ def _given(rows: Dataset) -> Array:
     if rows.part_E is None:
         how = "covey data import --split COLUMN"
         remedy = f"import it with {how}, or use split.kind = 'loo' or 'ratio'"
-        raise CoveyError(f"dataset '{rows.name}' has no split of its own; {remedy}")
+        raise CoveyError(f"dataset '{rows.name}' has no split; {remedy}")
     return rows.part_E
 
 

@@ -122,10 +122,8 @@ def _exponent(mean: float, low: float, high: float, points: int) -> float:
     flat, steep = 0.0, 40.0
     for _ in range(50):
         middle = (flat + steep) / 2
-        if _quantiles(middle, low, high, points).mean() > mean:
-            flat = middle
-        else:
-            steep = middle
+        too_large = _quantiles(middle, low, high, points).mean() > mean
+        flat, steep = (middle, steep) if too_large else (flat, middle)
     return (flat + steep) / 2
 
 

@@ -17,9 +17,8 @@ FEWEST = 512  # from so many rows of a client on, it is faster
 
 def available() -> bool:
     """Whether this machine and this version of torch have the kernel."""
-    wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
-    found = wide and torch.backends.mkldnn.is_available()
-    return found and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    found = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return found and torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
 def log_sums(

@@ -14,20 +14,17 @@ from torch import Tensor
 from covey.core.errors import CoveyError
 from covey.core.ragged import Ragged
 from covey.core.rng import Rng
-from covey.evaluate import (
-    EvaluateConfig,
+from covey.evaluate.metrics import EvaluateConfig, measure, summarise, with_held
+from covey.evaluate.ranking import (
     Top,
     distinct,
     keep_heap,
-    measure,
     merged,
     nothing,
     ranks_of,
     ranks_sampled,
     span,
-    summarise,
     top_of,
-    with_held,
 )
 
 PARTS = ("valid", "test")

@@ -3,26 +3,21 @@
 import ast
 import csv
 import json
-from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-
 from covey.core.errors import CoveyError
-from covey.data.dataset import Dataset, check, numbering
+from covey.data.dataset import NO_TIME, Dataset, Row, check, collect, with_titles
 from covey.data.folder import Filter, apply_filter
 
 from .archives import member
 from .registry import Form, Source
 
-Row = tuple[str, str, float]  # user, item, time; NO_TIME if there is none
 Rows = Iterator[Row]
 Titles = Iterator[tuple[str, str]]
-NO_TIME = float("nan")
 
 
 def parse(source: Source, copy: str | Path) -> Dataset:
@@ -36,37 +31,6 @@ def parse(source: Source, copy: str | Path) -> Dataset:
     with member(copy, source.items, encoding) as (_, lines):
         dataset = with_titles(dataset, read_titles(lines)) if lines is not None else dataset
     return check(_cut(dataset, source))
-
-
-def collect(name: str, rows: Rows, clock: bool = True) -> Dataset:
-    """Makes a dataset from rows, without a column for times if no row has one."""
-    users, items = numbering(), numbering()
-    user_E, item_E, time_E = array("i"), array("i"), array("d")
-    for user, item, time in rows:
-        user_E.append(users[user])
-        item_E.append(items[item])
-        time_E.append(time)
-    times = np.array(time_E, np.float64)
-    timed = bool(len(times)) and not np.isnan(times).all()
-    return Dataset(
-        name,
-        len(users),
-        len(items),
-        np.array(user_E, np.int32),
-        np.array(item_E, np.int32),
-        times if timed else None,
-        np.array(list(users), np.str_),
-        np.array(list(items), np.str_),
-        clock=clock and timed,
-    )
-
-
-def with_titles(dataset: Dataset, titles: Iterable[tuple[str, str]]) -> Dataset:
-    """Adds titles; the title of an item without one is its id."""
-    known = {item: title for item, title in titles if title}
-    assert dataset.items is not None
-    all_titles = tuple(known.get(item) or item for item in dataset.items.tolist())
-    return replace(dataset, titles=all_titles)
 
 
 def _cut(dataset: Dataset, source: Source) -> Dataset:

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from covey.core.errors import CoveyError
-from covey.data.dataset import Dataset, check
-from covey.data.public.formats import NO_TIME, Row, collect, with_titles
+from covey.data.dataset import NO_TIME, Dataset, Row, check, collect, with_titles
 from covey.data.supplied_split import part_of, together
 
 from .reader import Table, of_frame, open_table
@@ -95,7 +94,7 @@ def from_file(
     """
     if parts and columns.split:
         raise CoveyError(
-            "a split is a column or files of its own; leave out --split, or --valid and --test"
+            "a split is either a column or separate files; leave out --split, or --valid and --test"
         )
     path = Path(path)
     first, titles = _read_file(path, name, columns)

@@ -61,13 +61,16 @@ def open_table(
         raise CoveyError(f"{path}{f', line {line}' if line else ''}: {error}") from None
     except LookupError as error:  # an encoding that does not exist
         raise CoveyError(f"cannot read {path}: {error}") from None
-    except FileNotFoundError:
-        raise CoveyError(f"no file {path}; is the path right?") from None
-    except IsADirectoryError:
-        remedy = "name the file in it that has the interactions"
-        raise CoveyError(f"{path} is a folder; {remedy}") from None
     except (OSError, EOFError, zlib.error) as error:
-        raise CoveyError(f"cannot read {path}: {error}; is it whole?") from None
+        raise CoveyError(_unreadable(path, error)) from None
+
+
+def _unreadable(path: Path, error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"no file {path}; is the path right?"
+    if isinstance(error, IsADirectoryError):
+        return f"{path} is a folder; name the file in it that has the interactions"
+    return f"cannot read {path}: {error}; is it whole?"
 
 
 def of_frame(frame: Any) -> Table:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from covey.data.public.formats import NO_TIME
+from covey.data.dataset import NO_TIME
 
 MISSING = ("", "nan", "nat", "na", "n/a", "null", "none", "\\n")
 NAMES = re.compile(
