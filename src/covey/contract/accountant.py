@@ -9,7 +9,7 @@ treats an epsilon-private release as randomised response with that epsilon, the 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from importlib.util import find_spec
 
 MAX_COMPOSED = 1_000_000  # of more releases, only the basic composition is computed
@@ -81,9 +81,7 @@ def _by_library(releases: Sequence[Release], delta: float) -> float:
             promise = common.DifferentialPrivacyParameters(r.epsilon, r.delta)
             one = pld.from_privacy_parameters(promise, value_discretization_interval=step)
         parts.append(one.self_compose(r.count))
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole.compose(part)
+    whole = reduce(lambda one, two: one.compose(two), parts)
     return float(whole.get_epsilon_for_delta(delta))
 
 

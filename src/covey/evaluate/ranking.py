@@ -20,17 +20,11 @@ from covey.core.ragged import Ragged, offsets_of
 
 @dataclass(frozen=True)
 class Top:
-    """What ranks need of a score matrix, so that a chunk's scores can be freed before the next one.
+    """What ranks need of a score matrix, so that the scores of a chunk can be freed."""
 
-    Attributes:
-        best_CK: The K largest scores of candidates, ascending.
-        count_C: How many candidates score at least best_CK[:, 0]: more than K if there are ties.
-        held_T: The scores of the relevant items.
-    """
-
-    best_CK: Tensor
-    count_C: Tensor
-    held_T: Tensor
+    best_CK: Tensor  # the K largest scores of candidates, ascending
+    count_C: Tensor  # how many candidates score at least best_CK[:, 0]: more than K with ties
+    held_T: Tensor  # the scores of the relevant items
 
     @staticmethod
     def cat(chunks: Sequence["Top"]) -> "Top":
@@ -156,10 +150,9 @@ def ranks_of(top: Top, relevant: Ragged) -> Ragged:
 
 @torch.no_grad()
 def ranks_sampled(score_CL: Tensor) -> Tensor:
-    """The rank of the item in column 0 among the candidates, [C].
+    """The rank of the item in column 0: 1 + the number of others that score at least as much, [C].
 
-    It is 1 + the number of others that score at least as much. NaN counts as -inf, so a held-out
-    item scored NaN comes last.
+    NaN counts as -inf, so a held-out item scored NaN comes last.
     """
     score_CL = _without_nan(score_CL.to(_exact(score_CL.dtype)))
     return 1 + (score_CL[:, 1:] >= score_CL[:, :1]).sum(1)

@@ -48,7 +48,8 @@ def open_table(
             else:
                 mark = delimiter or _sniff(head, path)
                 reader = csv.reader(file, delimiter=mark, skipinitialspace=True)
-            header = _distinct(list(names) or _header(next(filter(None, reader), [])))
+            first = names or [TYPED.sub("", x.strip()) for x in next(filter(None, reader), [])]
+            header = _distinct(list(first))
             try:
                 yield header, _full(reader, len(header))
             finally:
@@ -98,10 +99,6 @@ def _sniff(head: list[str], path: Path) -> str:
         why = f"{path} has one column only, with any of {', '.join(DELIMITERS.values())}"
         raise CoveyError(f"{why}; say which with covey data import --delimiter")
     return best
-
-
-def _header(row: list[str]) -> list[str]:
-    return [TYPED.sub("", name.strip()) for name in row]
 
 
 def _distinct(header: list[str]) -> list[str]:
