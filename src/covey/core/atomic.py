@@ -61,11 +61,10 @@ def _remove_leftovers(path: Path) -> None:
 
 def _alive(process: int) -> bool:
     try:
-        os.kill(process, 0)
+        with suppress(PermissionError):  # the process of another user
+            os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # the process of another user
-        pass
     return True
 
 

@@ -88,8 +88,8 @@ def _lastfm(name: str, lines: IO[str]) -> Rows:
 def _amazon(name: str, lines: IO[str]) -> Rows:
     if name.endswith(".csv"):
         return ((row[0], row[1], float(row[3])) for row in _split(",", 4)(lines))
-    keys, time = ("reviewerID", "asin"), "unixReviewTime"
-    return ((r[keys[0]], r[keys[1]], float(r.get(time, NO_TIME))) for r in _records(lines))
+    found = _records(lines)
+    return ((r["reviewerID"], r["asin"], float(r.get("unixReviewTime", NO_TIME))) for r in found)
 
 
 def _yelp(name: str, lines: IO[str]) -> Rows:
