@@ -48,7 +48,7 @@ def engine(sets: tuple[str, ...], name: str = "cpu") -> Engine:
 
 def on_cpu(clients: int, repeats: int, full: bool) -> dict[str, Any]:
     """A round in the middle of a pass, and one that closes it, of which a pass over everybody has one."""
-    plans = {**SIDES, BATCHED: ()} if onednn.there() else SIDES
+    plans = {**SIDES, BATCHED: ()} if onednn.available() else SIDES
     sides = {name: engine(sets) for name, sets in plans.items() if full or name in (BASE, *AT_MOST)}
     rounds_of = lambda last: {
         n: partial(one_round, one, clients, last, n == BATCHED) for n, one in sides.items()
@@ -74,7 +74,7 @@ def on_cpu(clients: int, repeats: int, full: bool) -> dict[str, Any]:
 def one_round(one: Engine, clients: int, last: bool, batched: bool) -> None:
     one.number += 1
     who = Round(one.number, one.stratified(clients), opens_epoch=False, closes_epoch=last)
-    with patch.object(onednn, "there", lambda: False) if batched else nullcontext():
+    with patch.object(onednn, "available", lambda: False) if batched else nullcontext():
         one.server, _ = run_round(one.server, one.fleet, one.method, who)
 
 

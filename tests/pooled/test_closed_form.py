@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from covey.core.ragged import Ragged
-from covey.evaluate import nothing
+from covey.evaluate.ranking import nothing
 from covey.pooled import Ease, Popularity
 
 TRAIN = [[0, 1, 2], [1, 2], [1], [3, 1, 1], []]

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from covey.core.errors import CoveyError
 from covey.core.ragged import Ragged
-from covey.evaluate import EvaluateConfig, merged, nothing
+from covey.evaluate.metrics import EvaluateConfig
+from covey.evaluate.ranking import merged, nothing
 from covey.pooled import PooledMF, Popularity, evaluate_pooled, fit_selected
 from covey.pooled.common import FitRequest, Fitted, SplitLike
 from covey.pooled.mf import FittedMF

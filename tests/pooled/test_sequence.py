@@ -11,7 +11,7 @@ from covey.contract.model import History
 from covey.core.errors import CoveyError
 from covey.core.ragged import Ragged
 from covey.core.rng import Rng
-from covey.evaluate import EvaluateConfig, summarise
+from covey.evaluate.metrics import EvaluateConfig, summarise
 from covey.pooled import (
     FitRequest,
     PooledBERT4Rec,

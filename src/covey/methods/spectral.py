@@ -19,10 +19,9 @@ from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.core.messages import Sent, Total, Upload
 from covey.core.ragged import FieldDict, Fields, Ragged, Rows, offsets_of
-from covey.evaluate import EvaluateConfig, ranks_full
-from covey.evaluate import distinct as sorted_lists
-from covey.evaluate.metrics import measure
-from covey.evaluate.ranking import nothing, span
+from covey.evaluate.metrics import EvaluateConfig, measure
+from covey.evaluate.ranking import distinct as sorted_lists
+from covey.evaluate.ranking import nothing, ranks_full, span
 from covey.models.base import dot
 from covey.models.spectral import Spectral
 

@@ -191,7 +191,7 @@ def _kernels(cuda: bool, n_rows: int) -> ModuleType | None:
     """What this machine has for lists of that length; depends on the client alone, as all that rounds."""
     if cuda:
         return _triton()
-    return onednn if n_rows >= onednn.FEWEST and onednn.there() else None
+    return onednn if n_rows >= onednn.FEWEST and onednn.available() else None
 
 
 @cache

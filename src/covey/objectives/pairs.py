@@ -54,7 +54,7 @@ class Bce(Objective):
     ) -> Tensor:
         u = model.user(params, NO_HISTORY, rng, True) if u is None else u
         v_CLD = params["items"] if batch.index_CL is None else rows(params["items"], batch.index_CL)
-        z_CL = batch.raised(model.score(params, u, v_CLD))
+        z_CL = batch.with_offset(model.score(params, u, v_CLD))
         y_CL, w_CL = batch.label_CL.to(z_CL), batch.weight_CL.to(z_CL)
         if self.saturating:
             loss_CL = F.binary_cross_entropy(z_CL.sigmoid(), y_CL, reduction="none")
@@ -85,7 +85,7 @@ class Bpr(Objective):
     ) -> Tensor:
         u = model.user(params, NO_HISTORY, rng, True) if u is None else u
         assert batch.index_CL is not None
-        z_CL = batch.raised(model.score(params, u, rows(params["items"], batch.index_CL)))
+        z_CL = batch.with_offset(model.score(params, u, rows(params["items"], batch.index_CL)))
         step = self.negatives + 1
         wide = z_CL.shape[1] // step * step  # examples come as one positive and its negatives
         z_CPS = z_CL[:, :wide].unflatten(1, (-1, step))

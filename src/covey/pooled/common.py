@@ -14,20 +14,17 @@ from torch import Tensor
 from covey.core.errors import CoveyError
 from covey.core.ragged import Ragged
 from covey.core.rng import Rng
-from covey.evaluate import (
-    EvaluateConfig,
+from covey.evaluate.metrics import EvaluateConfig, measure, summarise, with_held
+from covey.evaluate.ranking import (
     Top,
     distinct,
     keep_heap,
-    measure,
     merged,
     nothing,
     ranks_of,
     ranks_sampled,
     span,
-    summarise,
     top_of,
-    with_held,
 )
 
 PARTS = ("valid", "test")
@@ -214,7 +211,7 @@ def _ranks_full(
         for part, exam in papers.items():
             held, hidden = span(exam.held, start, stop), span(exam.hidden, start, stop)
             tops[part].append(
-                top_of(score_CI, held, hidden, config.cutoffs[-1], spoil=part == last)
+                top_of(score_CI, held, hidden, config.cutoffs[-1], overwrite=part == last)
             )
     return {part: ranks_of(Top.cat(tops[part]), exam.held) for part, exam in papers.items()}
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from covey.core.checks import positive
 from covey.core.ragged import Ragged
-from covey.evaluate import distinct
+from covey.evaluate.ranking import distinct
 
 GRAM_CHUNK = 1 << 24  # entries of X at a time
 

@@ -14,7 +14,7 @@ from covey.core.checks import positive
 from covey.core.ragged import Ragged
 from covey.core.rng import Rng
 from covey.core.sampling import outside
-from covey.evaluate import distinct
+from covey.evaluate.ranking import distinct
 
 from .common import FitRequest, Fitted, shuffled
 

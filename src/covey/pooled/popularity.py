@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from covey.core.ragged import Ragged
-from covey.evaluate import distinct
+from covey.evaluate.ranking import distinct
 
 
 @dataclass(frozen=True)

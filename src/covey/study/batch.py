@@ -150,7 +150,7 @@ def finished(folder: Path) -> Outcome | None:
 
 def one(config: Config, folder: Path) -> Outcome:
     """Runs, or goes on with, one configuration; where another command has begun it, waits for that one's."""
-    with atomic.alone(folder.parent / ".locks" / folder.name):
+    with atomic.exclusive(folder.parent / ".locks" / folder.name):
         done = finished(folder)
         return done if done and _of_this_data(done, config) else _made(config, folder)
 

@@ -17,10 +17,10 @@ from covey.evaluate.ranking import (
     Scores,
     Top,
     distinct,
+    item_range,
     keep_heap,
     merged,
     nothing,
-    on_shelf,
     ranks_of,
     ranks_sampled,
     span,
@@ -238,10 +238,10 @@ def _tops(ranker: Ranker, parts: list[HeldOutPart], config: EvaluateConfig) -> l
         for e, part in enumerate(parts):
             if scores is None or not part.like(parts[e - 1]):  # else the same scores serve again
                 scores = Scores(ranker.all_items(part.u_CD, first, last))
-            held, mine_T = on_shelf(part.held, first, last, n_items)
+            held, mine_T = item_range(part.held, first, last, n_items)
             hidden = part.known if config.seen == "filtered" else nothing(len(held), mine_T.device)
             final = e + 1 == len(parts) or not part.like(parts[e + 1])
-            hidden = on_shelf(hidden, first, last, n_items)[0]
+            hidden = item_range(hidden, first, last, n_items)[0]
             tops[e].append(scores.top(held, hidden, config.cutoffs[-1], final))
             mine[e].append(mine_T)
     return [Top.joined(shelves, places) for shelves, places in zip(tops, mine, strict=True)]
