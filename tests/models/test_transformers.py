@@ -12,7 +12,7 @@ from covey.core.errors import CoveyError
 from covey.core.ragged import Fields, Ragged
 from covey.core.rng import Rng
 from covey.models.attention import Dropout
-from covey.models.base import kept
+from covey.models.base import drop_by_bits
 from covey.models.bert4rec import BERT4Rec, cloze
 from covey.models.gru import GRU
 from covey.models.sasrec import SASRec
@@ -211,7 +211,7 @@ def test_dropout_is_the_clients_own(model: SASRec | BERT4Rec | GRU) -> None:
 
 
 def test_dropout_keeps_the_mean() -> None:
-    x = kept(torch.ones(1, 100_000), Rng.of(0, 0, torch.arange(1)).bits(100_000), 0.3)
+    x = drop_by_bits(torch.ones(1, 100_000), Rng.of(0, 0, torch.arange(1)).bits(100_000), 0.3)
     assert x.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
     assert float(x.mean()) == pytest.approx(1.0, abs=0.01)
     maps = Dropout(0.3, Rng.of(0, 0, torch.arange(2))).of_map(torch.ones(2, 2, 100, 100), "here")
