@@ -18,7 +18,7 @@ from covey.core.rng import Rng
 from covey.engine.method import Method
 from covey.methods import cl4fedrec
 from covey.methods.cl4fedrec import Contrast, PopularityRegulariser, repulsion, user_loss
-from covey.methods.views import fews, item_loss, noise
+from covey.methods.views import packs, item_loss, noise
 from covey.models.mf import MF
 from covey.models.ncf import NCF
 from covey.objectives.pairs import Bce
@@ -136,7 +136,7 @@ def test_views_of_positives_are_those_of_all_items(reduction: Any) -> None:
     view = replace(client_view(model, params, batch), objective=Bce(reduction=reduction))
     whole = Contrast(view_step="sgd").prepare(view)
     some = Contrast(view_step="sgd", items="positives").prepare(view)
-    (few,) = fews(some)
+    (few,) = packs(some)
     assert few.clients.tolist() == [0, 1, 3]
     for name in ("one", "two"):
         want = few.of(whole[f"items {name}"])[few.some_CP]

@@ -265,7 +265,7 @@ def test_by_the_letter_only_this_rounds_reports_are_clustered(
     memory = hear(letter, list(range(12)), 0)
     with caplog.at_level(logging.WARNING):
         memory = hear(letter, [3, 15], 1, memory)
-    assert "2 reports cannot make 5 clusters" in caplog.text
+    assert "2 reports make fewer than 5 clusters" in caplog.text
     assert memory["known"].nonzero()[:, 0].tolist() == [3, 15] and len(memory["centre"]) == 3
     assert int(memory["heard"][3]) == 2
 

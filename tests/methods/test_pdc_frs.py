@@ -17,7 +17,7 @@ from covey.core.ragged import Ragged
 from covey.core.rng import Rng
 from covey.engine.method import Method
 from covey.methods.pdc_frs import DataContribution, item_gradient, user_loss
-from covey.methods.pdc_frs_auxiliary import made_up
+from covey.methods.pdc_frs_auxiliary import synthetic_users
 from covey.models.mf import MF
 from covey.models.ncf import NCF
 from covey.objectives.next_item import NextItemSoftmax
@@ -201,7 +201,7 @@ def test_made_up_others_are_nobody_and_spread_alike() -> None:
     assert sent.shared["users"].shape == (5, 3)
     assert float(torch.cdist(sent.shared["users"], unit_MD).min()) > 1e-6
     u_MD = vectors([1.0, 2.0], [3.0, 2.5], [5.0, 0.0], [-1.0, 4.0])
-    many_KD = made_up(u_MD, 200_000, Rng.server(0, 1, "x"))
+    many_KD = synthetic_users(u_MD, 200_000, Rng.server(0, 1, "x"))
     torch.testing.assert_close(many_KD.mean(0), u_MD.mean(0), rtol=0, atol=0.03)
     torch.testing.assert_close(many_KD.mT.cov(), u_MD.mT.cov(), rtol=0, atol=0.06)
 

@@ -9,7 +9,7 @@ from covey.contract.views import ServerView
 from covey.core.messages import Catalogue, Round
 from covey.core.ragged import Fields, Ragged
 from covey.core.rng import Rng
-from covey.methods.pdc_frs_auxiliary import UNRECORDED, Again, Auxiliary
+from covey.methods.pdc_frs_auxiliary import WARM_UP, RepeatedStep, Auxiliary
 from covey.models.ncf import NCF
 from covey.objectives.pairs import Bce
 
@@ -85,17 +85,17 @@ def test_again_on_a_cpu_is_the_step() -> None:
     def step() -> None:
         count.add_(1)
 
-    again = Again(step, torch.device("cpu"))
-    for _ in range(UNRECORDED + 2):
+    again = RepeatedStep(step, torch.device("cpu"))
+    for _ in range(WARM_UP + 2):
         again()
-    assert int(count) == UNRECORDED + 2 and again.graph is None
+    assert int(count) == WARM_UP + 2 and again.graph is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 def test_a_recorded_step_does_what_the_step_does(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded, plain, cpu = start("cuda"), start("cuda"), start()
     MINE.train(look("cuda"), recorded, LISTS)
-    monkeypatch.setattr("covey.methods.pdc_frs_auxiliary.UNRECORDED", 1 << 30)
+    monkeypatch.setattr("covey.methods.pdc_frs_auxiliary.WARM_UP", 1 << 30)
     MINE.train(look("cuda"), plain, LISTS)
     MINE.train(look(), cpu, LISTS)
     for name, value in recorded.items():

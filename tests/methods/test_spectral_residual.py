@@ -20,10 +20,10 @@ from covey.engine.fleet.simulated import SimulatedFleet
 from covey.engine.method import Method
 from covey.engine.rounds import enrol, start
 from covey.inference.scorers import private_part
-from covey.methods.cl4fedrec import Contrast, part_of
+from covey.methods.cl4fedrec import Contrast
 from covey.methods.spectral import SubspaceIteration
 from covey.methods.spectral_residual import PUBLIC, SpectralResidual, left_out, log_odds, moments
-from covey.methods.views import Few
+from covey.methods.views import RowPack, packed_view
 from covey.models.mf import MF
 from covey.models.ncf import NCF
 from covey.models.pfedrec import LinearScore
@@ -196,7 +196,7 @@ def test_contrast_sees_the_offsets_of_the_rows_that_take_part() -> None:
     batch = Batch(
         torch.tensor([[7, 8, 9]] * 2), torch.ones(2, 3).bool(), index, ones, ones, None, offset
     )
-    few = Few(
+    few = RowPack(
         "",
         torch.arange(2),
         torch.tensor([[1, 2, 0], [4, 5, 0]]),
@@ -205,7 +205,7 @@ def test_contrast_sees_the_offsets_of_the_rows_that_take_part() -> None:
     params = {"items": torch.zeros(2, 3, 4), "user": torch.zeros(2, 4)}
     data, rng = TrainingData(LISTS, LISTS), Rng.of(0, 1, torch.arange(2))
     view = ClientView(params, data, Sent(), rng, MF(4), Bce(), Catalogue(N), batch)
-    some = part_of(view, few).batch
+    some = packed_view(view, few).batch
     assert some is not None and some.offset_CL is not None
     assert some.offset_CL.tolist() == [[2, 3, 0, 0], [-2, -3, 0, 0]]
 

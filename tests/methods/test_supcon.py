@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.methods import supcon
-from covey.methods.supcon import Known, members, printed, published
+from covey.methods.supcon import KnownGradient, members, printed, published
 
 TAU, TAU0 = 0.1, 0.5
 
@@ -120,7 +120,7 @@ def test_samples_are_right_on_average() -> None:
 def test_a_known_slope_is_handed_on() -> None:
     table_CID = torch.randn(2, 3, 4, requires_grad=True)
     slope_CID = torch.randn(2, 3, 4)
-    value_C = Known.apply(table_CID, torch.tensor([1.0, 2.0]), slope_CID)
+    value_C = KnownGradient.apply(table_CID, torch.tensor([1.0, 2.0]), slope_CID)
     (grad,) = torch.autograd.grad((value_C * torch.tensor([3.0, -1.0])).sum(), table_CID)
     assert value_C.tolist() == [1.0, 2.0]
     torch.testing.assert_close(grad, slope_CID * torch.tensor([3.0, -1.0])[:, None, None])
