@@ -1,4 +1,4 @@
-"""CoFedRec: the contrast against autograd of its formula, the group by hand, and a round as the paper has it."""
+"""CoFedRec: the contrast against autograd of its formula, the group by hand, and a whole round."""
 
 from dataclasses import replace
 
@@ -106,7 +106,7 @@ class TestPFedRecWithContrast(Conformance):
 
 
 def test_contrast_is_computed_for_the_items_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once per step, not once per phase; not before the first categories arrive; the common start is shared."""
+    """Once per step and not per phase, after the first categories; the common start is shared."""
     calls: list[int] = []
     real = cofedrec.published
     monkeypatch.setattr(
@@ -179,7 +179,7 @@ def _noted(uploads: list[Tensor], upload: object) -> object:
 
 
 def test_the_group_is_the_core_clients_own() -> None:
-    """Two kinds of clients that see all items differently: whoever is the core, its kind is the group."""
+    """Two kinds of clients that see all items differently: the group is the core client's kind."""
     world = World.of(4, 40)
     play = Play(method_of(world.catalogue), world, Setting()).begin()
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""The supervised contrast in closed form: against autograd of its formulas, by hand, and in the sampled form."""
+"""The supervised contrast in closed form: against autograd, by hand, and in the sampled form."""
 
 import math
 
@@ -90,7 +90,7 @@ def test_two_pairs_by_hand() -> None:
     # s = 2 to the partner, 0 to the others: -log(e^2 / (e^2 + 1 + 1)) for each item, tau = tau_0
     assert value_C.tolist() == pytest.approx([math.log1p(2 * math.exp(-2))] * 2, rel=1e-5)
     value_C, _ = printed(table_CID, member_KI, 0.5)
-    # raw products over tau: 20 between 0 and 1, 6 between 2 and 3, 0 across; a sum over the four items
+    # Products over tau: 20 between 0 and 1, 6 between 2 and 3, 0 across; a sum over four items.
     hand = 2 * math.log1p(2 * math.exp(-20)) + 2 * math.log1p(2 * math.exp(-6))
     assert value_C.tolist() == pytest.approx([hand] * 2, rel=1e-9)
 
