@@ -12,7 +12,7 @@ from covey.attacks.a_ra import ARa
 from covey.attacks.adaptive import Adaptive
 from covey.attacks.fedrecattack import FedRecAttack
 from covey.attacks.pipattack import PipAttack, classes
-from covey.attacks.profiles import some_items
+from covey.attacks.profiles import random_items
 from covey.attacks.psmu import PSMU
 from covey.contract.attack import Attack
 from covey.core.errors import CoveyError
@@ -196,7 +196,7 @@ def test_psmu_by_hand() -> None:
 def test_psmu_fits_its_user_to_the_list() -> None:
     attack = PSMU((1,), items=2, negatives=1, scale=0.01, steps=200, fit_rate=0.05)
     view = view_of(attack, PLANTED)
-    lists_CL = some_items(view.rng.fold("list"), 6, 4, torch.tensor([1]))
+    lists_CL = random_items(view.rng.fold("list"), 6, 4, torch.tensor([1]))
     w_CD = attack.user(view, torch.tensor([1]))
     score_CL = (PLANTED[lists_CL] * w_CD[:, None]).sum(-1)
     assert bool((score_CL[:, :2].mean(1) > score_CL[:, 2:].mean(1)).all())

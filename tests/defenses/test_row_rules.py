@@ -29,17 +29,17 @@ from robust_loops import Rule, by_item, random_rows, upload_of
 
 CASES: list[tuple[RowRule, Rule, float]] = [
     (Median(), loops.median, 0.0),
-    (Median("sum"), loops.median, 0.0),
+    (Median(scale="sum"), loops.median, 0.0),
     (TrimmedMean(0.0), loops.trimmed, 0.0),
     (TrimmedMean(0.2), loops.trimmed, 0.2),
     (TrimmedMean(0.45, scale="sum"), loops.trimmed, 0.45),
     (TrimmedMean(0.2, "near"), loops.near, 0.2),
     (TrimmedMean(0.45, "near"), loops.near, 0.45),
-    (Krum(0.2, "sum"), loops.krum, 0.2),
+    (Krum(0.2, scale="sum"), loops.krum, 0.2),
     (KrumMean(), loops.krum_mean, 0.0),
     (MultiKrum(0.2), loops.multi_krum, 0.2),
     (MultiKrum(0.45, scale="sum"), loops.multi_krum, 0.45),
-    (Median("everybody"), loops.median, 0.0),
+    (Median(scale="everybody"), loops.median, 0.0),
     (MultiKrum(0.2, again=True), loops.multi_krum_again, 0.2),
     (Bulyan(0.1), loops.bulyan, 0.1),
     (Bulyan(0.2), loops.bulyan, 0.2),
@@ -197,7 +197,7 @@ class TestMedianNCF(RobustNCF):
 
 @pytest.mark.slow
 class TestTrimmedNCF(RobustNCF):
-    rule = TrimmedMean(0.2, "near", "sum")
+    rule = TrimmedMean(0.2, "near", scale="sum")
 
 
 @pytest.mark.slow

@@ -1,27 +1,23 @@
-"""Multi-Krum (Blanchard et al., NeurIPS 2017): the mean of the uploads that Krum likes best."""
+"""Multi-Krum: averages the uploads that Krum scores best (Blanchard et al., NeurIPS 2017)."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from covey.contract.views import Reads
-
 from .krum import distances, neighbours, scores
-from .rows import RowRule, Scale, assumed, minority
+from .rows import RowRule, assumed, need_minority
 
 
 @dataclass(frozen=True)
 class MultiKrum(RowRule):
-    """The n - f lowest scores at once; or n - 2f, Krum being asked again for each of them without those before."""
+    """The mean of the n - f uploads with the lowest scores, or of n - 2f selected in turn."""
 
-    malicious: float = 0.1
-    again: bool = False
-    scale: Scale = "mean"
-    reads_uploads: Reads = "each"
+    malicious: float = 0.1  # assumed share of attackers among any n uploads: f = floor(malicious n)
+    again: bool = False  # Krum selects in turn, each time without those selected before
 
     def __post_init__(self) -> None:
-        minority("multi-krum", self.malicious)
+        need_minority("multi-krum", self.malicious)
 
     def enough(self, n: int) -> bool:
         f = assumed(self.malicious, n)
@@ -30,11 +26,18 @@ class MultiKrum(RowRule):
     def choose(self, g_JnP: Tensor) -> Tensor:
         n = g_JnP.shape[1]
         f = assumed(self.malicious, n)
-        return taken(g_JnP, f, n - 2 * f if self.again else n - f, self.again).mean(1)
+        return selected(g_JnP, f, n - 2 * f if self.again else n - f, self.again).mean(1)
 
 
-def taken(g_JnP: Tensor, f: int, many: int, again: bool) -> Tensor:
-    """The uploads that Krum chooses, [J, many, P]; of equals the first."""
+def selected(g_JnP: Tensor, f: int, many: int, again: bool) -> Tensor:
+    """The `many` uploads that Krum selects, [J, many, P]; of equal scores the first ones.
+
+    Args:
+        g_JnP: The uploads.
+        f: How many uploads are assumed to be malicious.
+        many: How many to select.
+        again: Whether scores are computed again after each selection.
+    """
     d_Jnn = distances(g_JnP)
     if again:
         at_Jm = _one_by_one(d_Jnn, f, many)
