@@ -36,7 +36,7 @@ LISTS: list[Attack] = [
     ExplicitBoost((3,), 2.0),
     RandomProfile((3,), 5, 2.0),
     PopularProfile((3,), 5, 2.0),
-    Bandwagon((3,), 6, 0.4, 0.3, 2.0),
+    Bandwagon((3,), 6, 2.0, popular=0.4, head=0.3),
     FedAttack(2, 2.0),
     SignFlip(-2.0, 5),
 ]

@@ -238,7 +238,7 @@ def test_options_are_checked() -> None:
         Bank(0.0)
     with pytest.raises(CoveyError, match="at least 1"):
         MinimumSupport(0)
-    with pytest.raises(CoveyError, match="minority"):
+    with pytest.raises(CoveyError, match="tolerates"):
         Union(0.5)
 
 

@@ -1,18 +1,20 @@
 """A-ra: promotes target items to random users, since the attacker does not know the real ones.
 
 Rong et al., "Poisoning Deep Learning Based Recommender Model in Federated Learning Scenarios",
-IJCAI 2022.
+IJCAI 2022. Shape suffix: S = imagined users of an attacker.
 """
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from covey.contract.attack import AttackView
 from covey.core.checks import positive
 from covey.core.messages import Upload
-from covey.core.ragged import FieldDict
+from covey.core.ragged import FieldDict, Ragged
 
 from .base import TrainingAttack, checked_targets, equal_lists, need_user_vectors
-from .crafting import imagined, promoted
+from .crafting import promoted
 
 
 @dataclass(frozen=True)
@@ -33,5 +35,9 @@ class ARa(TrainingAttack):
         need_user_vectors(view, self.name)
         target_K = checked_targets(view, self.name, self.targets)
         items = equal_lists(target_K.expand(len(view.ids_C), -1))
-        u_CSD = imagined(view, self.users, self.scale)
-        return {}, promoted(view, upload, items, u_CSD, self.rate)
+        return {}, promoted(view, upload, items, self.imagined(view, items), self.rate)
+
+    def imagined(self, view: AttackView, items: Ragged) -> Tensor:
+        """The users to whom `items` are promoted, drawn again in each round, [C, S, D]."""
+        table_ID, rng = view.download.public.shared["items"], view.rng.fold("users")
+        return self.scale * rng.normal(self.users, table_ID.shape[1], dtype=table_ID.dtype)

@@ -9,23 +9,21 @@ from covey.contract.views import TrainingData
 from covey.core.checks import positive, share
 
 from .base import checked_targets, popularity
-from .profiles import ScaledUpdate, random_items, with_targets
+from .profiles import PromotingList, random_items, with_targets
 
 
 @dataclass(frozen=True)
-class Bandwagon(ScaledUpdate):
-    """Trains honestly on a list that stays the same; `scale` multiplies the update."""
+class Bandwagon(PromotingList):
+    """Trains honestly on the targets, popular items and random ones."""
 
-    targets: tuple[int, ...] = (0,)
-    items: int = 30  # length of the list, with the targets
     popular: float = 0.1  # share of the list that is popular, rounded down
     head: float = 0.1  # share of the catalogue that counts as popular
-    scale: float = 1.0
     name: str = "bandwagon"
     knowledge: str = "which items are popular"
 
     def __post_init__(self) -> None:
-        positive(self.name, items=self.items, head=self.head)
+        super().__post_init__()
+        positive(self.name, head=self.head)
         share(self.name, popular=self.popular, head=self.head)
 
     def profile(self, view: AttackView) -> TrainingData:

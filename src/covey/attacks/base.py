@@ -1,5 +1,6 @@
 """What attacks have in common: the step that they poison, and checks of what they need."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -11,7 +12,7 @@ from covey.core.messages import Upload
 from covey.core.ragged import FieldDict, Ragged
 
 
-class TrainingAttack:
+class TrainingAttack(ABC):
     """Base of attacks that replace what is uploaded after training; other answers stay honest."""
 
     name: str
@@ -19,9 +20,9 @@ class TrainingAttack:
     def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         return self.craft(view, upload) if view.step == "train" else ({}, upload)
 
+    @abstractmethod
     def craft(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         """Returns what the attackers remember, and what they upload in place of `upload`."""
-        raise NotImplementedError
 
 
 def checked_targets(view: AttackView, name: str, targets: Sequence[int]) -> Tensor:

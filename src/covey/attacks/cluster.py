@@ -17,7 +17,7 @@ from covey.core.messages import Upload
 from covey.core.ragged import FieldDict, Rows
 from covey.core.rng import Rng
 
-from .base import TrainingAttack, equal_lists
+from .base import equal_lists
 from .profiles import RandomList
 
 DECAY, MOST = 0.999, 50  # of the moving average of the loss; largest number of clusters
@@ -25,7 +25,7 @@ LLOYD = 20  # steps of k-means
 
 
 @dataclass(frozen=True)
-class ClusterAttack(RandomList, TrainingAttack):
+class ClusterAttack(RandomList):
     """Uploads a row for every item, of norm mu + 3 sigma u with u uniform in [0, 1).
 
     mu and sigma are the mean and the standard deviation of the attacker's honest rows.

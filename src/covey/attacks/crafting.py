@@ -48,12 +48,6 @@ def promoted(view: AttackView, upload: Upload, items: Ragged, u_CSD: Tensor, rat
     return one_step(view, upload, items, loss, rate)
 
 
-def imagined(view: AttackView, users: int, scale: float) -> Tensor:
-    """Random user vectors, drawn again in each round, [C, S, D]."""
-    table_ID = view.download.public.shared["items"]
-    return scale * view.rng.fold("users").normal(users, table_ID.shape[1], dtype=table_ID.dtype)
-
-
 def ratings(view: AttackView, leaves: Fields, u_CSD: Tensor) -> Tensor:
     """Logits of the attacker's items for its imagined users, [C, S, K]."""
     C, S, _ = u_CSD.shape
@@ -61,10 +55,13 @@ def ratings(view: AttackView, leaves: Fields, u_CSD: Tensor) -> Tensor:
     return view.model.score(wide, u_CSD.flatten(0, 1), wide["items"]).view(C, S, -1)
 
 
+def shared_params(view: AttackView) -> Fields:
+    """The shared parameters, [1, ...] each."""
+    return {k: view.download.public.shared[k][None] for k in view.model.shared}
+
+
 def received(view: AttackView, items: Ragged) -> Fields:
     """The shared parameters for each attacker: its layers, [C, ...], and the rows of `items`."""
-    shared, many = view.download.public.shared, len(view.ids_C)
-    layers = {
-        k: shared[k].expand(many, *shared[k].shape) for k in view.model.shared if k != "items"
-    }
-    return {**layers, "items": shared["items"][items.padded()]}
+    params, many = shared_params(view), len(view.ids_C)
+    layers = {k: v.expand(many, *v.shape[1:]) for k, v in params.items() if k != "items"}
+    return {**layers, "items": params["items"][0][items.padded()]}

@@ -21,6 +21,7 @@ from covey.core.ragged import FieldDict, Fields, Ragged, Rows
 from covey.core.rng import Rng
 
 from .base import TrainingAttack, checked_targets, equal_lists, need_user_vectors
+from .crafting import shared_params
 from .fitting import adam
 
 USERS_AT_ONCE = 256
@@ -71,7 +72,7 @@ class FedRecAttack(TrainingAttack):
         rng = Rng.of(0, view.round, ids_N).fold(self.name)
         start_ND = 0.01 * rng.home("users").normal(table_ID.shape[1], dtype=table_ID.dtype)
         other = (rng.fold("negatives").ragged_uniform(known.lengths).values * len(table_ID)).long()
-        params = self._layers(view)
+        params = shared_params(view)
 
         def loss(x: Fields) -> Tensor:  # BPR with one negative for each item
             u_TD = x["users"][known.owner]
@@ -96,7 +97,7 @@ class FedRecAttack(TrainingAttack):
         """
         table_ID = view.download.public.shared["items"].detach().clone().requires_grad_()
         params, total_ID = (
-            {**self._layers(view), "items": table_ID[None]},
+            {**shared_params(view), "items": table_ID[None]},
             torch.zeros_like(table_ID),
         )
         for some_B in torch.arange(len(u_ND), device=u_ND.device).split(USERS_AT_ONCE):
@@ -125,11 +126,3 @@ class FedRecAttack(TrainingAttack):
         gumbel_CI = -(-u_CI.log()).log()
         many = min(max(self.rows, len(target_K)), len(g_ID))
         return (weight_I.double().log() + gumbel_CI).topk(many).indices.sort(1).values
-
-    def _layers(self, view: AttackView) -> Fields:
-        """The shared parameters without the item table, [1, ...] each."""
-        return {
-            k: v[None]
-            for k, v in view.download.public.shared.items()
-            if k in view.model.shared and k != "items"
-        }

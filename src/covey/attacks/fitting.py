@@ -1,20 +1,13 @@
 """Adam for variables that an attacker trains itself."""
 
-from collections.abc import Callable
-
 import torch
-from torch import Tensor
 
 from covey.core.ragged import Fields
 
+from .crafting import Loss
 
-def adam(
-    x: Fields,
-    loss: Callable[[Fields], Tensor],
-    steps: int,
-    rate: float,
-    state: Fields | None = None,
-) -> Fields:
+
+def adam(x: Fields, loss: Loss, steps: int, rate: float, state: Fields | None = None) -> Fields:
     """Minimises the sum of `loss` over its entries.
 
     Args:

@@ -8,12 +8,11 @@ from covey.contract.attack import AttackView
 from covey.core.messages import Upload
 from covey.core.ragged import Field, FieldDict, Rows
 
-from .base import TrainingAttack
 from .profiles import RandomList
 
 
 @dataclass(frozen=True)
-class GaussianNoise(RandomList, TrainingAttack):
+class GaussianNoise(RandomList):
     """As many rows as a client with random items has, and the layers: all N(0, `scale`^2)."""
 
     scale: float = 0.1

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from covey.contract.attack import AttackView
-from covey.contract.views import TrainingData
 from covey.core.checks import positive
 from covey.core.messages import Upload
 from covey.core.ragged import FieldDict, Ragged, Rows, offsets_of
@@ -22,20 +21,15 @@ from .popular import PopularProfile
 
 
 @dataclass(frozen=True)
-class Overstated:
+class Overstated(PopularProfile):
     """Sends the targets' rows `scale` times, in updates and reports."""
 
-    targets: tuple[int, ...] = (0,)
-    items: int = 30  # length of the list, with the targets
     scale: float = 10.0
     name: str = "overstated"
-    knowledge: str = "how popular each item is"
 
     def __post_init__(self) -> None:
-        positive(self.name, items=self.items, scale=self.scale)
-
-    def profile(self, view: AttackView) -> TrainingData:
-        return PopularProfile(self.targets, self.items, name=self.name).profile(view)
+        super().__post_init__()
+        positive(self.name, scale=self.scale)
 
     def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         target_K = checked_targets(view, self.name, self.targets)

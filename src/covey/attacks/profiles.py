@@ -1,6 +1,7 @@
 """Made-up lists of items, and attacks that upload what honest training on such a list gives."""
 
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,13 +13,12 @@ from covey.core.messages import Upload
 from covey.core.ragged import Field, FieldDict, Rows
 from covey.core.rng import Rng
 
-from .base import equal_lists
+from .base import TrainingAttack, equal_lists
 
 
-class RandomList:
-    """Base of attacks without targets that train on random items, the same in all rounds."""
+class RandomList(TrainingAttack):
+    """Base of attacks without targets, whose clients have random items, the same in all rounds."""
 
-    name: str
     items: int
 
     def __post_init__(self) -> None:
@@ -29,13 +29,31 @@ class RandomList:
         return random_list(view, self.items, none)
 
 
-class ScaledUpdate:
+class ScaledUpdate(ABC):
     """Base of attacks that train honestly on a made-up list, and send `scale` times the update."""
 
     scale: float
 
     def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         return {}, scaled_upload(upload, self.scale)
+
+    @abstractmethod
+    def profile(self, view: AttackView) -> TrainingData:
+        """Returns the list that each attacker trains on."""
+
+
+@dataclass(frozen=True)
+class PromotingList(ScaledUpdate):
+    """Base of attacks whose clients have the targets and other items, the same in all rounds."""
+
+    targets: tuple[int, ...] = (0,)
+    items: int = 30  # length of the list, with the targets
+    scale: float = 1.0  # multiplies the update
+    name: str = ""
+    knowledge: str = ""
+
+    def __post_init__(self) -> None:
+        positive(self.name, items=self.items)
 
 
 def random_items(rng: Rng, n_items: int, many: int, without_K: Tensor) -> Tensor:

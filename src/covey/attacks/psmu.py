@@ -21,7 +21,7 @@ from covey.core.messages import Upload
 from covey.core.ragged import FieldDict, Fields, Ragged, offsets_of
 
 from .base import TrainingAttack, checked_targets, equal_lists, need_user_vectors
-from .crafting import one_step, ratings, received
+from .crafting import one_step, ratings, received, shared_params
 from .fitting import adam
 from .profiles import random_items
 
@@ -84,18 +84,18 @@ class PSMU(TrainingAttack):
     @torch.no_grad()
     def rivals(self, view: AttackView, w_CD: Tensor, target_K: Tensor) -> Tensor:
         """The alternatives of all targets, [C, I] bool."""
-        shared, both = view.download.public.shared, self.alternatives == "both"
-        table_ID, top = shared["items"], self.top if both else self.many
+        table_ID, both = view.download.public.shared["items"], self.alternatives == "both"
+        top = self.top if both else self.many
         found_CI = torch.zeros(len(w_CD), len(table_ID), dtype=torch.bool, device=table_ID.device)
         if self.alternatives in ("both", "listed"):
-            params = {k: v[None] for k, v in shared.items() if k in view.model.shared}
+            params = shared_params(view)
             score_CI = view.model.score(params, w_CD, params["items"])
             score_CI = score_CI.index_fill(1, target_K, -torch.inf)
             best = score_CI.topk(min(top, len(table_ID) - len(target_K))).indices
             found_CI = found_CI.scatter(1, best, True)
         if self.alternatives in ("none", "listed"):
             return found_CI
-        listed_CI, more = found_CI, self.many - (self.top if both else 0)
+        listed_CI, more = found_CI, self.many - (top if both else 0)
         for target in target_K:
             alike_I = (table_ID @ table_ID[target]).index_fill(0, target_K, -torch.inf)
             free_CI = alike_I.masked_fill(listed_CI, -torch.inf)

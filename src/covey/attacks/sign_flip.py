@@ -6,12 +6,11 @@ from covey.contract.attack import AttackView
 from covey.core.messages import Upload
 from covey.core.ragged import FieldDict
 
-from .base import TrainingAttack
 from .profiles import RandomList, scaled_upload
 
 
 @dataclass(frozen=True)
-class SignFlip(RandomList, TrainingAttack):
+class SignFlip(RandomList):
     """Trains on random items, which stay the same, and uploads -`scale` times the update."""
 
     scale: float = 1.0

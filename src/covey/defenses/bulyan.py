@@ -4,33 +4,25 @@ El Mhamdi et al., "The Hidden Vulnerability of Distributed Learning in Byzantium
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
-from covey.core.errors import CoveyError
-
 from .multi_krum import selected
-from .rows import RowRule, ascending, assumed, near_middle
+from .rows import MinorityRule, ascending, near_middle
 
 
 @dataclass(frozen=True)
-class Bulyan(RowRule):
+class Bulyan(MinorityRule):
     """Of n - 2f uploads that Multi-Krum selects, the mean of the n - 4f values near the median."""
 
-    malicious: float = 0.1
+    tolerated: ClassVar[float] = 0.25
     again: bool = False  # Krum selects each upload anew, as published; far slower
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.malicious < 0.25:
-            raise CoveyError(
-                f"bulyan: malicious = {self.malicious};"
-                " it tolerates less than a quarter, 0 to under 0.25"
-            )
-
     def enough(self, n: int) -> bool:
-        return n >= 4 * assumed(self.malicious, n) + 3
+        return n >= 4 * self.assumed(n) + 3
 
     def choose(self, g_JnP: Tensor) -> Tensor:
         n = g_JnP.shape[1]
-        f = assumed(self.malicious, n)
+        f = self.assumed(n)
         return near_middle(ascending(selected(g_JnP, f, n - 2 * f, self.again)), n - 4 * f)

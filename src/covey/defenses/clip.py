@@ -10,7 +10,7 @@ from covey.contract.mechanism import Mechanism
 from covey.contract.views import ServerView
 from covey.core.errors import CoveyError
 from covey.core.messages import Upload
-from covey.core.ragged import Field, Rows
+from covey.core.ragged import Field, FieldDict, Rows
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,10 @@ class ClipRows(Mechanism):
         check_bound(self.name, self.bound, self.quantile)
 
     def filter_uploads(self, view: ServerView, upload: Upload) -> Upload:
-        update, model = (
-            {name: self._clipped(value) for name, value in fields.items()}
-            for fields in (upload.update, upload.model)
-        )
-        return replace(upload, update=update, model=model)
+        return replace(upload, update=self.clip(upload.update), model=self.clip(upload.model))
+
+    def clip(self, fields: FieldDict) -> FieldDict:
+        return {name: self._clipped(value) for name, value in fields.items()}
 
     def _clipped(self, value: Field) -> Field:
         if isinstance(value, Rows):

@@ -44,9 +44,7 @@ class HiCS(Combine):
 
     def __post_init__(self) -> None:
         if len(self.levels) != len(self.bounds) or "item" in self.levels[:-1]:
-            raise CoveyError(
-                'hics: give each of levels its bound; "item" comes last, as it clips combined rows'
-            )
+            raise CoveyError('hics: give each of levels a bound; "item" comes last, if at all')
         for bound in self.bounds:
             check_bound("hics", bound)
 

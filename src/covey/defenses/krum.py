@@ -8,27 +8,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .rows import RowRule, assumed, need_minority
+from .rows import MinorityRule
 
 PART = 1 << 12  # numbers of each upload that are multiplied at once
 
 
 @dataclass(frozen=True)
-class Krum(RowRule):
+class Krum(MinorityRule):
     """The upload with the smallest sum of squared distances to its n - f - 2 nearest neighbours."""
 
-    malicious: float = 0.1  # assumed share of attackers among any n uploads: f = floor(malicious n)
-
-    def __post_init__(self) -> None:
-        need_minority("krum", self.malicious)
-
     def enough(self, n: int) -> bool:
-        return neighbours(n, assumed(self.malicious, n)) >= 1
+        return neighbours(n, self.assumed(n)) >= 1
 
     def choose(self, g_JnP: Tensor) -> Tensor:
         """The upload with the smallest score; of equals the first."""
         n = g_JnP.shape[1]
-        score_Jn = scores(distances(g_JnP), neighbours(n, assumed(self.malicious, n)))
+        score_Jn = scores(distances(g_JnP), neighbours(n, self.assumed(n)))
         return g_JnP[torch.arange(len(g_JnP), device=g_JnP.device), score_Jn.argmin(-1)]
 
 

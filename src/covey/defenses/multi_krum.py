@@ -6,26 +6,22 @@ import torch
 from torch import Tensor
 
 from .krum import distances, neighbours, scores
-from .rows import RowRule, assumed, need_minority
+from .rows import MinorityRule
 
 
 @dataclass(frozen=True)
-class MultiKrum(RowRule):
+class MultiKrum(MinorityRule):
     """The mean of the n - f uploads with the lowest scores, or of n - 2f selected in turn."""
 
-    malicious: float = 0.1  # assumed share of attackers among any n uploads: f = floor(malicious n)
     again: bool = False  # Krum selects in turn, each time without those selected before
 
-    def __post_init__(self) -> None:
-        need_minority("multi-krum", self.malicious)
-
     def enough(self, n: int) -> bool:
-        f = assumed(self.malicious, n)
+        f = self.assumed(n)
         return n >= 4 * f + 3 if self.again else neighbours(n, f) >= 1
 
     def choose(self, g_JnP: Tensor) -> Tensor:
         n = g_JnP.shape[1]
-        f = assumed(self.malicious, n)
+        f = self.assumed(n)
         return selected(g_JnP, f, n - 2 * f if self.again else n - f, self.again).mean(1)
 
 

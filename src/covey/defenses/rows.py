@@ -6,9 +6,10 @@ J = items of a bucket, n = uploads of each of them, P = numbers of an upload.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ NUMBERS_AT_ONCE = 1 << 22  # numbers of a bucket, of uploads or of distances bet
 
 
 @dataclass(frozen=True)
-class RowRule(Combine):
+class RowRule(Combine, ABC):
     """Replaces the mean over the senders of a row, or by its `scale` a sum or a mean over all.
 
     Where there are too few uploads for the rule, their mean weighted by the clients' weights is
@@ -38,13 +39,13 @@ class RowRule(Combine):
     scale: Scale = "mean"
     reads_uploads: Reads = "each"
 
+    @abstractmethod
     def enough(self, n: int) -> bool:
         """Whether the rule can judge n uploads."""
-        raise NotImplementedError
 
+    @abstractmethod
     def choose(self, g_JnP: Tensor) -> Tensor:
         """Combines n uploads into one of the size of a mean, [J, P]."""
-        raise NotImplementedError
 
     def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
         if isinstance(upload, Total):
@@ -120,17 +121,27 @@ def by_count(items: Ragged, height: int, numbers: int) -> Iterator[tuple[Tensor,
             yield items_J, order_T[first_I[items_J][:, None] + place_n]
 
 
-def need_minority(rule: str, malicious: float) -> None:
-    """Refuses a share of attackers of one half or more."""
-    if not 0 <= malicious < 0.5:
+@dataclass(frozen=True)
+class MinorityRule(RowRule):
+    """A rule that assumes a share `malicious` of attackers among any n uploads."""
+
+    malicious: float = 0.1
+    tolerated: ClassVar[float] = 0.5
+
+    def __post_init__(self) -> None:
+        check_minority(type(self).__name__, self.malicious, self.tolerated)
+
+    def assumed(self, n: int) -> int:
+        """f = floor(malicious n): how many of n uploads are assumed to be malicious."""
+        return math.floor(self.malicious * n + 1e-9)
+
+
+def check_minority(name: str, malicious: float, tolerated: float = 0.5) -> None:
+    """Refuses a share of attackers that is not below the one that the rule tolerates."""
+    if not 0 <= malicious < tolerated:
         raise CoveyError(
-            f"{rule}: malicious = {malicious}; it protects against a minority, 0 to under 0.5"
+            f"{name}: malicious = {malicious}; it tolerates a share from 0 to under {tolerated:g}"
         )
-
-
-def assumed(malicious: float, n: int) -> int:
-    """f: how many of n uploads are assumed to be malicious."""
-    return math.floor(malicious * n + 1e-9)
 
 
 def ascending(g_JnP: Tensor) -> Tensor:

@@ -8,21 +8,17 @@ from typing import Literal
 
 from torch import Tensor
 
-from .rows import RowRule, ascending, assumed, near_middle, need_minority
+from .rows import MinorityRule, ascending, near_middle
 
 
 @dataclass(frozen=True)
-class TrimmedMean(RowRule):
+class TrimmedMean(MinorityRule):
     """The mean of a coordinate without its extreme values, f of n uploads being assumed malicious.
 
     "inner" drops max(1, f) values at each end; "near" keeps the n - f values nearest to the median.
     """
 
-    malicious: float = 0.1  # assumed share of attackers among any n uploads: f = floor(malicious n)
     keep: Literal["inner", "near"] = "inner"
-
-    def __post_init__(self) -> None:
-        need_minority("trimmed mean", self.malicious)
 
     def enough(self, n: int) -> bool:
         return n >= 3 and n > 2 * self._cut(n)
@@ -30,9 +26,9 @@ class TrimmedMean(RowRule):
     def choose(self, g_JnP: Tensor) -> Tensor:
         n, sorted_JPn = g_JnP.shape[1], ascending(g_JnP)
         if self.keep == "near":
-            return near_middle(sorted_JPn, n - assumed(self.malicious, n))
+            return near_middle(sorted_JPn, n - self.assumed(n))
         return sorted_JPn[..., self._cut(n) : n - self._cut(n)].mean(-1)
 
     def _cut(self, n: int) -> int:
         """b: how many values are dropped at each end."""
-        return max(1, assumed(self.malicious, n)) if self.keep == "inner" else 0
+        return max(1, self.assumed(n)) if self.keep == "inner" else 0

@@ -19,7 +19,7 @@ from covey.core.checks import positive
 from covey.core.messages import Upload
 from covey.core.ragged import Rows
 
-from .rows import need_minority
+from .rows import check_minority
 from .support import kept_rows
 
 CLIENTS_AT_ONCE = 4
@@ -37,7 +37,7 @@ class Union(Mechanism):
     name: str = "union"
 
     def __post_init__(self) -> None:
-        need_minority(self.name, self.malicious)
+        check_minority(self.name, self.malicious)
         positive(self.name, items=self.items, draws=self.draws)
 
     def filter_uploads(self, view: ServerView, upload: Upload) -> Upload:
