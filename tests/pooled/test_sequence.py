@@ -1,4 +1,4 @@
-"""GRU, SASRec and BERT4Rec on pooled data: do they learn, what do they look at, when do they stop."""
+"""Pooled GRU, SASRec and BERT4Rec: whether they learn, what they use, and when they stop."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -117,7 +117,7 @@ def test_one_list_is_learnt_by_heart() -> None:
 def test_a_batch_learns_the_same_whoever_is_padded_with_whom(
     options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lists of like length side by side, or all padded to the longest; dropout and hidden items are a user's own."""
+    """Grouped by length, or all padded to the longest: dropout and masks are drawn per user."""
     options = replace(options, last=200, dropout=0.3)
     lists = Ragged.of([walk(user, 0, many) for user, many in enumerate([2, 150, 9, 3, 40, 17, 8])])
     users, hide = torch.arange(7), (0.3, 0.3) if isinstance(options, PooledBERT4Rec) else None
