@@ -17,7 +17,7 @@ class Bulyan(MinorityRule):
     """Of n - 2f uploads that Multi-Krum selects, the mean of the n - 4f values near the median."""
 
     tolerated: ClassVar[float] = 0.25
-    again: bool = False  # Krum selects each upload anew, as published; far slower
+    again: bool = False  # Krum selects in turn, as published; far slower
 
     def enough(self, n: int) -> bool:
         return n >= 4 * self.assumed(n) + 3
