@@ -9,6 +9,7 @@ from torch import Tensor
 from covey.aggregate.combine import ItemMean
 from covey.contract.aggregation import Combine
 from covey.contract.attack import Attack, AttackView
+from covey.contract.fleet import Request
 from covey.contract.mechanism import Mechanism
 from covey.contract.model import Model
 from covey.contract.views import TrainingData
@@ -69,12 +70,13 @@ def trained(
     """One step of rate 1 on MF: what two attackers and honest clients with their lists upload."""
     view = view_of(attack, table_ID, popularity=popularity)
     program = Program(MF(table_ID.shape[1]), Bce(1), view.catalogue, Local("sgd", 1.0, 1))
-    bad = Malicious(program, attack, 7, crew=SharedMemory())
+    bad = Malicious(program, attack, 7, memory=SharedMemory())
     rng, kept = Rng.of(0, 1, IDS), {"user": user_CD}
+    request = Request("train", 1, IDS, view.download)
     own = view_of(attack, table_ID, user_CD=user_CD, popularity=popularity)
     lists = attack.profile(own)  # type: ignore[attr-defined]
     found = (
-        who.answer("train", dict(kept), LocalData(data), view.download, IDS, rng, 1)[1]
+        who.answer(request, dict(kept), LocalData(data), rng)[1]
         for who, data in ((bad, view.data), (program, lists))
     )
     return next(found), next(found)

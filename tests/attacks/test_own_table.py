@@ -9,10 +9,11 @@ from covey.attacks.a_ra import ARa
 from covey.attacks.explicit import ExplicitBoost
 from covey.attacks.sign_flip import SignFlip
 from covey.contract.attack import Attack
+from covey.contract.fleet import Request
 from covey.contract.model import Model
 from covey.contract.views import TrainingData
 from covey.core.errors import CoveyError
-from covey.core.messages import Catalogue, Download
+from covey.core.messages import Catalogue
 from covey.core.ragged import Ragged
 from covey.core.rng import Rng
 from covey.engine.client.malicious import Malicious, SharedMemory
@@ -74,8 +75,8 @@ def sent(attack: Attack | None, model: Model, table_CID: torch.Tensor) -> torch.
     rng, data = Rng.of(0, 1, IDS), LocalData(TrainingData(LISTS, LISTS))
     start = {k: v.to(table_CID) for k, v in model.private(rng, Rng.server(0, 0, "x")).items()}
     kept = {**start, "items": table_CID}
-    who = Malicious(program, attack, 7, crew=SharedMemory()) if attack else program
-    answer = who.answer("train", kept, data, Download(), IDS, rng, 1)[1]
+    who = Malicious(program, attack, 7, memory=SharedMemory()) if attack else program
+    answer = who.answer(Request("train", 1, IDS), kept, data, rng)[1]
     assert "items" not in answer.update and answer.ids_C.tolist() == [7, 8]
     return answer.model["items"]
 

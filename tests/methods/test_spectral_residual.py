@@ -224,7 +224,7 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(CoveyError, match="there are 6 items"):
         joined(Method(MF(2), Bce(), Catalogue(N), Local("sgd", 0.1), (replace(SMALL, rank=7),)))
     with pytest.raises(
-        CoveyError, match="a model stands on one base, here are spectral residual, other"
+        CoveyError, match="a model has at most one base, here are spectral residual, other"
     ):
         Program(
             MF(2), Bce(), Catalogue(N), Local("sgd", 0.1), (SMALL, replace(SMALL, name="other"))

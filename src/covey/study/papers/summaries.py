@@ -27,7 +27,8 @@ def reads_of(config: Config, result: Tree) -> str:
         return "everybody's lists"
     sent = [row for row in result.get("ledger", ()) if row["step"] != "evaluate"]
     single = {
-        step for _, step in method_of(config, Catalogue(result["dataset"]["items"])).singles()
+        step
+        for _, step in method_of(config, Catalogue(result["dataset"]["items"])).single_readers()
     }
     said = []
     for step in ("enrol", "report", "train"):
