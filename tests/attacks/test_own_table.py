@@ -1,4 +1,4 @@
-"""Attackers among clients that upload item tables of their own: the same attacks, from the tables that they hold."""
+"""Attackers among clients that upload item tables: the same attacks, from each attacker's table."""
 
 import pytest
 import torch
@@ -55,7 +55,7 @@ class TestAttackedCoFedRec(Conformance):
 
 
 class TestAttackedCoFedRecOnNCF(Conformance):
-    """Attackers that train on lists of their own; the MLP's update is an update still."""
+    """Attackers that train on made-up lists; the MLP is still uploaded as an update."""
 
     attackers = 3
 
@@ -82,7 +82,7 @@ def sent(attack: Attack | None, model: Model, table_CID: torch.Tensor) -> torch.
 
 
 def test_a_step_from_each_own_table_by_hand() -> None:
-    """A-ra's row of the target, added to the attacker's own row; all other rows stay as they were."""
+    """A-ra's row of the target is added to the attacker's own row; all other rows stay."""
     table_CID = torch.randn(
         2, N_ITEMS, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
     )

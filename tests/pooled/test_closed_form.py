@@ -6,7 +6,8 @@ import torch
 
 from covey.core.ragged import Ragged
 from covey.evaluate.ranking import nothing
-from covey.pooled import Ease, Popularity
+from covey.pooled.ease import Ease
+from covey.pooled.popularity import Popularity
 
 TRAIN = [[0, 1, 2], [1, 2], [1], [3, 1, 1], []]
 

@@ -145,7 +145,7 @@ class PooledScorer:
             return fitted.score(torch.arange(len(ids_C), device=fitted.weight_II.device)).cpu()
         if isinstance(self.fitted, FittedSequence):
             at_C = torch.arange(len(ids_C), device=self.fitted.items().device)
-            return self.fitted.knowing(history).score(at_C).cpu()
+            return self.fitted.with_history(history).score(at_C).cpu()
         return self.fitted.score(ids_C.to(self.fitted.items().device)).cpu()
 
     def newcomer(self, history: Ragged, rounds: int) -> Tensor:
