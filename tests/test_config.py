@@ -17,7 +17,7 @@ from covey.core.errors import CoveyError
 from covey.models.mf import MF
 from covey.run.assemble import clients_of, fleet_of, method_of, prepare
 from covey.run.config.build import fill, part_of
-from covey.run.config.schema import CREW, AttackConfig, Config, RunConfig
+from covey.run.config.schema import ATTACK_SETTINGS, AttackConfig, Config, RunConfig
 from covey.run.config.shipped import read, shipped
 from covey.run.config.tree import Tree, assign, merge
 from covey.run.loop import run
@@ -265,7 +265,7 @@ def test_an_option_of_old_that_had_one_value_is_still_read() -> None:
         ({"epochs": True}, "x.epochs = True does not fit: it takes int"),
         ({"lr": "small"}, "x.lr = 'small' does not fit: it takes float"),
         ({"lr": False}, "x.lr = False does not fit: it takes float"),
-        ({"lr": math.nan}, "x.lr = nan is no number"),
+        ({"lr": math.nan}, "x.lr = nan is not a number"),
         ({"rates": {"items": "fast"}}, "x.rates.items = 'fast' does not fit: it takes float"),
         ({"rates": [1.0]}, r"x.rates = \[1.0\] does not fit: it takes dict"),
         ({"phases": ["items"]}, "x.phases = 'items' does not fit: it takes tuple"),
@@ -303,7 +303,7 @@ def test_attackers_have_a_share_and_a_start() -> None:
     config = Config.of({**tiny("fedmf").tree, "attack": section})
     assert config.attack()[0] == AttackConfig(0.1, 2)
     assert config.part("attack").targets == (3,)
-    assert CREW == ("share", "start")
+    assert ATTACK_SETTINGS == ("share", "start")
     prepared = prepare(config)
     clients = clients_of(config, prepared, method_of(config, prepared.catalogue))
     assert (clients.population.n_honest, len(fleet_of(config, clients).ids_N)) == (40, 44)

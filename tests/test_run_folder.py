@@ -53,7 +53,7 @@ def test_a_folder_holds_one_run(finished: Path, covey: Covey) -> None:
     before = files(finished)
     said = covey("run", "--method", "fedmf", *sets(*SMALL), "--out", finished)
     expect_line(
-        said, f"holds a run already; choose another --out, or go on with covey resume {finished}"
+        said, f"holds a run already; choose another --out, or continue with covey resume {finished}"
     )
     assert files(finished) == before
 
@@ -233,17 +233,17 @@ def test_no_byte_of_a_checkpoint_can_change_unseen(stopped: Path) -> None:
         (
             "metrics.jsonl",
             lambda text: text[:10],
-            "has lost rows that the checkpoint counts on; start again",
+            "has lost rows that the checkpoint needs; start again",
         ),
         (
             "rounds.jsonl",
             lambda text: text[:-10],
-            "has lost rows that the checkpoint counts on; start again",
+            "has lost rows that the checkpoint needs; start again",
         ),
         (
             "rounds.jsonl",
             lambda text: text.replace("elapsed", "else"),
-            "has lost rows that the checkpoint counts on",
+            "has lost rows that the checkpoint needs",
         ),
     ],
 )

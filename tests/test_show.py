@@ -17,7 +17,7 @@ from covey.privacy.uploads import NoisyUploads
 from covey.run.config.schema import Config
 from covey.run.config.shipped import read
 from covey.run.config.tree import assign
-from covey.run.schedule import smallest
+from covey.run.schedule import smallest_cohort
 from covey.solvers import Local
 from covey.study.render.wording import SIMULATED, no_bound, over, owed
 from covey.study.report.run_table import table
@@ -168,7 +168,7 @@ def test_sums_are_said_to_be_sums(place: Path) -> None:
     ],
 )
 def test_the_smallest_cohort(changes: list[str], fewest: int) -> None:
-    assert smallest(Config.of(assign(read("methods", "fedmf"), changes)), 100) == fewest
+    assert smallest_cohort(Config.of(assign(read("methods", "fedmf"), changes)), 100) == fewest
 
 
 def test_simulated_noise_protects_nobody_and_says_so(place: Path) -> None:
