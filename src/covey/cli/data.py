@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 def add(commands: Any) -> None:
     example = "example: covey data list"
-    data = commands.add_parser(
-        "data", help="list, get, import and look at datasets", epilog=example
-    )
+    data = commands.add_parser("data", help="list, get, import or show datasets", epilog=example)
     parts = data.add_subparsers(required=True, metavar="list|get|import|show")
     text = "known datasets and those that are here"
     arguments.finish(parts.add_parser("list", help=text, epilog=example), _list, "them")

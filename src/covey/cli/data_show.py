@@ -56,16 +56,7 @@ def done(
     notes: tuple[str, ...] = (),
     cut: "Dataset | None" = None,
 ) -> int:
-    """Prints what was done, and the counts of the dataset.
-
-    Args:
-        options: The options of the command.
-        name: The name of the dataset.
-        what: What was done, or what the dataset is.
-        dataset: The dataset.
-        notes: Notes to print after the counts.
-        cut: The dataset with the filter of its papers.
-    """
+    """Prints what was done, notes, and the counts of a dataset, whole and `cut` by a filter."""
     from covey.data.checks import facts, warnings
 
     found = facts(dataset) if dataset else None

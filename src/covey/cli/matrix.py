@@ -55,18 +55,10 @@ def act(options: argparse.Namespace) -> int:
     positive("matrix", jobs=options.jobs)
     if options.rounds < 0:
         raise CoveyError(f"--rounds {options.rounds}: give 1 or more")
-    wish = Wish(
-        options.method,
-        options.dataset or "",
-        options.preset,
-        tuple(options.attacks.split(",")),
-        tuple(options.defences.split(",")),
-        options.share,
-        options.targets,
-        options.rounds,
-        options.seeds,
-        tuple(options.set),
-    )
+    method = (options.method, options.dataset or "", options.preset)
+    parts = (tuple(options.attacks.split(",")), tuple(options.defences.split(",")))
+    scale = (options.share, options.targets, options.rounds, options.seeds)
+    wish = Wish(*method, *parts, *scale, tuple(options.set))
     plan = planned(wish)
     say = arguments.reporter(options)
     made, items, rows = matrix(plan, options.out / "runs", options.at, options.jobs, say)

@@ -3,14 +3,9 @@
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import arguments
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from covey.study.papers.plan import Table
 
 
 def add(commands: Any) -> None:
@@ -63,6 +58,7 @@ def act(options: argparse.Namespace) -> int:
 
 def _reproduce(options: argparse.Namespace) -> None:
     """Runs the tables, stores their records, and writes a page of them."""
+    from covey import data
     from covey.core import atomic
     from covey.core.errors import CoveyError
     from covey.study.papers.page import page
@@ -72,9 +68,9 @@ def _reproduce(options: argparse.Namespace) -> None:
 
     cut = Cut(options.quick, tuple(options.dataset), tuple(options.set))
     wanted = tables(options.paper, options.tables, options.papers)
-    names = _datasets(wanted, cut.datasets)
-    if not options.done:
-        _check_data(names)
+    for name in _datasets(wanted, cut.datasets):
+        if not options.done:
+            data.load(name)  # a missing dataset is an error before anything runs
     say = arguments.reporter(options)
     old = options.results if options.keep else None
     records = reproduce(wanted, options.work, cut, options.jobs, say, not options.done, old)
@@ -91,12 +87,12 @@ def _reproduce(options: argparse.Namespace) -> None:
     say(f"records in {', '.join(stored) or 'no file: every run failed'}; page in {html}")
 
 
-def _has_figures(made: "dict[str, Any]") -> bool:
+def _has_figures(made: dict[str, Any]) -> bool:
     """Whether some run has finished; otherwise an older record would be lost."""
     return any(cell["figures"] for row in made["rows"] for cell in row["cells"].values())
 
 
-def _datasets(wanted: "list[Table]", only: tuple[str, ...]) -> "Sequence[str]":
+def _datasets(wanted: list[Any], only: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the datasets to run on: those that the user named, or else all of the tables."""
     from covey.core.errors import CoveyError
     from covey.study.papers.plan import datasets
@@ -105,12 +101,4 @@ def _datasets(wanted: "list[Table]", only: tuple[str, ...]) -> "Sequence[str]":
     for name in only:
         if name not in names:
             raise CoveyError(f"no column is of dataset {name!r}; there are {', '.join(names)}")
-    return only or names
-
-
-def _check_data(names: "Sequence[str]") -> None:
-    """Refuses a dataset that is missing before anything runs, and says how to get it."""
-    from covey import data
-
-    for name in names:
-        data.load(name)
+    return only or tuple(names)

@@ -126,15 +126,10 @@ def fit(
     more: Tree = {} if out is not None else {"run": {"ceilings": []}}
     with tempfile.TemporaryDirectory(prefix="covey-") as away:
         folder = Path(away) / "run" if out is None else Path(out)
-        tree = compose(
-            method,
-            presets=[preset] if preset else [],
-            dataset=str(dataset if _is_name(dataset) else (folder / DATA).absolute()),
-            rounds=rounds,
-            seed=seed,
-            sections=merge(more, sections),
-            set=assignments,
-        )
+        name = str(dataset if _is_name(dataset) else (folder / DATA).absolute())
+        given: dict[str, Any] = {"presets": [preset] if preset else [], "dataset": name}
+        given |= {"sections": merge(more, sections), "set": assignments}
+        tree = compose(method, rounds=rounds, seed=seed, **given)
         config = checked(tree, assignments, rounds=rounds, sections=sections, trust=trust)
         _train(config, dataset, folder, verbose)
         return Recommender.load(folder, trust=trust)

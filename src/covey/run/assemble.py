@@ -153,14 +153,7 @@ def method_of(config: Config, catalogue: Catalogue) -> Method:
 
 
 def program_of(method: Method, evaluate: EvaluateConfig, engine: Engine, seed: int) -> Program:
-    """Returns what the clients execute of a method.
-
-    Args:
-        method: The method.
-        evaluate: Which metrics clients measure, and how.
-        engine: How many clients are computed at once, and on which device.
-        seed: The seed of the run.
-    """
+    """Returns what the clients execute of a method; `seed` is that of the run."""
     parts = (method.model, method.objective, method.catalogue, method.solver, method.mechanisms)
     return Program(*parts, method.weighting, evaluate, engine, seed)
 
@@ -252,9 +245,8 @@ def assemble(config: Config, prepared: Prepared) -> Assembly:
     method = method_of(config, prepared.catalogue)
     clients = clients_of(config, prepared, method)
     fleet = fleet_of(config, clients)
-    return Assembly(
-        method, clients.population, fleet, server_side_of(config, fleet, clients.program)
-    )
+    server_side = server_side_of(config, fleet, clients.program)
+    return Assembly(method, clients.population, fleet, server_side)
 
 
 def server_side_of(config: Config, fleet: RunFleet, program: Program) -> Fleet:

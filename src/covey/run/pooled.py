@@ -72,9 +72,7 @@ def _evaluate(
     ids_C = torch.arange(prepared.split.n_users)
     if config.evaluate.clients:
         ids_C = clients_to_measure(prepared.split.test.lengths, config.evaluate.clients)
-    return ids_C, {
-        part: {k: v.cpu()[ids_C] for k, v in own.items()} for part, own in metrics.items()
-    }
+    return ids_C, {p: {k: v.cpu()[ids_C] for k, v in own.items()} for p, own in metrics.items()}
 
 
 def _averages(prepared: Prepared, ids_C: Tensor, metrics: dict[str, Fields]) -> dict[str, Any]:

@@ -17,14 +17,7 @@ from .schedule import smallest_cohort
 
 
 def summary(config: Config, prepared: Prepared, people: Population, out: Path) -> dict[str, Any]:
-    """Returns these entries of the result of a federated run.
-
-    Args:
-        config: The configuration.
-        prepared: The data of the run.
-        people: Its clients.
-        out: The run folder, with the rows of all rounds and evaluations.
-    """
+    """Returns these entries of the result of a federated run, whose folder is `out`."""
     return {
         **_attack(people, out / ROUNDS),
         **_targets(prepared, people, out / "metrics.jsonl"),
@@ -81,9 +74,8 @@ def _sees_validation(config: Config, prepared: Prepared, people: Population) -> 
     """Whether a device scores its test items from a list that contains the validation items."""
     model, mechanisms = people.program.model, people.program.mechanisms
     reads_list = model.sequential or any(m.implements("base_model") for m in mechanisms)
-    return (
-        reads_list and config.evaluate.history == "known" and bool(len(prepared.split.valid.values))
-    )
+    shown = config.evaluate.history == "known" and bool(len(prepared.split.valid.values))
+    return reads_list and shown
 
 
 def detection_counts(people: Population, server: Server, answered_C: Tensor) -> PartMetrics:

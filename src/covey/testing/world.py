@@ -103,9 +103,9 @@ class Setting:
 
 
 def client_half(method: Method, setting: Setting) -> Program:
-    return program_of(
-        method, EvaluateConfig(metrics=setting.metrics), Engine(chunk=setting.chunk), setting.seed
-    )
+    """Returns the program of the clients."""
+    evaluate, engine = EvaluateConfig(metrics=setting.metrics), Engine(chunk=setting.chunk)
+    return program_of(method, evaluate, engine, setting.seed)
 
 
 @dataclass
@@ -149,9 +149,8 @@ class Play:
 
     def begin(self) -> "Play":
         """Enrols the clients."""
-        self.server = _cast_server(
-            enrol(self.server, self.server_side, self.method), self.setting.dtype
-        )
+        server = enrol(self.server, self.server_side, self.method)
+        self.server = _cast_server(server, self.setting.dtype)
         return self
 
     def go(self, rounds: int | None = None) -> "Play":
@@ -160,9 +159,8 @@ class Play:
         for number in range(self.round + 1, last + 1):
             if self.setting.late and number == self.setting.rounds // 2 + 1:
                 self._admit(number)
-            self.server, _ = run_round(
-                self.server, self.server_side, self.method, self.cohort(number)
-            )
+            cohort = self.cohort(number)
+            self.server, _ = run_round(self.server, self.server_side, self.method, cohort)
             self.round = number
         return self
 

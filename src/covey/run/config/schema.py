@@ -73,9 +73,8 @@ class AttackConfig:
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1 or self.start < 1:
-            raise CoveyError(
-                "attack: share is from 0 (nobody) to 1, start is the number of a round, 1 or more"
-            )
+            valid = "share is from 0 (nobody) to 1, start is the number of a round, 1 or more"
+            raise CoveyError(f"attack: {valid}")
 
 
 SETTINGS: dict[str, type[Any]] = {
@@ -182,9 +181,8 @@ class Config:
     def attack(self) -> tuple[AttackConfig, Tree]:
         """Returns the attackers' number and start, and the section of their class."""
         what = dict(section_of(self.tree["attack"], "attack"))
-        return fill(
-            AttackConfig, {k: what.pop(k) for k in ATTACK_SETTINGS if k in what}, "attack"
-        ), what
+        settings = {k: what.pop(k) for k in ATTACK_SETTINGS if k in what}
+        return fill(AttackConfig, settings, "attack"), what
 
     def fleet_class(self) -> type[Any]:
         """Returns the class of the fleet, which has `of(clients)` and `ask`."""
