@@ -1,4 +1,4 @@
-"""One meaning of a command: the same words give the same configuration, to whichever command they are said."""
+"""All commands compose configurations in one way: the same options give the same configuration."""
 
 from pathlib import Path
 from typing import Any

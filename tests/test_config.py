@@ -287,7 +287,8 @@ def test_what_fits() -> None:
 def test_one_of_several_types_and_what_must_be_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Mine:\n    a: int | str\n    b: int = 0\n"
+    code = "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Mine:\n"
+    code += "    a: int | str\n    b: int = 0\n"
     (tmp_path / "my_parts.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     section, mine = {"use": "my_parts:Mine"}, ["my_parts"]
@@ -333,9 +334,9 @@ def test_every_shipped_method_runs(name: str, covey: Covey, tmp_path: Path) -> N
     changes = sets(
         *(TINY[:3] if pooled else TINY), *OWN.get(name, [] if pooled else ["model.dim=8"])
     )
-    said = covey("run", "--method", name, *changes, "--json", "--out", tmp_path / "out")
-    assert (said.code, said.err) == (0, "")
-    result = json.loads(said.out, parse_constant=pytest.fail)  # JSON has no NaN
+    output = covey("run", "--method", name, *changes, "--json", "--out", tmp_path / "out")
+    assert (output.code, output.err) == (0, "")
+    result = json.loads(output.out, parse_constant=pytest.fail)  # JSON has no NaN
     stored = json.loads((tmp_path / "out" / "result.json").read_text())
     assert result == {**stored, "out": str(tmp_path / "out")}
     assert result["config"] == tomllib.loads((tmp_path / "out" / "config.toml").read_text())

@@ -216,7 +216,7 @@ def test_commands_are_understood(
 ) -> None:
     """Up to the point where the run would begin."""
     begun: list[Path] = []
-    monkeypatch.setattr(main, "_go", lambda config, out, options, resume: begun.append(out) or 0)
+    monkeypatch.setattr(main, "_train", lambda config, out, options, resume: begun.append(out) or 0)
     monkeypatch.chdir(tmp_path)
     if arguments[0] == "run" and not arguments[1].endswith(".toml"):
         assert main.main(arguments) == 0 and begun

@@ -45,8 +45,8 @@ def act(options: argparse.Namespace) -> int:
     from covey.study.tuning.space import space_of
     from covey.study.tuning.terminal import table
 
-    space = space_of(options.method, options.space)
-    plan = Search(_tree(options), *space, options.trials, options.seeds)
+    tree, space = _tree(options), space_of(options.method, options.space)
+    plan = Search(tree, *space, options.trials, options.seeds)
     out = options.out or Path("runs/tune") / _name(options, plan.config.data.name)
     if options.write_preset:
         _check_writable(options.write_preset)
