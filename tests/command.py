@@ -1,4 +1,4 @@
-"""The `covey` command as tests call it: in this process or in one of its own."""
+"""Runs the `covey` command in tests, in this process or in another one."""
 
 import os
 import re
@@ -25,22 +25,22 @@ def sets(*assignments: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Said:
+class Output:
     code: int
     out: str
     err: str
 
 
-Covey = Callable[..., Said]
+Covey = Callable[..., Output]
 
 
-def expect_line(said: Said, message: str) -> None:
-    """One line that says what is wrong and what to do."""
-    assert said.code == 2, said
-    assert said.err.startswith("covey: "), said.err
-    assert said.err.count("\n") == 1, said.err
-    assert re.search(message, said.err), f"{said.err!r} does not say {message!r}"
-    assert not said.out
+def expect_line(output: Output, message: str) -> None:
+    """Expects an error in one line that contains the message."""
+    assert output.code == 2, output
+    assert output.err.startswith("covey: "), output.err
+    assert output.err.count("\n") == 1, output.err
+    assert re.search(message, output.err), f"{output.err!r} does not say {message!r}"
+    assert not output.out
 
 
 def expect_nothing(out: Path) -> None:
@@ -52,12 +52,8 @@ def leftovers(folder: Path) -> list[str]:
 
 
 def command(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """In a process of its own."""
+    """Runs covey of this checkout in another process, from any folder."""
     words = [sys.executable, "-m", "covey", *map(str, arguments)]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(Path(covey.__file__).parents[1]),
-    }  # this covey, from any folder
-    return subprocess.run(
-        words, capture_output=True, text=True, check=False, cwd=folder, env=environment
-    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(covey.__file__).parents[1])}
+    options = {"cwd": folder, "env": environment, "check": False}
+    return subprocess.run(words, capture_output=True, text=True, **options)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from command import Covey, Said
+from command import Covey, Output
 from covey.cli.main import main
 from covey.run import loop as engine
 from covey.study import batch as execution
@@ -21,9 +21,9 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 @pytest.fixture
 def covey(capsys: pytest.CaptureFixture[str]) -> Covey:
-    def call(*arguments: object) -> Said:
+    def call(*arguments: object) -> Output:
         code = main([str(a) for a in arguments])
-        return Said(code, *capsys.readouterr())
+        return Output(code, *capsys.readouterr())
 
     return call
 

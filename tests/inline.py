@@ -1,4 +1,4 @@
-"""A pool of workers that has none."""
+"""A pool of workers that runs everything in this process."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Inline:
-    """Runs what is submitted on the spot: a process of its own takes seconds to start."""
+    """Runs what is submitted at once, since another process takes seconds to start."""
 
     def __init__(self, *options: object) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Rows of `rounds.jsonl` as tests compare them."""
+"""Reads the rows of `rounds.jsonl` for comparisons."""
 
 import json
 from pathlib import Path
@@ -12,5 +12,5 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def untimed(folder: Path) -> list[dict[str, Any]]:
-    """What is the same however often the run was killed."""
+    """The rows without times, which are the same however often the run was killed."""
     return [{k: v for k, v in row.items() if k not in TIMES} for row in rows(folder)]

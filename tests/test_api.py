@@ -1,4 +1,4 @@
-"""The Python API: own ids in and out, for users of the dataset and for new ones, before and after a save."""
+"""The Python API: own ids in and out, for known and for new users, before and after saving."""
 
 import random
 import re
@@ -49,9 +49,9 @@ def checkerboard(n: int = 40, each: int = 10) -> Dataset:
     chance = random.Random(0)
     pairs = [(u, i) for u in range(n) for i in chance.sample(range(u % 2, n, 2), each)]
     user_E, item_E = np.array(pairs).T
-    name = lambda kind: np.array([f"{kind}{'ab'[k % 2]}{k}" for k in range(n)])
+    users, items = (np.array([f"{kind}{'ab'[k % 2]}{k}" for k in range(n)]) for kind in "ui")
     titles = tuple(f"title {k}" for k in range(n))
-    return Dataset("checkerboard", n, n, user_E, item_E, None, name("u"), name("i"), titles)
+    return Dataset("checkerboard", n, n, user_E, item_E, None, users, items, titles)
 
 
 def seen(dataset: Dataset, user: int) -> set[int]:
@@ -247,9 +247,9 @@ def test_a_run_folder_is_kept_and_loads(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_one_line(wrong: Any, message: str) -> None:
-    with pytest.raises(CoveyError, match=message) as said:
+    with pytest.raises(CoveyError, match=message) as output:
         wrong(small("popularity"))
-    assert "\n" not in str(said.value)
+    assert "\n" not in str(output.value)
 
 
 def test_nothing_is_left_of_a_fit_that_fails(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_save_can_take_the_place_of_a_run(tmp_path: Path) -> None:
-    """Nothing of the old run is left, and what is no part of a run stays; also where it was loaded from there."""
+    """Nothing of the old run is left, and other files stay, also if it was loaded from there."""
     place = tmp_path / "place"
     covey.fit("fedmf", checkerboard(), rounds=1, out=place, model={"dim": 4})
     (place / "mine.txt").write_text("kept")
@@ -308,7 +308,8 @@ def test_the_quick_start_works(
 
 
 def test_import_stays_light() -> None:
-    code = "import sys, covey; assert 'torch' not in sys.modules; covey.fit; assert 'torch' in sys.modules"
+    code = "import sys, covey; assert 'torch' not in sys.modules"
+    code += "; covey.fit; assert 'torch' in sys.modules"
     source = str(Path(covey.__file__).parents[1])
     done = subprocess.run(
         [sys.executable, "-c", code],

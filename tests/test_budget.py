@@ -1,4 +1,4 @@
-"""What users would spend is known before a run begins, by hand for the four papers, and a limit is kept."""
+"""What users would spend is planned before a run begins, as computed by hand, and a limit holds."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ SMALL = [
     "run.ceilings=[]",
 ]
 SMALL += ['run.unit="pass"']
-NOISE = 'mechanism=[{use="covey.privacy.uploads:NoisyUploads", epsilon=0.5, clip=0.1, per="upload", rows="all"}]'
+UPLOADS = 'use="covey.privacy.uploads:NoisyUploads"'
+NOISE = f'mechanism=[{{{UPLOADS}, epsilon=0.5, clip=0.1, per="upload", rows="all"}}]'
 
 
 def config_of(method: str, *changes: str) -> Config:
@@ -66,7 +67,7 @@ def test_fedcl_by_hand() -> None:
 
 
 def test_fedcl_on_a_budget_by_hand() -> None:
-    """Reports once: 4 in all. Ten reports that share 4: 0.4 each, and then the last again, so 4 in all."""
+    """A single report costs 4; ten reports share 4, and then repeat the last, so 4 in all."""
     once = planned(config_of("fedcl", 'mechanism.0.repeat="once"')).summary()
     shared = planned(config_of("fedcl", 'mechanism.0.repeat="budget"')).summary()
     assert once["epsilon_user"] == 4.0
@@ -75,7 +76,7 @@ def test_fedcl_on_a_budget_by_hand() -> None:
 
 
 def test_pdc_frs_by_hand() -> None:
-    """Once, before training: 5 for each item; the longest list of the built-in data has 242 items: 5 x 242 = 1,210."""
+    """A report before training costs 5 per item; the longest list has 242: 5 x 242 = 1,210."""
     config = config_of("pdc-frs")
     longest = max(
         len(x)
@@ -100,7 +101,7 @@ def test_pdc_frs_by_hand() -> None:
     [("cl4fedrec", "update/items", 20), ("cofedrec", "model/items", 100)],
 )
 def test_the_others_promise_nothing(method: str, field: str, times: int) -> None:
-    """CL4FedRec trains everybody in each of 20 passes, CoFedRec in each of 100 rounds; all goes in clear."""
+    """CL4FedRec trains all clients in 20 passes, CoFedRec in 100 rounds; nothing is protected."""
     ledger = planned(config_of(method))
     owed = ledger.summary(1e-5)
     assert {n for (step, _), n in in_training(ledger).items() if step == "train"} == {times}
@@ -173,7 +174,7 @@ def test_exact_counts_that_a_server_is_given_are_in_the_ledger(
 def test_a_run_with_noise_from_entropy_does_not_go_on(
     method: str, changes: list[str], tmp_path: Path
 ) -> None:
-    """What was sent since the last checkpoint would be drawn anew, and two releases counted as one."""
+    """Noise since the last checkpoint would be drawn again, and two releases counted as one."""
     config, out = (
         config_of(method, *SMALL, "model.dim=4", "run.checkpoint=1", *changes),
         tmp_path / "out",
@@ -246,7 +247,7 @@ def test_a_run_within_the_limit_starts(method: str, changes: list[str], tmp_path
 
 
 def test_rows_add_up_and_gaussians_compose() -> None:
-    """A row of 60 items at 0.01 each, 3 times: 1.8. The same as a Gaussian costs less than the sum."""
+    """A row of 60 items at 0.01 each, 3 times, costs 1.8; as Gaussian noise it costs less."""
     row = 'mechanism=[{use="covey.privacy.uploads:NoisyUploads", epsilon=0.01, rows="all"%s}]'
     pure = planned(config_of("fedmf", *SMALL, row % "")).summary()
     assert pure["epsilon_user"] == pytest.approx(0.01 * 60 * 3)

@@ -1,4 +1,4 @@
-"""`covey run` and `covey resume` at the edges: what is wrong in one line, exit code 2, nothing half-written."""
+"""Errors of `covey run` and `covey resume`: one line, exit code 2, nothing half-written."""
 
 import json
 import subprocess
@@ -67,7 +67,7 @@ ARA = "--set attack.use=covey.attacks.a_ra:ARa"
         ('--method fedmf --set solver.epochs="three"', r"epochs = 'three' .*takes int"),
         ("--method fedmf --set solver.epochs=2.5", r"epochs = 2.5 .*takes int"),
         ("--method fedmf --set run.rounds=false", r"rounds = False .*takes int"),
-        ("--method fedmf --set solver.lr=nan", r"lr = nan is no number"),
+        ("--method fedmf --set solver.lr=nan", r"lr = nan is not a number"),
         ("--method fedmf --set solver.lr=-1", "lr and rates may not be negative"),
         ("--method fedmf --set solver=3", r"\[solver\] is a section"),
         ("--method fedmf --set run=3", r"\[run\] is a section"),
@@ -158,10 +158,10 @@ def test_a_command_is_needed(covey: Covey) -> None:
 
 
 def test_the_module_is_the_command() -> None:
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", "covey", "--version"], capture_output=True, text=True, check=True
     )
-    assert said.stdout == f"covey {__version__}\n"
+    assert output.stdout == f"covey {__version__}\n"
     wrong = subprocess.run([sys.executable, "-m", "covey", "rn"], capture_output=True, text=True)
     assert wrong.returncode == 2 and "invalid choice: 'rn'" in wrong.stderr
 
@@ -236,8 +236,8 @@ def test_impossible_pairs(
         changes
     )  # a model without `dim`, or none
     sizes = [s for s in SMALL if not (other and s.startswith("model."))]
-    said = covey("run", "--method", method, *sets(*sizes, *changes), "--out", tmp_path / "out")
-    expect_line(said, message)
+    output = covey("run", "--method", method, *sets(*sizes, *changes), "--out", tmp_path / "out")
+    expect_line(output, message)
     expect_nothing(tmp_path / "out")
 
 
@@ -258,11 +258,11 @@ def test_a_secure_fleet_hides_single_uploads(parts: dict[str, object]) -> None:
 @pytest.mark.parametrize("method", ["fedmf", "ease"])
 @pytest.mark.parametrize("device", ["cuda", "cuda:0"])
 def test_no_cuda(method: str, device: str, covey: Covey, tmp_path: Path) -> None:
-    said = covey(
+    output = covey(
         "run", "--method", method, *sets(f"engine.device={device}"), "--out", tmp_path / "out"
     )
     expect_line(
-        said,
+        output,
         f"engine.device = '{device}' but no such CUDA device is here; use --set engine.device=cpu",
     )
     expect_nothing(tmp_path / "out")
@@ -309,7 +309,7 @@ def test_bad_data(columns: tuple[object, ...], message: str, covey: Covey, tmp_p
 
 def test_a_temporal_split_needs_a_clock(covey: Covey, tmp_path: Path) -> None:
     data = prepared(tmp_path / "data.npz", [0] * 4 + [1] * 4, [0, 1, 2, 3] * 2, [1, 2, 3, 4] * 2)
-    said = covey(
+    output = covey(
         "run",
         "--method",
         "fedmf",
@@ -320,7 +320,7 @@ def test_a_temporal_split_needs_a_clock(covey: Covey, tmp_path: Path) -> None:
         "--out",
         tmp_path / "out",
     )
-    expect_line(said, "has no clock.*use split.kind = 'loo' or 'ratio'")
+    expect_line(output, "has no clock.*use split.kind = 'loo' or 'ratio'")
     expect_nothing(tmp_path / "out")
 
 
@@ -369,7 +369,7 @@ class Idle:
 def test_awkward_people_are_served(
     name: str, rows: str, covey: Covey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Interactions that stand twice, users with one or two, one with every item, and attackers with none."""
+    """Repeated interactions, users with one or two items, one with all, and attackers with none."""
     user = [*np.repeat(np.arange(12), 6), *[12] * 30, 13, 14, 14]
     item = [*np.random.default_rng(0).integers(0, 30, 72), *range(30), 3, 4, 5]
     user, item = user + user[:20], item + item[:20]
@@ -387,9 +387,9 @@ def test_awkward_people_are_served(
         sets("mechanism.0.similarity=itself") if name == "pdc-frs" else []
     )  # there are no titles
     more = ("--rounds", 2, "--trust", "idle_attack", "--json", "--out", tmp_path / "out")
-    said = covey("run", "--method", name, "--dataset", data, *changes, *more)
-    assert (said.code, said.err) == (0, "")
-    result = json.loads(said.out, parse_constant=pytest.fail)
+    output = covey("run", "--method", name, "--dataset", data, *changes, *more)
+    assert (output.code, output.err) == (0, "")
+    result = json.loads(output.out, parse_constant=pytest.fail)
     assert result["traffic"]["dropped"] == {}
     assert 0 <= result["test"]["ndcg@10" if "ndcg@10" in result["test"] else "ndcg@20"] <= 1
 

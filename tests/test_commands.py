@@ -64,7 +64,7 @@ def test_every_help_shows_an_example(name: str, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.slow
 def test_every_example_runs(tmp_path: Path, covey: Covey, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One after the other in a new folder, as a reader would type them; two of them bring files of their own."""
+    """They run one after the other in a new folder; two of them need files, written here."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COVEY_DATA", raising=False)
     monkeypatch.setenv("COVEY_CACHE", str(tmp_path / "cache"))
@@ -74,7 +74,9 @@ def test_every_example_runs(tmp_path: Path, covey: Covey, monkeypatch: pytest.Mo
         archive.writestr("ml-100k/u.item", "2|Two (1995)|\n4|Four (1995)|\n")
     found = [words for parser in PARSERS.values() for words in examples(parser)]
     failed = [
-        (words, said) for words in in_order(found) if (said := covey(*words)).code or not said.out
+        (words, output)
+        for words in in_order(found)
+        if (output := covey(*words)).code or not output.out
     ]
     assert not failed
     assert Path("runs/second/result.json").exists() and Path("compare.html").exists()
@@ -130,7 +132,8 @@ def test_bash_completes_commands_options_and_names(covey: Covey, tmp_path: Path)
 
     def completed(*words: str) -> list[str]:
         typed = " ".join(shlex.quote(word) for word in words)
-        ask = f"source {script}; COMP_WORDS=({typed}); COMP_CWORD={len(words) - 1}; _covey; echo ${{COMPREPLY[@]}}"
+        ask = f"source {script}; COMP_WORDS=({typed}); COMP_CWORD={len(words) - 1}"
+        ask += "; _covey; echo ${COMPREPLY[@]}"
         return subprocess.run(
             ["bash", "-c", ask], capture_output=True, text=True, check=True
         ).stdout.split()
@@ -145,7 +148,7 @@ def test_bash_completes_commands_options_and_names(covey: Covey, tmp_path: Path)
 
 def test_the_doctor_trains_for_real(covey: Covey, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COVEY_DATA", "/nowhere/at/all")
-    said = covey("doctor", "--json")
-    found = json.loads(said.out)
+    output = covey("doctor", "--json")
+    found = json.loads(output.out)
     assert found["a run"][0] and found["torch"][0]
-    assert not found["data"][0] and said.code == 1
+    assert not found["data"][0] and output.code == 1

@@ -46,11 +46,12 @@ def test_four_metrics_and_long_names_fit(
     tmp_path: Path, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     metrics = {"metrics": ["recall@5", "ndcg@5", "recall@10", "ndcg@10"]}
+    data, name = place / "tales.npz", "a-very-long-name-of-a-run"
     folders = [
-        make(tmp_path / f"a-very-long-name-of-a-run-{dim}-{seed}", place / "tales.npz", "fedmf", seed, evaluate=metrics,
-             model={"dim": dim})
-        for dim in (2, 3) for seed in (0, 1)
-    ]  # fmt: skip
+        make(tmp_path / f"{name}-{d}-{n}", data, "fedmf", n, evaluate=metrics, model={"dim": d})
+        for d in (2, 3)
+        for n in (0, 1)
+    ]
     assert call("compare", *folders) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80 and "…" not in out

@@ -1,4 +1,4 @@
-"""One meaning of a command: the same words give the same configuration, to whichever command they are said."""
+"""All commands compose configurations in one way: the same options give the same configuration."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ SETS = ("model.dim=4", "run.rounds=3", "data.users=40")
 
 def test_every_command_composes_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found: dict[str, Config] = {}
-    monkeypatch.setattr(main, "_go", lambda config, *_, **__: found.update(run=config) or 0)
+    monkeypatch.setattr(main, "_train", lambda config, *_, **__: found.update(run=config) or 0)
     words = [
         "fedmf",
         "--dataset",
@@ -38,7 +38,7 @@ def test_every_command_composes_the_same(tmp_path: Path, monkeypatch: pytest.Mon
         found["fit"] = config
         raise CoveyError("no further")
 
-    monkeypatch.setattr(api, "run_held", stop)
+    monkeypatch.setattr(api, "run_locked", stop)
     with pytest.raises(CoveyError, match="no further"):
         api.fit("fedmf", "synthetic", preset="loo-full", set=SETS, out=tmp_path / "out")
     paper = made(tmp_path, TABLE)

@@ -17,7 +17,7 @@ from covey.core.errors import CoveyError
 from covey.models.mf import MF
 from covey.run.assemble import clients_of, fleet_of, method_of, prepare
 from covey.run.config.build import fill, part_of
-from covey.run.config.schema import CREW, AttackConfig, Config, RunConfig
+from covey.run.config.schema import ATTACK_SETTINGS, AttackConfig, Config, RunConfig
 from covey.run.config.shipped import read, shipped
 from covey.run.config.tree import Tree, assign, merge
 from covey.run.loop import run
@@ -265,7 +265,7 @@ def test_an_option_of_old_that_had_one_value_is_still_read() -> None:
         ({"epochs": True}, "x.epochs = True does not fit: it takes int"),
         ({"lr": "small"}, "x.lr = 'small' does not fit: it takes float"),
         ({"lr": False}, "x.lr = False does not fit: it takes float"),
-        ({"lr": math.nan}, "x.lr = nan is no number"),
+        ({"lr": math.nan}, "x.lr = nan is not a number"),
         ({"rates": {"items": "fast"}}, "x.rates.items = 'fast' does not fit: it takes float"),
         ({"rates": [1.0]}, r"x.rates = \[1.0\] does not fit: it takes dict"),
         ({"phases": ["items"]}, "x.phases = 'items' does not fit: it takes tuple"),
@@ -287,7 +287,8 @@ def test_what_fits() -> None:
 def test_one_of_several_types_and_what_must_be_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Mine:\n    a: int | str\n    b: int = 0\n"
+    code = "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Mine:\n"
+    code += "    a: int | str\n    b: int = 0\n"
     (tmp_path / "my_parts.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     section, mine = {"use": "my_parts:Mine"}, ["my_parts"]
@@ -303,7 +304,7 @@ def test_attackers_have_a_share_and_a_start() -> None:
     config = Config.of({**tiny("fedmf").tree, "attack": section})
     assert config.attack()[0] == AttackConfig(0.1, 2)
     assert config.part("attack").targets == (3,)
-    assert CREW == ("share", "start")
+    assert ATTACK_SETTINGS == ("share", "start")
     prepared = prepare(config)
     clients = clients_of(config, prepared, method_of(config, prepared.catalogue))
     assert (clients.population.n_honest, len(fleet_of(config, clients).ids_N)) == (40, 44)
@@ -333,9 +334,9 @@ def test_every_shipped_method_runs(name: str, covey: Covey, tmp_path: Path) -> N
     changes = sets(
         *(TINY[:3] if pooled else TINY), *OWN.get(name, [] if pooled else ["model.dim=8"])
     )
-    said = covey("run", "--method", name, *changes, "--json", "--out", tmp_path / "out")
-    assert (said.code, said.err) == (0, "")
-    result = json.loads(said.out, parse_constant=pytest.fail)  # JSON has no NaN
+    output = covey("run", "--method", name, *changes, "--json", "--out", tmp_path / "out")
+    assert (output.code, output.err) == (0, "")
+    result = json.loads(output.out, parse_constant=pytest.fail)  # JSON has no NaN
     stored = json.loads((tmp_path / "out" / "result.json").read_text())
     assert result == {**stored, "out": str(tmp_path / "out")}
     assert result["config"] == tomllib.loads((tmp_path / "out" / "config.toml").read_text())

@@ -183,8 +183,8 @@ def test_the_round_narrows_to_those_who_answered() -> None:
         return ids_C % 3 == (0 if step == "report" else 1)
 
     game = play(Asks(who=()), setting=Setting(lost=lost))
-    _, round = run_round(game.server, game.heard, game.method, Round(1, torch.arange(8)))
-    assert game.heard.asked == {(1, "report"): {1, 2, 4, 5, 7}, (1, "train"): {2, 5}}
+    _, round = run_round(game.server, game.server_side, game.method, Round(1, torch.arange(8)))
+    assert game.server_side.asked == {(1, "report"): {1, 2, 4, 5, 7}, (1, "train"): {2, 5}}
     assert round.ids_C.tolist() == [2, 5]
 
 

@@ -40,8 +40,8 @@ OWN = {
     "spectral": ["model.rank=8"],
 }
 OWN |= {"spectral-private": ["model.rank=8"]}
-# Where a unit is on for every candidate its bias moves all scores alike: a softmax has no slope there but what
-# rounding leaves, and Adam takes steps of one size.
+# If a unit is active for every candidate, its bias moves all scores alike. The gradient of a
+# softmax is then rounding only, and Adam takes steps of one size.
 ROUNDING = {"fedcl-mlp": {"b0", "b1", "b2"}}
 FEDERATED = [name for name in shipped("methods") if "pooled" not in read("methods", name)]
 

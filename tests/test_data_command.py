@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from command import SMALL, Covey, Said, expect_line, leftovers, sets
+from command import SMALL, Covey, Output, expect_line, leftovers, sets
 from covey.cli import data as command
 from covey.core.errors import CoveyError
 from covey.data import cache, load
@@ -65,14 +65,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def say(capsys: pytest.CaptureFixture[str]) -> Covey:
-    def call(*words: object) -> Said:
+    def call(*words: object) -> Output:
         options = parser().parse_args([str(w) for w in words])
         try:
             code = options.act(options)
         except CoveyError as error:
             print(f"covey: {error}", file=sys.stderr)
             code = 2
-        return Said(code, *capsys.readouterr())
+        return Output(code, *capsys.readouterr())
 
     return call
 
@@ -102,10 +102,10 @@ def test_the_example_of_every_help_runs(say: Covey) -> None:
 
 def test_list_names_what_is_known_and_what_is_here(say: Covey) -> None:
     say("data", "import", "ratings.csv", "--name", "mine")
-    said = say("data", "list")
-    assert all(len(line) <= 80 for line in said.out.splitlines())
-    assert re.search(r"^mine +cache$", said.out, re.M) and re.search(
-        r"^ml-1m +no +MovieLens 1M$", said.out, re.M
+    output = say("data", "list")
+    assert all(len(line) <= 80 for line in output.out.splitlines())
+    assert re.search(r"^mine +cache$", output.out, re.M) and re.search(
+        r"^ml-1m +no +MovieLens 1M$", output.out, re.M
     )
     rows = {row["name"]: row["here"] for row in json.loads(say("data", "list", "--json").out)}
     assert (
@@ -114,9 +114,11 @@ def test_list_names_what_is_known_and_what_is_here(say: Covey) -> None:
 
 
 def test_get_shows_the_licence_first_and_once(say: Covey) -> None:
-    said = say("data", "get", "ml-100k", "--from", "ml-100k.zip")
-    assert said.code == 0 and "licence GroupLens" in said.err
-    assert "another version" in " ".join(said.out.split())  # three rows are not a hundred thousand
+    output = say("data", "get", "ml-100k", "--from", "ml-100k.zip")
+    assert output.code == 0 and "licence GroupLens" in output.err
+    assert "another version" in " ".join(
+        output.out.split()
+    )  # three rows are not a hundred thousand
     assert load("ml-100k").titles == ("Two (1995)", "Four (1995)")
     again = say("data", "get", "ml-100k")
     assert "already in" in again.out and not again.err
@@ -151,8 +153,8 @@ def test_get_shows_the_licence_first_and_once(say: Covey) -> None:
 def test_what_is_wrong_is_one_line_and_writes_nothing(
     say: Covey, words: str, message: str, home: Path
 ) -> None:
-    said = say("data", *words.split())
-    expect_line(Said(said.code, said.out, said.err.splitlines(True)[-1]), message)
+    output = say("data", *words.split())
+    expect_line(Output(output.code, output.out, output.err.splitlines(True)[-1]), message)
     assert not cache.names() and not (home / "cache").exists()
 
 
@@ -183,8 +185,8 @@ def test_a_split_of_ones_own_is_checked_and_trained_on(
     say: Covey, covey: Covey, home: Path
 ) -> None:
     Path("test.csv").write_text("user,item\n001,4\n001,9\n002,4\n")
-    said = say("data", "import", "ratings.csv", "--test", "test.csv", "--json")
-    told = json.loads(said.out)
+    output = say("data", "import", "ratings.csv", "--test", "test.csv", "--json")
+    told = json.loads(output.out)
     assert told["what"].endswith("use it with --dataset ratings --set split.kind=given")
     assert any(note.startswith("2 (user, item) pairs are in two parts") for note in told["notes"])
     assert told["facts"]["parts"] == [30, 0, 3] and told["facts"]["leaks"] == 2
@@ -212,23 +214,23 @@ def test_a_split_of_ones_own_is_checked_and_trained_on(
 
 
 def test_show_prints_counts_that_fit(say: Covey) -> None:
-    said = say("data", "show", "synthetic")
-    assert re.search(r"^all rows +1,000 +500 +[\d,]+", said.out, re.M)
-    assert all(len(line) <= 80 for line in said.out.splitlines())
+    output = say("data", "show", "synthetic")
+    assert re.search(r"^all rows +1,000 +500 +[\d,]+", output.out, re.M)
+    assert all(len(line) <= 80 for line in output.out.splitlines())
 
 
 def test_an_import_says_which_columns_it_read(say: Covey) -> None:
     rows = "".join(f"{u},{i},2024-01-0{n}\n" for u in "abc" for n, i in enumerate("xyz", 1))
     Path("shop.csv").write_text("customer,sku,when\n" + rows)
-    said = " ".join(say("data", "import", "shop.csv").out.split())
+    output = " ".join(say("data", "import", "shop.csv").out.split())
     assert (
-        "note: columns read: customer (user), sku (item); ignored: when" in said
-        and "say --time when" in said
+        "note: columns read: customer (user), sku (item); ignored: when" in output
+        and "say --time when" in output
     )
-    said = say("data", "import", "shop.csv", "--time", "when", "--replace").out
+    output = say("data", "import", "shop.csv", "--time", "when", "--replace").out
     assert (
-        "note: columns read: customer (user), sku (item), when (time)\n" in said
-        and "looks like" not in said
+        "note: columns read: customer (user), sku (item), when (time)\n" in output
+        and "looks like" not in output
     )
 
 
@@ -309,14 +311,15 @@ def test_odd_files_are_imported_and_trained_on(
     Path(f"{name}.csv").write_text(ODD[name], encoding="utf-8", newline="")
     assert say("data", "import", f"{name}.csv").code == 0
     small = sets(*(text for text in SMALL if not text.startswith("data.")))
-    said = covey("run", "--method", "fedmf", "--dataset", name, *small, "--out", home / "run")
-    assert said.code == 0, said.err
+    output = covey("run", "--method", "fedmf", "--dataset", name, *small, "--out", home / "run")
+    assert output.code == 0, output.err
 
 
 def test_the_command_is_declared_without_heavy_imports() -> None:
     code = (
         "import argparse, sys; import covey.cli.data as d;"
-        "d.add(argparse.ArgumentParser().add_subparsers()); print('torch' in sys.modules, 'numpy' in sys.modules)"
+        "d.add(argparse.ArgumentParser().add_subparsers()); "
+        "print('torch' in sys.modules, 'numpy' in sys.modules)"
     )
     words = [sys.executable, "-c", code]
     path = str(Path(command.__file__).parents[2])

@@ -1,4 +1,4 @@
-"""What devices are given: held-out items reach evaluation alone; negatives leak them only where a preset says so."""
+"""Held-out items reach only the evaluation of devices, unless a preset leaks them as negatives."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -86,7 +86,7 @@ def drawn(prepared: Prepared) -> list[set[int]]:
 
 
 def test_negatives_come_from_the_whole_pool() -> None:
-    """The published pool tells a client which unseen items are held out: those it never meets as negatives."""
+    """The published pool leaks held-out items, since a client never gets them as negatives."""
     for pool in ("train", "all"):
         prepared = prepare(config_of("fedmf", "loo-full", f"negatives.pool={pool}"))
         outside = [set(range(60)) - avoided for avoided in sets(prepared.avoid)]

@@ -1,4 +1,4 @@
-"""What a stranger looks at first: metadata, the checks on a public host, and where to report a vulnerability."""
+"""Metadata, the checks on a public host, and where to report a vulnerability."""
 
 import re
 import tomllib
@@ -20,7 +20,7 @@ def test_classifiers_exist() -> None:
 
 
 def test_the_repository_has_one_address() -> None:
-    """Or none, as long as it has not been published: an address that nobody owns is an invitation to own it."""
+    """Or none before publication: anybody could register an address that has no owner yet."""
     urls = {key.lower(): url.rstrip("/") for key, url in PROJECT.get("urls", {}).items()}
     site = re.search(
         r"^repo_url: (\S+)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE

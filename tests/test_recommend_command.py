@@ -68,9 +68,9 @@ def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
         ([tmp_path, "--user", "3"], "no run folder"),
     ]
     for words, message in cases:
-        with pytest.raises(CoveyError, match=message) as said:
+        with pytest.raises(CoveyError, match=message) as output:
             call(*words)
-        assert "\n" not in str(said.value)
+        assert "\n" not in str(output.value)
     (run / "checkpoint.safetensors").unlink()
     with pytest.raises(CoveyError, match="has no checkpoint"):
         call(run, "--user", "3")

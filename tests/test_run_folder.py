@@ -51,9 +51,10 @@ def files(folder: Path) -> dict[str, object]:
 
 def test_a_folder_holds_one_run(finished: Path, covey: Covey) -> None:
     before = files(finished)
-    said = covey("run", "--method", "fedmf", *sets(*SMALL), "--out", finished)
+    output = covey("run", "--method", "fedmf", *sets(*SMALL), "--out", finished)
     expect_line(
-        said, f"holds a run already; choose another --out, or go on with covey resume {finished}"
+        output,
+        f"holds a run already; choose another --out, or continue with covey resume {finished}",
     )
     assert files(finished) == before
 
@@ -72,14 +73,14 @@ def test_out_is_no_folder(method: str, covey: Covey, tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_out_may_not_be_written(covey: Covey, tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
-    said = covey("run", "--method", "fedmf", *sets(*SMALL), "--out", tmp_path / "closed" / "out")
-    expect_line(said, "Permission denied")
+    output = covey("run", "--method", "fedmf", *sets(*SMALL), "--out", tmp_path / "closed" / "out")
+    expect_line(output, "Permission denied")
 
 
 def test_a_failure_leaves_other_files_alone(covey: Covey, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "notes.txt").write_text("mine")
-    said = covey(
+    output = covey(
         "run",
         "--method",
         "cofedrec",
@@ -87,7 +88,7 @@ def test_a_failure_leaves_other_files_alone(covey: Covey, tmp_path: Path) -> Non
         "--out",
         tmp_path / "out",
     )
-    expect_line(said, "keep_items = true")
+    expect_line(output, "keep_items = true")
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["notes.txt"]
 
 
@@ -107,12 +108,12 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
 def test_a_full_disk(
     after: int, finished: Path, covey: Covey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whenever it fills up, nothing is half-written, and with space the run goes on to the same end."""
+    """Whenever the disk is full, nothing is half-written; with space the run ends the same way."""
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
         full_disk(patch, after)
-        said = covey("run", "--method", "fedmf", *sets(*SMALL, "run.checkpoint=1"), "--out", out)
-    expect_line(said, "No space left on device; free space")
+        output = covey("run", "--method", "fedmf", *sets(*SMALL, "run.checkpoint=1"), "--out", out)
+    expect_line(output, "No space left on device; free space")
     assert not leftovers(tmp_path)
     if not out.exists():
         assert after < 10  # before the first checkpoint
@@ -139,10 +140,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_really_full_disk(small_disk: Path, covey: Covey) -> None:
-    said = covey(
+    output = covey(
         "run", "--method", "fedmf", *sets(*SMALL, "model.dim=400"), "--out", small_disk / "out"
     )
-    expect_line(said, "cannot write .*No space left on device.*free space")
+    expect_line(output, "cannot write .*No space left on device.*free space")
     assert not list(small_disk.iterdir())
 
 
@@ -158,9 +159,9 @@ def test_resume_of_no_run(covey: Covey, tmp_path: Path) -> None:
 
 def test_resume_of_a_finished_run(finished: Path, covey: Covey) -> None:
     before = files(finished)
-    said = covey("resume", finished)
-    assert said.code == 0
-    assert "popularity (floor)" in said.out
+    output = covey("resume", finished)
+    assert output.code == 0
+    assert "popularity (floor)" in output.out
     again = json.loads(covey("resume", finished, "--json").out)
     assert again == {**json.loads((finished / "result.json").read_text()), "out": str(finished)}
     assert files(finished) == before
@@ -233,17 +234,17 @@ def test_no_byte_of_a_checkpoint_can_change_unseen(stopped: Path) -> None:
         (
             "metrics.jsonl",
             lambda text: text[:10],
-            "has lost rows that the checkpoint counts on; start again",
+            "has lost rows that the checkpoint needs; start again",
         ),
         (
             "rounds.jsonl",
             lambda text: text[:-10],
-            "has lost rows that the checkpoint counts on; start again",
+            "has lost rows that the checkpoint needs; start again",
         ),
         (
             "rounds.jsonl",
             lambda text: text.replace("elapsed", "else"),
-            "has lost rows that the checkpoint counts on",
+            "has lost rows that the checkpoint needs",
         ),
     ],
 )
@@ -268,8 +269,8 @@ def test_an_interrupted_run_goes_on(
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
         patch.setattr(Bar, "update", interrupt)
-        said = covey("run", "--method", "fedmf", *sets(*SMALL, "run.checkpoint=1"), "--out", out)
-    assert (said.code, said.err) == (130, f"covey: stopped; go on with covey resume {out}\n")
+        output = covey("run", "--method", "fedmf", *sets(*SMALL, "run.checkpoint=1"), "--out", out)
+    assert (output.code, output.err) == (130, f"covey: stopped; go on with covey resume {out}\n")
     assert covey("resume", out).code == 0
     assert files(out) == files(finished)
 

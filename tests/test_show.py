@@ -1,4 +1,4 @@
-"""What a run prints beside its figures: an attack, simulated noise, sums, and a reference that is no bound."""
+"""What a run prints besides metrics: attacks, simulated noise, sums, and references."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ from covey.privacy.uploads import NoisyUploads
 from covey.run.config.schema import Config
 from covey.run.config.shipped import read
 from covey.run.config.tree import assign
-from covey.run.schedule import smallest
+from covey.run.schedule import smallest_cohort
 from covey.solvers import Local
 from covey.study.render.wording import SIMULATED, no_bound, over, owed
 from covey.study.report.run_table import table
@@ -48,9 +48,9 @@ def result(folder: Path) -> dict[str, Any]:
 
 
 def printed(found: dict[str, Any]) -> str:
-    said = table(found, Path("out"))
-    assert max(map(len, said.splitlines())) <= 80 and "…" not in said
-    return said
+    output = table(found, Path("out"))
+    assert max(map(len, output.splitlines())) <= 80 and "…" not in output
+    return output
 
 
 def as_if(found: dict[str, Any], **changes: Any) -> str:
@@ -65,10 +65,10 @@ def test_an_attacked_run_says_who_attacked_and_what_came_of_it(place: Path) -> N
     ]
     assert found["target_last"] == {"round": 3, **rows[-1]["target"]}
     assert found["targets"] == [{"item": 3, "id": "3", "title": "Tale & Song 3"}]
-    said = as_if(found, round=2, target={"er@5": 0.25, "er@10": 0.5, "er@20": 1.0, "rank": 7.25})
-    assert f"attack: explicit boosting, by 2 of {USERS + 2} clients\n" in said
-    assert "exposure of row 3, id 3 (Tale & Song 3)" in said
-    (selected,) = [line for line in said.splitlines() if "round 2, selected" in line]
+    output = as_if(found, round=2, target={"er@5": 0.25, "er@10": 0.5, "er@20": 1.0, "rank": 7.25})
+    assert f"attack: explicit boosting, by 2 of {USERS + 2} clients\n" in output
+    assert "exposure of row 3, id 3 (Tale & Song 3)" in output
+    (selected,) = [line for line in output.splitlines() if "round 2, selected" in line]
     assert [cell.strip() for cell in selected.split("│")[2:6]] == [
         "0.2500",
         "0.5000",
@@ -76,7 +76,7 @@ def test_an_attacked_run_says_who_attacked_and_what_came_of_it(place: Path) -> N
         "7.2",
     ]
     (last,) = [
-        line for line in said.splitlines() if "round 3, the last: what recommend serves" in line
+        line for line in output.splitlines() if "round 3, the last: what recommend serves" in line
     ]
     assert (
         f"{rows[-1]['target']['er@10']:.4f}" in last and f"{rows[-1]['target']['rank']:.1f}" in last
@@ -84,17 +84,17 @@ def test_an_attacked_run_says_who_attacked_and_what_came_of_it(place: Path) -> N
 
 
 def test_a_control_run_has_its_targets_too(place: Path) -> None:
-    said = " ".join(printed(result(place / "control")).split())
+    output = " ".join(printed(result(place / "control")).split())
     assert (
-        "exposure of row 3, id 3 (Tale & Song 3) and row 4, id 4 (Tale & Song 4)" in said
-        and "attack:" not in said
+        "exposure of row 3, id 3 (Tale & Song 3) and row 4, id 4 (Tale & Song 4)" in output
+        and "attack:" not in output
     )
     assert "exposure" not in printed(result(place / "private-clear"))
 
 
 def test_the_selected_round_may_be_the_last(place: Path) -> None:
-    said = as_if(result(place / "attacked"), round=3)
-    assert "round 3, selected and last" in said and "recommend serves" not in said
+    output = as_if(result(place / "attacked"), round=3)
+    assert "round 3, selected and last" in output and "recommend serves" not in output
 
 
 def test_an_attack_says_what_it_knows_and_whom_filters_left_out(place: Path) -> None:
@@ -107,10 +107,10 @@ def test_an_attack_says_what_it_knows_and_whom_filters_left_out(place: Path) -> 
         "precision": 0.5,
         "recall": None,
     }
-    said = as_if(found, attack=attack).replace("\n", " ")
+    output = as_if(found, attack=attack).replace("\n", " ")
     assert (
-        "attack: x, by 2 of 26 clients, knowing all; filters left out 4 uploads (precision 50%, recall –)"
-        in said
+        "attack: x, by 2 of 26 clients, knowing all;"
+        " filters left out 4 uploads (precision 50%, recall –)" in output
     )
 
 
@@ -118,10 +118,10 @@ def test_results_of_older_versions_have_numbers_only(place: Path) -> None:
     old = result(place / "attacked")
     for name in ("targets", "target_last", "sees_validation"):
         del old[name]
-    said = printed(old)
+    output = printed(old)
     assert (
-        "exposure of row 3\n" in "\n".join(line.strip() for line in said.splitlines())
-        and "selected" in said
+        "exposure of row 3\n" in "\n".join(line.strip() for line in output.splitlines())
+        and "selected" in output
     )
 
 
@@ -147,10 +147,12 @@ def test_sums_are_said_to_be_sums(place: Path) -> None:
         summed
     )
     assert summed["privacy"]["needs_secure"] == [] and "set fleet.secure" not in printed(summed)
-    said = " ".join(as_if(summed, secure=summed["secure"] | {"clear": ["enrol", "report"]}).split())
+    output = " ".join(
+        as_if(summed, secure=summed["secure"] | {"clear": ["enrol", "report"]}).split()
+    )
     assert (
         "13 clients at least; but what clients say on joining and reports one by one (fleet.clear) "
-        in said
+        in output
     )
     assert "without masks (fleet.masks = false): it protects nobody" in printed(
         result(place / "private-rehearsed")
@@ -168,7 +170,7 @@ def test_sums_are_said_to_be_sums(place: Path) -> None:
     ],
 )
 def test_the_smallest_cohort(changes: list[str], fewest: int) -> None:
-    assert smallest(Config.of(assign(read("methods", "fedmf"), changes)), 100) == fewest
+    assert smallest_cohort(Config.of(assign(read("methods", "fedmf"), changes)), 100) == fewest
 
 
 def test_simulated_noise_protects_nobody_and_says_so(place: Path) -> None:
@@ -202,18 +204,18 @@ def test_a_reference_is_no_bound(place: Path) -> None:
     assert found["sees_validation"] and "no bound" not in as_if(
         found, test=found["ceiling"]["ease"]
     )
-    said = as_if(found, test=above).replace("\n", " ")
-    assert "ease on pooled data is a reference and no bound; above it: spectral-private " in said
+    output = as_if(found, test=above).replace("\n", " ")
+    assert "ease on pooled data is a reference and no bound; above it: spectral-private " in output
     assert (
         "spectral-private: scored from lists with the validation items in the test, ease without"
-        in said
+        in output
     )
-    said = as_if(found, test=above, sees_validation=False)
-    assert "no bound" in said and "validation items" not in said
+    output = as_if(found, test=above, sees_validation=False)
+    assert "no bound" in output and "validation items" not in output
 
 
 def test_who_scores_from_validation_items(place: Path, tmp_path: Path) -> None:
-    """A list on the device has them in the test; a trained vector has not, nor a device that is not shown them."""
+    """A list on the device has them in the test, but a trained vector and a hidden part do not."""
     assert (
         not result(place / "attacked")["sees_validation"]
         and not result(place / "ease")["sees_validation"]
@@ -235,5 +237,5 @@ def test_above_is_more_than_rounding() -> None:
 
 
 def test_a_closed_form_has_no_rounds(place: Path) -> None:
-    said = printed(result(place / "ease"))
-    assert "│ ease  " in said and "round 0" not in said
+    output = printed(result(place / "ease"))
+    assert "│ ease  " in output and "round 0" not in output

@@ -31,7 +31,7 @@ def method_with(catalogue: Catalogue, *mechanisms: Mechanism) -> Method:
 
 @dataclass(frozen=True)
 class Sound(Mechanism):
-    """Uses every hook, and none of them badly: users report noisy vectors and are drawn to their mean."""
+    """Uses every hook correctly: users report noisy vectors and are drawn to their average."""
 
     pull: float = 0.1
     noise: float = 0.01

@@ -1,4 +1,4 @@
-"""What is installed is what is in the wheel: configurations, the page's style and script, and the README's lines."""
+"""An installed wheel has the configurations and the assets of pages, and runs the README."""
 
 import os
 import re
@@ -52,7 +52,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def clean(wheel: Path, tmp_path: Path) -> Iterator[Path]:
-    """A new environment with the wheel and what its metadata asks for, by pip as it is set up on this machine.
+    """A new environment with the wheel and its dependencies, by pip as this machine configures it.
 
     It holds more than a gigabyte, so it goes with its test.
     """
@@ -104,8 +104,8 @@ def test_the_quick_start_works_in_a_clean_environment(clean: Path, tmp_path: Pat
     }
     run(clean / "bin/python", "-m", "pip", "check")
     code = block("README.md", "python") + "\nprint(covey.__file__)"
-    said = run(clean / "bin/python", "-c", code, cwd=there, env=environment)
-    assert "floor:" in said and said.splitlines()[-1].startswith(str(clean))
+    output = run(clean / "bin/python", "-c", code, cwd=there, env=environment)
+    assert "floor:" in output and output.splitlines()[-1].startswith(str(clean))
     commands = [
         shlex.split(line)
         for line in block("docs/quick-start.md", "sh").splitlines()
@@ -126,16 +126,16 @@ def test_an_unpacked_wheel_asks_for_the_plans_of_papers(wheel: Path, tmp_path: P
         archive.extractall(tmp_path / "site")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "OMP_NUM_THREADS": "1"}
 
-    def said(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    def output(*words: str | Path) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "covey", *map(str, words)]
         return subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
         )
 
-    refused = said("reproduce", "covey", "demo")
+    refused = output("reproduce", "covey", "demo")
     assert (
         refused.returncode == 2
         and refused.stderr.count("\n") == 1
         and "--papers DIR" in refused.stderr
     )
-    assert "covey demo" in said("list", "papers", "--papers", ROOT / "papers").stdout
+    assert "covey demo" in output("list", "papers", "--papers", ROOT / "papers").stdout

@@ -225,7 +225,7 @@ def test_commands_are_understood(
 ) -> None:
     """Up to the point where the run would begin."""
     begun: list[Path] = []
-    monkeypatch.setattr(main, "_go", lambda config, out, options, resume: begun.append(out) or 0)
+    monkeypatch.setattr(main, "_train", lambda config, out, options, resume: begun.append(out) or 0)
     monkeypatch.chdir(tmp_path)
     shipped_only = "--trust" not in arguments and not arguments[1].endswith(".toml")
     if arguments[0] == "run" and shipped_only:

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Iterator
+from typing import Any
 
 HEAD = """_covey() {
     local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" words=""
@@ -18,7 +19,7 @@ TAIL = """            *) words="%s" ;;
 complete -o default -F _covey covey"""
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add(commands: Any) -> None:
     command = commands.add_parser(
         "completion",
         help="complete commands in your shell",

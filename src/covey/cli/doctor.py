@@ -1,16 +1,17 @@
-"""`covey doctor`: what this machine has, and what covey makes of it."""
+"""`covey doctor`: checks the installation and what the machine offers."""
 
 import argparse
 import json
 import os
+from typing import Any
+
+from . import arguments
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "doctor", help="check the installation", epilog="example: covey doctor"
-    )
-    command.add_argument("--json", action="store_true", help="print as JSON")
-    command.set_defaults(act=_doctor)
+def add(commands: Any) -> None:
+    example = "example: covey doctor"
+    command = commands.add_parser("doctor", help="check the installation", epilog=example)
+    arguments.finish(command, _doctor, "the checks")
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -18,16 +19,13 @@ def _doctor(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found))
     else:
-        print(
-            "\n".join(
-                f"{'ok  ' if ok else 'FAIL'} {name}: {note}" for name, (ok, note) in found.items()
-            )
-        )
+        for name, (ok, note) in found.items():
+            print(f"{'ok  ' if ok else 'FAIL'} {name}: {note}")
     return 0 if all(ok for ok, _ in found.values()) else 1
 
 
 def checks() -> dict[str, tuple[bool, str]]:
-    """What was looked at: whether it is well, and a note."""
+    """Returns by name whether each check passed, and a note."""
     import platform
     import sys
     import tempfile
@@ -44,23 +42,18 @@ def checks() -> dict[str, tuple[bool, str]]:
             out[package] = (False, f"not installed; pip install {package}")
     cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else "none; runs use the CPU"
     out["cuda"] = (True, cuda)
-    out["cores"] = (
-        True,
-        f"{os.cpu_count()}; covey uses one thread a run, several runs with reproduce --jobs",
-    )
+    threads = "covey uses one thread a run, several runs with reproduce --jobs"
+    out["cores"] = (True, f"{os.cpu_count()}; {threads}")
     folder = os.environ.get("COVEY_DATA", "")
-    there = not folder or Path(folder).is_dir()
-    out["data"] = (
-        there,
-        folder or "COVEY_DATA is not set; the built-in synthetic data is always there",
-    )
+    unset = "COVEY_DATA is not set; the built-in synthetic data is always there"
+    out["data"] = (not folder or Path(folder).is_dir(), folder or unset)
     with tempfile.TemporaryDirectory() as place:
         out["a run"] = _trial(Path(place) / "run")
     return out
 
 
 def _trial(out: "os.PathLike[str]") -> tuple[bool, str]:
-    """A tiny run from start to end."""
+    """Trains and evaluates a tiny run."""
     from pathlib import Path
 
     from covey.run.config.schema import Config
@@ -68,12 +61,7 @@ def _trial(out: "os.PathLike[str]") -> tuple[bool, str]:
     from covey.run.config.tree import assign
     from covey.run.loop import run
 
-    small = [
-        "data.users=30",
-        "data.items=40",
-        "data.mean_items=8",
-        "run.rounds=1",
-        "run.ceilings=[]",
-    ]
-    result = run(Config.of(assign(read("methods", "fedmf"), small)), Path(out))
+    small = ("users=30", "items=40", "mean_items=8")
+    changes = [*(f"data.{size}" for size in small), "run.rounds=1", "run.ceilings=[]"]
+    result = run(Config.of(assign(read("methods", "fedmf"), changes)), Path(out))
     return bool(result["test"]), f"trained and evaluated in {result['seconds']} s"

@@ -1,4 +1,4 @@
-"""`covey list`: what comes with covey, one line each."""
+"""`covey list`: the methods, presets and other configurations that come with covey."""
 
 import argparse
 import json
@@ -7,38 +7,35 @@ from typing import Any
 
 from covey.core.errors import CoveyError
 
+from . import arguments
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "list", help="what there is to run", epilog="example: covey list methods"
-    )
-    command.add_argument(
-        "what", choices=("methods", "presets", "papers", "attacks", "defences", "datasets")
-    )
-    command.add_argument(
-        "--papers", type=Path, metavar="DIR", help="of papers: where they are, if not in a checkout"
-    )
-    command.add_argument("--json", action="store_true", help="print as JSON")
-    command.set_defaults(act=_list)
+
+def add(commands: Any) -> None:
+    example = "example: covey list methods"
+    command = commands.add_parser("list", help="what there is to run", epilog=example)
+    kinds = ("methods", "presets", "papers", "attacks", "defences", "datasets")
+    command.add_argument("what", choices=kinds)
+    where = "of papers: where they are, if not in a checkout"
+    command.add_argument("--papers", type=Path, metavar="DIR", help=where)
+    arguments.finish(command, _list, "the list")
 
 
 def _list(options: argparse.Namespace) -> int:
     if options.papers and options.what != "papers":
-        raise CoveyError(
-            f"--papers is for covey list papers, and changes no list of {options.what}; leave it out"
-        )
-    special = {
-        "methods": _methods,
-        "papers": lambda kind: _papers(options.papers),
-        "datasets": _datasets,
-    }
-    rows = special.get(options.what, _files)(options.what)
+        why = f"--papers is for covey list papers, and changes no list of {options.what}"
+        raise CoveyError(f"{why}; leave it out")
+    if options.what == "papers":
+        rows = _papers(options.papers)
+    elif options.what in ("methods", "datasets"):
+        rows = _methods() if options.what == "methods" else _datasets()
+    else:
+        rows = _files(options.what)
     print(json.dumps(rows) if options.json else "\n".join(_lines(rows)))
     return 0
 
 
 def _lines(rows: list[dict[str, Any]]) -> list[str]:
-    """Each entry in as many lines of 80 columns as it needs."""
+    """Wraps each entry to lines of 80 columns."""
     import textwrap
 
     out = []
@@ -46,13 +43,12 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
         out += textwrap.wrap(f"{row['name']}: {row['what']}", 80, subsequent_indent="    ")
         for key, text in row.items():
             if key not in ("name", "what") and text:
-                out += textwrap.wrap(
-                    f"{key}: {text}", 76, initial_indent="    ", subsequent_indent="      "
-                )
+                lines = textwrap.wrap(f"{key}: {text}", 72, subsequent_indent="  ")
+                out += [f"    {line}" for line in lines]
     return out
 
 
-def _methods(kind: str) -> list[dict[str, Any]]:
+def _methods() -> list[dict[str, Any]]:
     from covey.run.config.schema import Config
     from covey.run.config.shipped import read, shipped
 
@@ -62,26 +58,24 @@ def _methods(kind: str) -> list[dict[str, Any]]:
 def _method(name: str, config: Any) -> dict[str, Any]:
     tree = config.tree
     row = {"name": name, "what": tree.get("title", ""), "paper": tree.get("paper", "")}
-    if "pooled" in tree:
-        return row | {
-            "leaves the device": "everything: it trains on pooled data",
-            "options": _options(tree),
-        }
+    return row | {"leaves the device": _disclosed(config), "options": _options(tree)}
+
+
+def _disclosed(config: Any) -> str:
+    if "pooled" in config.tree:
+        return "everything: it trains on pooled data"
     from covey.core.messages import Catalogue
     from covey.run.assemble import method_of, program_of
 
     method = method_of(config, Catalogue(1))
     program = program_of(method, config.evaluate, config.engine, 0)
-    fields = [d.name for d in program.disclosures() if d.step != "evaluate"]
-    return row | {"leaves the device": ", ".join(fields) or "nothing", "options": _options(tree)}
+    return ", ".join(d.name for d in program.disclosures() if d.step != "evaluate") or "nothing"
 
 
 def _options(tree: dict[str, Any]) -> str:
     sections = [(k, v) for k, v in tree.items() if isinstance(v, dict) and "use" in v]
     sections += [("mechanism", v) for v in tree.get("mechanism", [])]
-    return ", ".join(
-        f"{name}.{key}" for name, section in sections for key in section if key != "use"
-    )
+    return ", ".join(f"{name}.{k}" for name, section in sections for k in section if k != "use")
 
 
 def _files(kind: str) -> list[dict[str, Any]]:
@@ -90,11 +84,8 @@ def _files(kind: str) -> list[dict[str, Any]]:
 
     rows = []
     for name, path in shipped(kind).items():
-        tree = parse(path)
-        first = next(
-            (line[2:] for line in path.read_text().splitlines() if line.startswith("# ")), ""
-        )
-        rows.append({"name": name, "what": tree.get("title", first)})
+        comments = (line[2:] for line in path.read_text().splitlines() if line.startswith("# "))
+        rows.append({"name": name, "what": parse(path).get("title", next(comments, ""))})
     return rows
 
 
@@ -102,27 +93,20 @@ def _papers(place: Path | None) -> list[dict[str, Any]]:
     from covey.run.config.tree import parse
     from covey.study.papers.folder import papers
 
-    files = [
-        (paper, path)
+    return [
+        {"name": f"{paper} {path.stem}", "what": parse(path)["title"]}
         for paper, folder in papers(place).items()
         for path in sorted(folder.glob("*.toml"))
     ]
-    return [{"name": f"{paper} {path.stem}", "what": parse(path)["title"]} for paper, path in files]
 
 
-def _datasets(kind: str) -> list[dict[str, Any]]:
+def _datasets() -> list[dict[str, Any]]:
     import os
 
     from covey.data.folder import available
 
-    rows = [
-        {
-            "name": "synthetic",
-            "what": "built in: taste groups, any size by data.users, data.items, data.mean_items",
-        }
-    ]
+    sizes = "any size by data.users, data.items, data.mean_items"
+    rows = [{"name": "synthetic", "what": f"built in: taste groups, {sizes}"}]
     root = os.environ.get("COVEY_DATA", "")
-    return rows + [
-        {"name": name, "what": f"a folder under {root}"}
-        for name in (available(root) if root else [])
-    ]
+    names = available(root) if root else []
+    return rows + [{"name": name, "what": f"a folder under {root}"} for name in names]

@@ -1,7 +1,8 @@
-"""The `covey` command."""
+"""The `covey` command: the parser, `covey run`, `covey resume`, and how errors are shown."""
 
 import argparse
 import json
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from covey.core.errors import CoveyError
 from covey.core.trust import found_here, trusting
 
 from . import (
+    arguments,
     compare,
     completion,
     data,
@@ -26,43 +28,46 @@ from . import (
     tune,
 )
 
-# Commands that build what a configuration names.
-IMPORTING = (
-    "run",
-    "resume",
-    "report",
-    "compare",
-    "reproduce",
-    "matrix",
-    "maps",
-    "tune",
-    "recommend",
-)
+# Commands that build what a configuration names: these may import other modules.
+BUILDING = (report, compare, reproduce, matrix, maps, tune, recommend)
+COMMANDS = (*BUILDING, listing, data, doctor, completion)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> int:
+    """Runs the command that the words of a command line name; returns the exit code."""
     try:
-        options = _parser().parse_args(arguments)
+        _show_log()
+        options = _parser().parse_args(words)
         with trusting(getattr(options, "trust", ())), found_here():
             return int(options.act(options) or 0)
     except CoveyError as error:
-        return _say(str(error), 2)
-    except BrokenPipeError:  # the reader of our output has gone, as `| head` does
+        return _fail(str(error), 2)
+    except BrokenPipeError:  # the reader of the output has ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:  # whatever no part of the program foresaw: permissions, a full disk
-        return _say(f"{error}; is the path right, may it be written, is there space?", 2)
+    except OSError as error:  # unforeseen ones, such as missing permissions or a full disk
+        return _fail(f"{error}; is the path right, may it be written, is there space?", 2)
     except KeyboardInterrupt:
-        return _say("stopped", 130)
+        return _fail("stopped", 130)
 
 
-def _say(message: str, code: int) -> int:
+def _show_log() -> None:
+    """Prints warnings, and with COVEY_LOG=INFO or DEBUG also the progress of long jobs."""
+    level = os.environ.get("COVEY_LOG", "WARNING").upper()
+    if level not in logging.getLevelNamesMapping():
+        raise CoveyError(f"COVEY_LOG = {level!r} is no level; use DEBUG, INFO, WARNING or ERROR")
+    if not logging.root.handlers:  # a caller from Python may have configured them
+        logging.basicConfig(format="covey: %(message)s")
+        logging.getLogger("covey").setLevel(level)
+
+
+def _fail(message: str, code: int) -> int:
     print(f"covey: {' '.join(message.split())}", file=sys.stderr)
     return code
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, like everything else."""
+    """Reports a wrong command line in one line, like any other error."""
 
     def error(self, message: str) -> NoReturn:
         raise CoveyError(f"{message}; see {self.prog} --help")
@@ -79,57 +84,27 @@ def _parser() -> argparse.ArgumentParser:
         epilog="example: covey run --method fedncf --rounds 3 --out runs/first\n"
         "example: covey run --method fedmf --rounds 3 --set model.dim=16 --out runs/second",
     )
-    run.add_argument("config", nargs="?", help="a TOML file; or choose --method")
-    run.add_argument("--method", help="a shipped method, such as fedncf")
-    run.add_argument("--dataset", help="synthetic, a folder under COVEY_DATA, or a prepared .npz")
-    run.add_argument("--preset", help="a paper's protocol, such as pfedrec-as-published")
-    run.add_argument(
-        "--rounds", type=int, help="how many: rounds, or passes over all clients, as run.unit says"
-    )
-    run.add_argument("--seed", type=int)
-    run.add_argument(
-        "--out", type=Path, help="the run's folder (default: runs/METHOD-DATASET-SEED)"
-    )
-    run.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="A.B=C",
-        help="any option of the configuration",
-    )
-    _common(run, _run)
-    resume = commands.add_parser(
-        "resume",
-        help="continue a run that was stopped or killed",
-        epilog="example: covey resume runs/first",
-    )
+    option = run.add_argument
+    option("config", nargs="?", help="a TOML file; or choose --method")
+    option("--method", help="a shipped method, such as fedncf")
+    arguments.add_dataset(run)
+    option("--preset", help="a paper's protocol, such as pfedrec-as-published")
+    rounds = "how many: rounds, or passes over all clients, as run.unit says"
+    option("--rounds", type=int, help=rounds)
+    option("--seed", type=int)
+    option("--out", type=Path, help="the run's folder (default: runs/METHOD-DATASET-SEED)")
+    arguments.add_set(run, "any option of the configuration")
+    arguments.finish(run, _run)
+    text, example = "continue a run that was stopped or killed", "example: covey resume runs/first"
+    resume = commands.add_parser("resume", help=text, epilog=example)
     resume.add_argument("out", type=Path)
-    _common(resume, _resume)
-    for command in (
-        report,
-        compare,
-        reproduce,
-        matrix,
-        maps,
-        tune,
-        recommend,
-        listing,
-        data,
-        doctor,
-        completion,
-    ):
+    arguments.finish(resume, _resume)
+    for command in COMMANDS:
         command.add(commands)
-    for name in IMPORTING:
-        what = "a module outside of covey that configurations may import; repeatable (or COVEY_TRUST=A,B)"
-        commands.choices[name].add_argument(
-            "--trust", action="append", default=[], metavar="MODULE", help=what
-        )
+    names = (module.__name__.rpartition(".")[2] for module in BUILDING)
+    for name in ("run", "resume", *names):
+        arguments.add_trust(commands.choices[name])
     return parser
-
-
-def _common(command: argparse.ArgumentParser, act: Any) -> None:
-    command.add_argument("--json", action="store_true", help="print the result as JSON")
-    command.set_defaults(act=act)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -147,8 +122,9 @@ def _run(options: argparse.Namespace) -> int:
         set=options.set,
     )
     config = checked(tree, options.set, rounds=options.rounds)
-    name = f"{Path(config.tree.get('method', 'run')).stem}-{Path(config.data.name).stem}-{config.run.seed}"
-    return _go(config, options.out or Path("runs") / name, options, resume=False)
+    method, dataset = Path(config.tree.get("method", "run")).stem, Path(config.data.name).stem
+    out = options.out or Path("runs") / f"{method}-{dataset}-{config.run.seed}"
+    return _train(config, out, options, resume=False)
 
 
 def _resume(options: argparse.Namespace) -> int:
@@ -160,39 +136,32 @@ def _resume(options: argparse.Namespace) -> int:
         try:
             done = json.loads(result.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise CoveyError(
-                f"{result} is damaged ({error}); remove it and resume again"
-            ) from error
+            message = f"{result} is damaged ({error}); remove it and resume again"
+            raise CoveyError(message) from error
         show(done, options.out, options.json)
         return 0
     if not (options.out / "config.toml").exists():
         raise CoveyError(
             f"{options.out} is no run folder: it has no config.toml; start one with covey run --out"
         )
-    return _go(Config.of(parse(options.out / "config.toml")), options.out, options, resume=True)
+    return _train(Config.of(parse(options.out / "config.toml")), options.out, options, resume=True)
 
 
-def _go(config: Any, out: Path, options: argparse.Namespace, resume: bool) -> int:
+def _train(config: Any, out: Path, options: argparse.Namespace, resume: bool) -> int:
     import torch
 
     from covey.core.progress import Bar
     from covey.run.loop import run
 
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(
-            1
-        )  # threads inside operations on small tensors cost more than they give
+        torch.set_num_threads(1)  # more threads slow operations on small tensors down
     try:
         with Bar(quiet=options.json) as bar:
             result = run(config, out, resume=resume, progress=bar.update)
     except KeyboardInterrupt:
         begun = (out / "config.toml").exists()
-        return _say(
-            f"stopped; go on with covey resume {out}"
-            if begun
-            else "stopped before anything was written",
-            130,
-        )
+        resumable = f"stopped; go on with covey resume {out}"
+        return _fail(resumable if begun else "stopped before anything was written", 130)
     show(result, out, options.json)
     return 0
 

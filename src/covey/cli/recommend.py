@@ -1,4 +1,4 @@
-"""`covey recommend`: lists for users of a run, or for somebody new, by their own ids."""
+"""`covey recommend`: lists for users of a run, or for a new user, by the ids of the dataset."""
 
 import argparse
 import json
@@ -7,6 +7,8 @@ from typing import Any
 
 from covey.core.errors import CoveyError
 
+from . import arguments
+
 
 def add(commands: Any) -> None:
     command = commands.add_parser(
@@ -14,17 +16,14 @@ def add(commands: Any) -> None:
         help="items for users of a run, or for a new one",
         epilog="example: covey recommend runs/first --user 3 7 -k 5",
     )
-    command.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
-    command.add_argument(
-        "--user", nargs="+", action="extend", default=[], metavar="ID", help="users of the dataset"
-    )
-    command.add_argument(
-        "--items", nargs="+", default=[], metavar="ID", help="the items of a new user, oldest first"
-    )
-    command.add_argument("-k", type=int, default=10, help="items for each (default: 10)")
-    command.add_argument("--seen", action="store_true", help="also items that the user has already")
-    command.add_argument("--json", action="store_true", help="print JSON")
-    command.set_defaults(act=_recommend)
+    option = command.add_argument
+    option("run", type=Path, metavar="RUN", help="the folder of a run")
+    users, items = "users of the dataset", "the items of a new user, oldest first"
+    option("--user", nargs="+", action="extend", default=[], metavar="ID", help=users)
+    option("--items", nargs="+", default=[], metavar="ID", help=items)
+    option("-k", type=int, default=10, help="items for each (default: 10)")
+    option("--seen", action="store_true", help="also items that the user has already")
+    arguments.finish(command, _recommend, "the lists")
 
 
 def _recommend(options: argparse.Namespace) -> int:
@@ -35,24 +34,20 @@ def _recommend(options: argparse.Namespace) -> int:
             "name users: covey recommend RUN --user ID, or the items of a new one: --items ID ID"
         )
     recommender = Recommender.load(options.run)
-    _all_known(
-        "user",
-        options.user,
-        recommender.users,
-        "a new one gets a list from its own items: --items ID ID",
-    )
-    _all_known("item", options.items, recommender.items, "give items that the run was trained with")
-    lists: list[tuple[str, Any]] = list(
-        recommender.ranked(options.user, options.k, not options.seen).items()
-    )
+    remedy = "a new one gets a list from its own items: --items ID ID"
+    _check_known("user", options.user, recommender.users, remedy)
+    remedy = "give items that the run was trained with"
+    _check_known("item", options.items, recommender.items, remedy)
+    k, hide_seen = options.k, not options.seen
+    lists: list[tuple[str, Any]] = [*recommender.ranked(options.user, k, hide_seen).items()]
     if options.items:
-        lists.append(("new", recommender.ranked_new(options.items, options.k, not options.seen)))
+        lists.append(("new", recommender.ranked_new(options.items, k, hide_seen)))
     print(_json(lists) if options.json else _text(lists))
     return 0
 
 
-def _all_known(kind: str, asked: list[str], known: list[Any], remedy: str) -> None:
-    """Said here, since the recommender's own words are Python's."""
+def _check_known(kind: str, asked: list[str], known: list[Any], remedy: str) -> None:
+    """Refuses unknown ids with the remedy of the command line instead of that of Python."""
     there = set(map(str, known))
     for name in asked:
         if name not in there:
@@ -60,9 +55,8 @@ def _all_known(kind: str, asked: list[str], known: list[Any], remedy: str) -> No
 
 
 def _json(lists: list[tuple[str, Any]]) -> str:
-    return json.dumps(
-        [{"user": user, "items": [vars(choice) for choice in chosen]} for user, chosen in lists]
-    )
+    rows = [{"user": user, "items": list(map(vars, chosen))} for user, chosen in lists]
+    return json.dumps(rows)
 
 
 def _text(lists: list[tuple[str, Any]]) -> str:

@@ -9,49 +9,33 @@ from typing import Any
 
 from covey.core.errors import CoveyError
 
+from . import arguments
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+
+def add(commands: Any) -> None:
     command = commands.add_parser(
         "tune",
         help="search for a method's best options on validation",
-        description="Tries settings of a method, the published one first, and tells which is best on validation."
-        " The same command goes on where it was stopped.",
+        description="Tries settings of a method, the published one first, and shows which is best"
+        " on validation. The same command goes on where it was stopped.",
         epilog="example: covey tune fedmf --trials 4 --set run.rounds=5 --out runs/tuned",
     )
-    command.add_argument("method", help="a shipped method, such as fedmf, or a TOML file")
-    command.add_argument(
-        "--dataset", help="synthetic, a folder under COVEY_DATA, or a prepared .npz"
-    )
-    command.add_argument("--preset", help="a protocol, such as pfedrec-honest")
-    command.add_argument(
-        "--trials", type=int, default=8, help="settings to try, the published one among them"
-    )
-    command.add_argument(
-        "--seeds", type=int, default=1, help="runs of each setting, whose mean counts"
-    )
-    command.add_argument(
-        "--set", action="append", default=[], metavar="A.B=C", help="of every trial: run.rounds=50"
-    )
-    command.add_argument(
-        "--space",
-        action="append",
-        default=[],
-        metavar="A.B=SPACE",
-        help="what to vary: 'solver.lr=log 0.001 1'",
-    )
-    command.add_argument(
-        "--jobs", type=int, default=1, help="trials at a time, each with one thread"
-    )
-    command.add_argument(
-        "--out",
-        type=Path,
-        help="the folder of the search (default: runs/tune/METHOD-DATASET-PRESET)",
-    )
-    command.add_argument(
-        "--write-preset", type=Path, metavar="FILE.toml", help="the best values as a preset"
-    )
-    command.add_argument("--json", action="store_true", help="print the search as JSON")
-    command.set_defaults(act=act)
+    option = command.add_argument
+    option("method", help="a shipped method, such as fedmf, or a TOML file")
+    arguments.add_dataset(command)
+    option("--preset", help="a protocol, such as pfedrec-honest")
+    trials = "settings to try, the published one among them"
+    option("--trials", type=int, default=8, help=trials)
+    option("--seeds", type=int, default=1, help="runs of each setting, whose mean counts")
+    arguments.add_set(command, "of every trial: run.rounds=50")
+    vary = "what to vary: 'solver.lr=log 0.001 1'"
+    option("--space", action="append", default=[], metavar="A.B=SPACE", help=vary)
+    option("--jobs", type=int, default=1, help="trials at a time, each with one thread")
+    folder = "the folder of the search (default: runs/tune/METHOD-DATASET-PRESET)"
+    option("--out", type=Path, help=folder)
+    preset = "the best values as a preset"
+    option("--write-preset", type=Path, metavar="FILE.toml", help=preset)
+    arguments.finish(command, act, "the search")
 
 
 def act(options: argparse.Namespace) -> int:
@@ -61,24 +45,22 @@ def act(options: argparse.Namespace) -> int:
     from covey.study.tuning.space import space_of
     from covey.study.tuning.terminal import table
 
-    plan = Search(
-        _tree(options), *space_of(options.method, options.space), options.trials, options.seeds
-    )
+    tree, space = _tree(options), space_of(options.method, options.space)
+    plan = Search(tree, *space, options.trials, options.seeds)
     out = options.out or Path("runs/tune") / _name(options, plan.config.data.name)
     if options.write_preset:
-        _writable(options.write_preset)
+        _check_writable(options.write_preset)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
-    say = lambda line: None if options.json else print(line, file=sys.stderr, flush=True)
     try:
-        trials = search(plan, out, options.jobs, say)
+        trials = search(plan, out, options.jobs, arguments.reporter(options))
     except KeyboardInterrupt:
         print(f"covey: stopped; the same command goes on with {out}", file=sys.stderr)
         return 130
-    told = {**summary(plan, trials), "out": str(out), "written": str(options.write_preset or "")}
+    result = {**summary(plan, trials), "out": str(out), "written": str(options.write_preset or "")}
     if options.write_preset:
         _write(options.write_preset, plan, trials)
-    print(json.dumps(told) if options.json else table(told))
+    print(json.dumps(result) if options.json else table(result))
     return 0
 
 
@@ -99,16 +81,15 @@ def _name(options: argparse.Namespace, dataset: str) -> str:
     return "-".join(Path(part).stem for part in (options.method, dataset, options.preset) if part)
 
 
-def _writable(path: Path) -> None:
-    """Before the search: no file is written over that tuning did not write."""
+def _check_writable(path: Path) -> None:
+    """Refuses, before the search, to overwrite a file that tuning did not write."""
     from covey.run.config.tree import parse
 
     if path.suffix != ".toml":
         raise CoveyError(f"{path} is no name of a preset; give one that ends in .toml")
     if not path.parent.is_dir():
-        raise CoveyError(
-            f"there is no folder {path.parent} to write {path.name} to; make it, or choose another"
-        )
+        missing = f"there is no folder {path.parent} to write {path.name} to"
+        raise CoveyError(f"{missing}; make it, or choose another")
     if path.exists() and "tuned" not in parse(path):
         raise CoveyError(f"{path} exists and is not from covey tune; choose another --write-preset")
 
@@ -121,6 +102,5 @@ def _write(path: Path, plan: Any, trials: Any) -> None:
     tree = preset_of(plan, trials, commit())
     label = tree["tuned"]
     by = f"{label['trials']} trials, {label['metric']} on validation"
-    atomic.write_text(
-        path, f"# {label['method']} tuned on {label['dataset']}: {by}.\n{toml_writer.dumps(tree)}"
-    )
+    head = f"# {label['method']} tuned on {label['dataset']}: {by}.\n"
+    atomic.write_text(path, head + toml_writer.dumps(tree))

@@ -1,4 +1,4 @@
-"""Covey from Python: load a dataset, fit a method."""
+"""The Python interface: load a dataset, fit a method."""
 
 import tempfile
 import warnings
@@ -22,7 +22,7 @@ from covey.run.config.compose import checked, compose, options_of
 from covey.run.config.overrides import options_in
 from covey.run.config.schema import Config
 from covey.run.config.tree import Tree, merge
-from covey.run.loop import run_held
+from covey.run.loop import run_locked
 
 from .recommender import DATA, Choice, Recommender
 
@@ -40,10 +40,18 @@ def load(
     items: Any = None,
     name: str = "",
 ) -> Dataset:
-    """A dataset by name ('synthetic', a folder under $COVEY_DATA), from a file (.npz, .csv, .inter ...) or a DataFrame.
+    """Loads a dataset.
 
-    The next four name the columns of a file or DataFrame where they have unusual names, `split` one that says
-    train, valid or test; `items` is a second one with titles, `name` what the dataset is called.
+    Args:
+        source: A name ('synthetic', a folder under $COVEY_DATA), a file (.npz, .csv, .inter ...)
+            or a DataFrame with one row per interaction.
+        user: The column of users, if it has an unusual name; likewise `item`, `time` and `title`.
+        split: A column that says train, valid or test for each row.
+        items: A second file or DataFrame, with the titles of items.
+        name: What the dataset is called.
+
+    Returns:
+        The dataset, which keeps the ids of users and items.
     """
     if isinstance(source, Dataset):
         return source
@@ -51,26 +59,26 @@ def load(
         return data.load(source)
     columns = Columns(user=user, item=item, time=time, title=title, split=split, python=True)
     if not hasattr(source, "columns"):
-        return _told(from_file(source, name or Path(source).stem, columns, items))
-    made = _told(from_frame(source, name or "frame", columns, items))
+        return _with_warnings(from_file(source, name or Path(source).stem, columns, items))
+    made = _with_warnings(from_frame(source, name or "frame", columns, items))
     return replace(made, users=_typed(made.users, source), items=_typed(made.items, source))
 
 
-def _told(imported: Imported) -> Dataset:
+def _with_warnings(imported: Imported) -> Dataset:
     for note in imported.notes:
         warnings.warn(note, stacklevel=3)
     return imported.dataset
 
 
 def _is_name(source: Any) -> bool:
-    """Whether a configuration can name it: not a raw file, nor a table in memory."""
+    """Whether a configuration can name the source: a raw file or a DataFrame has to be imported."""
     return isinstance(source, str | Path) and (
         str(source).endswith(".npz") or not Path(source).is_file()
     )
 
 
 def _typed(ids: Array | None, frame: Any) -> Array | None:
-    """Ids as the whole numbers that they are in the frame; the column is known by its values."""
+    """Returns ids as whole numbers if they are such in the frame; values identify the column."""
     for column in frame.columns:
         values = np.asarray(frame[column])
         if ids is not None and values.dtype.kind in "iu":
@@ -93,30 +101,35 @@ def fit(
     trust: Iterable[str] = (),
     **sections: Any,
 ) -> Recommender:
-    """Trains a method (a shipped name, or a TOML file) on a dataset, its name or a DataFrame.
+    """Trains a method on a dataset.
 
-    Options are sections of the configuration, `fit(..., model={"dim": 16})`, or assignments as on
-    the command line, `set=["model.dim=16"]`. With `out`, the run folder is kept there. `trust` names
-    modules outside of covey that the configuration may import: `trust=["mymodel"]` for a method of your own.
+    Args:
+        method: The name of a shipped method, or a TOML file.
+        dataset: A dataset, or what `load` takes as its source.
+        preset: The name of a shipped preset, or a TOML file.
+        rounds: The number of rounds, or of passes if `run.unit` says so.
+        seed: The seed of the run.
+        out: A folder in which the run is kept; otherwise it is temporary.
+        set: Assignments as on the command line, such as `["model.dim=16"]`.
+        verbose: Show a progress bar.
+        trust: Modules outside of covey that the configuration may import, such as your method's.
+        **sections: Sections of the configuration, such as `model={"dim": 16}`.
+
+    Returns:
+        A recommender with the trained method and its clients.
     """
     trust = trusted(trust)
     assignments = list(set)
     if "data.name" in [*options_of(sections), *options_in(assignments)]:
         raise CoveyError("data.name is what fit takes as its dataset: fit(method, 'ml-100k')")
-    more: Tree = (
-        {} if out is not None else {"run": {"ceilings": []}}
-    )  # ceilings are for reports, which need `out`
+    # Ceilings are for the report of a run folder that is kept.
+    more: Tree = {} if out is not None else {"run": {"ceilings": []}}
     with tempfile.TemporaryDirectory(prefix="covey-") as away:
         folder = Path(away) / "run" if out is None else Path(out)
-        tree = compose(
-            method,
-            presets=[preset] if preset else [],
-            dataset=str(dataset if _is_name(dataset) else (folder / DATA).absolute()),
-            rounds=rounds,
-            seed=seed,
-            sections=merge(more, sections),
-            set=assignments,
-        )
+        name = str(dataset if _is_name(dataset) else (folder / DATA).absolute())
+        given: dict[str, Any] = {"presets": [preset] if preset else [], "dataset": name}
+        given |= {"sections": merge(more, sections), "set": assignments}
+        tree = compose(method, rounds=rounds, seed=seed, **given)
         config = checked(tree, assignments, rounds=rounds, sections=sections, trust=trust)
         _train(config, dataset, folder, verbose)
         return Recommender.load(folder, trust=trust)
@@ -130,7 +143,7 @@ def _train(config: Config, dataset: Any, folder: Path, verbose: bool) -> None:
             if not _is_name(dataset):
                 atomic.write(folder / DATA, load(dataset).save)
             with Bar(quiet=not verbose) as bar:
-                run_held(config, folder, progress=bar.update)
+                run_locked(config, folder, progress=bar.update)
         except CoveyError:
             if not (folder / "config.toml").exists():
                 with suppress(OSError):

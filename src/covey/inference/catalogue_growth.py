@@ -1,4 +1,4 @@
-"""A dataset with items added after training: new rows at its end, the split as it was.
+"""Adds items to a dataset after training: their rows come last, and the split is kept.
 
 Shape suffix: E = interactions.
 """
@@ -16,93 +16,100 @@ from covey.data.dataset import TRAIN, Array, Dataset, check
 from covey.data.naming import own_ids
 from covey.data.split import SplitConfig, assigned
 from covey.data.split import split as split_rows
-from covey.run.assemble import Prepared, ready
+from covey.run.assemble import Prepared, prepare_split
 from covey.run.config.schema import Config
 
-Places = tuple[
-    dict[str, int], dict[str, int]
-]  # numbers of users and of items by the text of their ids
+Numbers = tuple[dict[str, int], dict[str, int]]  # of users and of items, by the text of their ids
 
 
 @dataclass(frozen=True)
-class Growth:
-    """What a recommender works with once the items are there, and what is known of them."""
+class CatalogueGrowth:
+    """A dataset with new items.
+
+    Args:
+        config: The configuration of a run on the larger dataset.
+        prepared: The larger dataset and its split.
+        before: The number of items before.
+        titled: Whether the new items have titles.
+    """
 
     config: Config
     prepared: Prepared
-    before: int  # items that there were
-    titled: bool  # whether the new items have titles
+    before: int
+    titled: bool
 
     @property
-    def taken_M(self) -> Tensor:
-        """How many have each new item."""
+    def count_M(self) -> Tensor:
+        """The number of users that have each new item."""
         train = self.prepared.split.train.values
         return torch.bincount(train, minlength=self.prepared.split.n_items)[self.before :]
 
-    def unknown(self, what_M: Tensor) -> CoveyError:
-        own = own_ids(self.prepared.dataset)[self.before + int(what_M.nonzero()[0])]
-        what = "give interactions with it, or a title that shares words with others"
-        return CoveyError(f"nothing is known of item {str(own)!r}; {what}")
+    def check_known(self, known_M: Tensor) -> None:
+        """Refuses new items of which nothing is known."""
+        if not bool(known_M.all()):
+            own = own_ids(self.prepared.dataset)[self.before + int((~known_M).nonzero()[0])]
+            remedy = "give interactions with it, or a title that shares words with others"
+            raise CoveyError(f"nothing is known of item {str(own)!r}; {remedy}")
 
 
-def growth_of(
+def grow_catalogue(
     config: Config,
     prepared: Prepared,
-    places: Places,
+    numbers: Numbers,
     items: Iterable[Any],
     interactions: Iterable[tuple[Any, Any]],
-) -> Growth:
+) -> CatalogueGrowth:
+    """Adds items to the dataset of a run.
+
+    Args:
+        config: The configuration of the run.
+        prepared: Its dataset and split.
+        numbers: The numbers of its users and items by the text of their ids.
+        items: Ids of the new items, or a dictionary from ids to titles.
+        interactions: Pairs of a user's id and a new item's id, oldest first.
+    """
     if isinstance(items, str):
         raise CoveyError("new items are a list of ids, or {id: title}")
     titles = dict(items) if isinstance(items, Mapping) else dict.fromkeys(items, "")
     new = {str(own): prepared.dataset.n_items + at for at, own in enumerate(titles)}
-    if not new or (known := next((own for own in new if own in places[1]), None)) is not None:
-        raise CoveyError(
-            f"item {known!r} is there already; leave it out"
-            if new
-            else "name at least one new item"
-        )
-    pairs = dict.fromkeys((_user(user, places), _new(item, new)) for user, item in interactions)
-    dataset = _grown(
-        assigned(prepared.dataset, config.split), list(titles), list(titles.values()), list(pairs)
-    )
+    if not new:
+        raise CoveyError("name at least one new item")
+    if known := [own for own in new if own in numbers[1]]:
+        raise CoveyError(f"item {known[0]!r} is there already; leave it out")
+    pairs = dict.fromkeys(_pair(user, item, numbers[0], new) for user, item in interactions)
+    rows = assigned(prepared.dataset, config.split)
+    dataset = _with_items(rows, list(titles), list(titles.values()), list(pairs))
     kept = SplitConfig("given", rows="given")
-    config = Config.of(
-        config.tree | {"split": {"kind": kept.kind, "rows": kept.rows}}, config.trust
-    )
-    made = ready(config, dataset, split_rows(dataset, kept))
-    return Growth(config, made, prepared.dataset.n_items, any(titles.values()))
+    tree = config.tree | {"split": {"kind": kept.kind, "rows": kept.rows}}
+    config = Config.of(tree, config.trust)
+    made = prepare_split(config, dataset, split_rows(dataset, kept))
+    return CatalogueGrowth(config, made, prepared.dataset.n_items, any(titles.values()))
 
 
-def _user(user: Any, places: Places) -> int:
-    if (at := places[0].get(str(user))) is None:
-        raise CoveyError(
-            f"there is no user {str(user)!r}; interactions are pairs of a user of the dataset and an item"
-        )
-    return at
+def _pair(
+    user: Any, item: Any, users: Mapping[str, int], new: Mapping[str, int]
+) -> tuple[int, int]:
+    if str(user) not in users:
+        why = "interactions are pairs of a user of the dataset and an item"
+        raise CoveyError(f"there is no user {str(user)!r}; {why}")
+    if str(item) not in new:
+        why = "interactions are with those alone"
+        raise CoveyError(f"item {str(item)!r} is not one of the new items; {why}")
+    return users[str(user)], new[str(item)]
 
 
-def _new(item: Any, new: Mapping[str, int]) -> int:
-    if (at := new.get(str(item))) is None:
-        raise CoveyError(
-            f"item {str(item)!r} is not one of the new items; interactions are with those alone"
-        )
-    return at
-
-
-def _grown(
+def _with_items(
     rows: Dataset, own: list[Any], titles: list[str], pairs: list[tuple[int, int]]
 ) -> Dataset:
-    """The new rows come last, in the order given, and train."""
+    """Adds rows at the end, in the order given and in the part for training."""
     user_E, item_E = np.array(pairs, np.int64).reshape(-1, 2).T
     time_E = rows.time_E
     if time_E is not None:
         time_E = np.r_[time_E, time_E.max() + 1 + np.arange(len(pairs))]
     assert rows.part_E is not None
-    shown = [title or str(name) for name, title in zip(own, titles, strict=True)]
-    before = (
-        rows.titles or tuple(map(str, own_ids(rows).tolist())) if any(titles) or rows.titles else ()
-    )
+    before, shown = rows.titles, [title or str(name) for name, title in zip(own, titles)]
+    if any(titles) and not before:
+        before = tuple(map(str, own_ids(rows).tolist()))
     return check(
         replace(
             rows,
@@ -118,12 +125,11 @@ def _grown(
 
 
 def _joined(ids: Array, own: list[Any]) -> Array:
-    """Ids stay whole numbers where they are."""
+    """Joins ids, which stay whole numbers if they are."""
     if ids.dtype.kind not in "iu":
         return np.concatenate([ids, np.array([str(name) for name in own])])
     try:
         return np.concatenate([ids, np.array([int(name) for name in own], ids.dtype)])
     except (ValueError, TypeError, OverflowError) as error:
-        raise CoveyError(
-            "the ids of this dataset are whole numbers; give new items such ids"
-        ) from error
+        message = "the ids of this dataset are whole numbers; give new items such ids"
+        raise CoveyError(message) from error

@@ -1,6 +1,6 @@
-"""Items added after training: their rows are found while everything else stands still.
+"""Finds the rows of items that are added after training, while everything else stays as it is.
 
-Shape suffixes: I = items before, M = new items, J = both, D = numbers of a row, E = D and the degree.
+Shape suffixes: I = items before, M = new items, J = both, D = components of a row.
 """
 
 from dataclasses import replace
@@ -14,6 +14,7 @@ from covey.core.errors import CoveyError
 from covey.core.messages import Download, Sent, Total
 from covey.core.ragged import FieldDict, Fields
 from covey.engine.client.program import Program
+from covey.engine.fleet.base import Clients
 from covey.engine.method import Method
 from covey.engine.rounds import Server
 from covey.methods.spectral import SubspaceIteration
@@ -22,100 +23,98 @@ from covey.models.spectral import Spectral
 from covey.pooled.ease import FittedEase
 from covey.pooled.popularity import FittedPopularity
 from covey.run.assemble import clients_of, method_of, simulation_of
+from covey.run.config.schema import Config
 from covey.run.pooled import fit_pooled
 
-from .catalogue_growth import Growth
-from .scorers import Devices, PooledScorer, Scorer
+from .catalogue_growth import CatalogueGrowth
+from .scorers import DeviceScorer, PooledScorer, Scorer
 
-NEAREST = 5  # titles that a new one is the mean of
-ALIKE = 0.1  # cosine that a title needs to count
+NEAREST = 5  # similar titles whose rows are averaged
+SIMILAR = 0.1  # least cosine of a similar title
+UNGUARDED = "guards the uploads, and rounds for new items would go without it"
 
 
-def grown(scorer: Scorer, growth: Growth, rounds: int) -> Scorer:
-    """A scorer of the old items and the new ones; the old one is left as it is."""
+def with_new_items(scorer: Scorer, growth: CatalogueGrowth, rounds: int) -> Scorer:
+    """Returns a scorer of old and new items; the given one is not changed.
+
+    Args:
+        scorer: The scorer of the old items.
+        growth: The dataset with the new items.
+        rounds: The rounds of training; 0 for as many as a client of the run took part in.
+    """
     if isinstance(scorer, PooledScorer):
         if not isinstance(scorer.fitted, FittedEase | FittedPopularity):
-            raise CoveyError(
-                "a pooled model with a vector for each item has none for a new one; fit again with it"
-            )
-        if bool((growth.taken_M == 0).any()):
-            raise growth.unknown(growth.taken_M == 0)
-        return PooledScorer(
-            fit_pooled(growth.config, growth.prepared)[0]
-        )  # a closed form of the lists
-    assert isinstance(scorer, Devices)
+            why = "a pooled model with a vector for each item has none for a new one"
+            raise CoveyError(f"{why}; fit again with it")
+        growth.check_known(growth.count_M > 0)
+        return PooledScorer(fit_pooled(growth.config, growth.prepared)[0])  # a closed form
+    assert isinstance(scorer, DeviceScorer)
+    n_items = growth.prepared.split.n_items
     method = method_of(growth.config, growth.prepared.catalogue)
     _check(method)
     if growth.config.fleet.secure:
-        raise CoveyError(
-            "fleet.secure guards the uploads, and rounds for new items would go without it; fit again"
-        )
+        raise CoveyError(f"fleet.secure {UNGUARDED}; fit again")
     start_MD = _start(scorer.server.public["items"], growth)
     clients = clients_of(growth.config, growth.prepared, method)
-    summed = isinstance(method.model, Spectral)
-    guest = clients if summed else replace(clients, program=_only_items(clients.program))
-    fleet = simulation_of(growth.config, guest)
-    fleet.load(_grown_state(scorer, start_MD, growth.prepared.split.n_items))
-    new = replace(scorer, clients=guest, fleet=fleet)
-    if summed:
-        public = _reported(new, growth, start_MD)
+    if isinstance(method.model, Spectral):
+        new = _moved(scorer, growth.config, clients, start_MD, n_items)
+        public = _rows_from_reports(new, growth, start_MD)
     else:
-        public = _folded(new, method, growth, start_MD, rounds or scorer.taken)
-        fleet = simulation_of(growth.config, clients)
-    new = replace(new, clients=clients, fleet=fleet)
-    fleet.load(
-        _grown_state(scorer, public["items"][growth.before :], growth.prepared.split.n_items)
-    )
+        trainers = replace(clients, program=_only_items(clients.program))
+        new = _moved(scorer, growth.config, trainers, start_MD, n_items)
+        public = _trained_rows(new, method, growth, start_MD, rounds or scorer.participations)
+    new = _moved(scorer, growth.config, clients, public["items"][growth.before :], n_items)
     return replace(new, server=Server(public))
+
+
+def _moved(
+    scorer: DeviceScorer, config: Config, clients: Clients, rows_MD: Tensor, n_items: int
+) -> DeviceScorer:
+    """The scorer with other clients, whose item tables have the new rows."""
+    fleet = simulation_of(config, clients)
+    fleet.load(_extended_state(scorer, rows_MD, n_items))
+    return replace(scorer, clients=clients, fleet=fleet)
 
 
 def _check(method: Method) -> None:
     model = method.model
     if tuple(model.tables) != ("items",) or "items" not in model.shared:
-        raise CoveyError(
-            "each device keeps its own item table here, so no row can be added for all; fit again"
-        )
-    summed = any(
-        isinstance(m, SubspaceIteration) and m.response != "ease" for m in method.mechanisms
-    )
+        why = "each device keeps its own item table here, so no row can be added for all"
+        raise CoveyError(f"{why}; fit again")
+    mechanisms = method.mechanisms
+    summed = any(isinstance(m, SubspaceIteration) and m.response != "ease" for m in mechanisms)
     if not isinstance(method.grouping, Everyone) or not (method.solver or summed):
-        raise CoveyError(
-            "this method has no item table that everybody trains, so no row can be added; fit again"
-        )
-    if rests := [m.name for m in method.mechanisms if m.implements("base_model")]:
-        raise CoveyError(f"{rests[0]!r} rests on sums without the new items; fit again with them")
-    if guards := [
-        m.name
-        for m in method.mechanisms
-        if m.implements("protect_upload") or m.implements("filter_uploads")
-    ]:
-        raise CoveyError(
-            f"{guards[0]!r} guards the uploads, and rounds for new items would go without it; fit again"
-        )
+        why = "this method has no item table that everybody trains, so no row can be added"
+        raise CoveyError(f"{why}; fit again")
+    for part in mechanisms:
+        if part.implements("base_model"):
+            why = "rests on sums without the new items"
+            raise CoveyError(f"{part.name!r} {why}; fit again with them")
+        if part.implements("protect_upload") or part.implements("filter_uploads"):
+            raise CoveyError(f"{part.name!r} {UNGUARDED}; fit again")
 
 
-def _start(items_ID: Tensor, growth: Growth) -> Tensor:
-    """Rows to begin with: the mean of those with the nearest titles, else of all."""
-    mean_MD = items_ID.mean(0).expand(len(growth.taken_M), -1).clone()
+def _start(items_ID: Tensor, growth: CatalogueGrowth) -> Tensor:
+    """The first rows [M, D]: averages over items with similar titles, or over all items."""
+    mean_MD = items_ID.mean(0).expand(len(growth.count_M), -1).clone()
     like_M = torch.zeros(len(mean_MD), dtype=torch.bool)
     if growth.titled:
         vectors_JD = title_vectors(growth.prepared.dataset.titles)
         like_MI = vectors_JD[growth.before :] @ vectors_JD[: growth.before].mT
         near_MK, place_MK = like_MI.topk(min(NEAREST, growth.before), 1)
-        near_MK = torch.where(near_MK < ALIKE, 0.0, near_MK)
+        near_MK = torch.where(near_MK < SIMILAR, 0.0, near_MK)
         like_M = near_MK.sum(1) > 0
-        weight_MK = (near_MK / near_MK.sum(1, keepdim=True).clamp(min=ALIKE)).to(items_ID)
+        weight_MK = (near_MK / near_MK.sum(1, keepdim=True).clamp(min=SIMILAR)).to(items_ID)
         named_MD = torch.einsum("mk,mkd->md", weight_MK, items_ID[place_MK.to(items_ID.device)])
         mean_MD[like_M] = named_MD[like_M.to(items_ID.device)]
-    if bool((bare_M := ~like_M & (growth.taken_M == 0)).any()):
-        raise growth.unknown(bare_M)
+    growth.check_known(like_M | (growth.count_M > 0))
     return mean_MD
 
 
-def _grown_state(devices: Devices, rows_MD: Tensor, n_items: int) -> Fields:
-    """What the clients keep, with the new rows in every table that one of them last received."""
+def _extended_state(scorer: DeviceScorer, rows_MD: Tensor, n_items: int) -> Fields:
+    """The state of the fleet with the new rows in every item table that a client has received."""
     state = {}
-    for name, value in devices.fleet.state().items():
+    for name, value in scorer.fleet.state().items():
         value = value.clone()
         if name.startswith("rows/tuned/") and name.endswith("/height"):
             value = torch.tensor(n_items)
@@ -125,58 +124,50 @@ def _grown_state(devices: Devices, rows_MD: Tensor, n_items: int) -> Fields:
     return state
 
 
-def _folded(
-    devices: Devices, method: Method, growth: Growth, start_MD: Tensor, rounds: int
+def _trained_rows(
+    scorer: DeviceScorer, method: Method, growth: CatalogueGrowth, start_MD: Tensor, rounds: int
 ) -> Fields:
-    """Rounds of plain training, of which only the rows of new items with interactions are kept."""
-    people, old = devices.clients.population, growth.before
-    public = dict(devices.server.public)
+    """Trains for some rounds, and keeps only the rows of new items that have interactions."""
+    people, old = scorer.clients.population, growth.before
+    public = dict(scorer.server.public)
     public["items"] = torch.cat([public["items"], start_MD])
-    moves_J = torch.cat([torch.zeros(old, dtype=torch.bool), growth.taken_M > 0]).to(people.device)
-    ids_C, drawer = people.honest(devices.fleet.ids_N), FieldDict()
-    for number in (
-        range(devices.round + 1, devices.round + 1 + rounds) if bool(moves_J.any()) else ()
-    ):
+    moves_J = torch.cat([torch.zeros(old, dtype=torch.bool), growth.count_M > 0]).to(people.device)
+    ids_C, state = people.honest(scorer.fleet.ids_N), FieldDict()
+    numbers = range(scorer.round + 1, scorer.round + 1 + rounds)
+    fold = method.combine.reads_uploads == "total"
+    for number in numbers if bool(moves_J.any()) else ():
         sent = Download(Sent({k: v for k, v in public.items() if k not in method.model.kept}))
-        upload = devices.fleet.ask(
-            Request("train", number, ids_C, sent, fold=method.combine.reads_uploads == "total")
-        )
+        upload = scorer.fleet.ask(Request("train", number, ids_C, sent, fold=fold))
         update, _ = method.combine.combine(upload, ("items",))
-        update_JD = update["items"] * moves_J[:, None].to(update["items"])
-        drawer, moved = method.server_step.step(
-            drawer, {"items": public["items"]}, {"items": update_JD}
-        )
+        own = {"items": update["items"] * moves_J[:, None].to(update["items"])}
+        state, moved = method.server_step.step(state, {"items": public["items"]}, own)
         public["items"] = torch.where(moves_J[:, None], moved["items"], public["items"])
     return public
 
 
 def _only_items(program: Program) -> Program:
-    """Clients that train the item table and nothing else."""
+    """A client that trains the item table and nothing else."""
     assert program.solver is not None
     return replace(program, solver=replace(program.solver, phases=(("items",),)), mechanisms=())
 
 
-def _reported(devices: Devices, growth: Growth, start_MD: Tensor) -> Fields:
-    """One round of reports: the rows that subspace iteration would give new items if the basis stood still."""
-    public, old = devices.server.public, growth.before
-    taken_M = growth.taken_M.to(public["items"])
+def _rows_from_reports(scorer: DeviceScorer, growth: CatalogueGrowth, start_MD: Tensor) -> Fields:
+    """Computes in one round the rows that subspace iteration gives new items for a fixed basis."""
+    public, old = scorer.server.public, growth.before
+    count_M = growth.count_M.to(public["items"])
     items_JD = torch.cat([public["items"], torch.zeros_like(start_MD)])
-    part = next(m for m in devices.clients.program.mechanisms if isinstance(m, SubspaceIteration))
-    half_M = taken_M.clamp(min=1) ** part.item_power
+    part = next(m for m in scorer.clients.program.mechanisms if isinstance(m, SubspaceIteration))
+    half_M = count_M.clamp(min=1) ** part.item_power
     weight_J = torch.cat([public["weight"], half_M**-2])
     sent = Download(Sent({"items": items_JD, "weight": weight_J, "filter": public["filter"]}), {})
-    ids_C = devices.clients.population.honest(devices.fleet.ids_N)
-    answers = devices.fleet.ask(Request("report", devices.round + 1, ids_C, sent, fold=True))
+    ids_C = scorer.clients.population.honest(scorer.fleet.ids_N)
+    answers = scorer.fleet.ask(Request("report", scorer.round + 1, ids_C, sent, fold=True))
     assert isinstance(answers, Total)
-    sum_JD = (
-        answers.extra[part.name]["rows"][:, : items_JD.shape[1]] * weight_J.sqrt()[:, None]
-    )  # A'A Q
+    sum_JD = answers.extra[part.name]["rows"][:, : items_JD.shape[1]]
+    sum_JD = sum_JD * weight_J.sqrt()[:, None]  # A'A Q
     basis_ID = public["items"] * public["weight"].sqrt()[:, None]  # Q
     step_DD = basis_ID.mT @ sum_JD[:old]  # R of A'A Q = Q R
     new_MD = sum_JD[old:] @ torch.linalg.pinv(step_DD) * half_M[:, None]
-    rows_MD = torch.where(taken_M[:, None] > 0, new_MD, start_MD)
-    return {
-        "items": torch.cat([public["items"], rows_MD]),
-        "weight": weight_J,
-        "filter": public["filter"],
-    }
+    rows_MD = torch.where(count_M[:, None] > 0, new_MD, start_MD)
+    items_JD = torch.cat([public["items"], rows_MD])
+    return {"items": items_JD, "weight": weight_J, "filter": public["filter"]}

@@ -1,4 +1,4 @@
-"""Scores after training: of clients with what each of them keeps, and of somebody who was not there.
+"""Scores after training: of clients, with what each of them keeps, and of new users.
 
 Shape suffixes: C = users of a chunk, I = items, N = all users.
 """
@@ -31,35 +31,48 @@ from covey.run import checkpoint
 from covey.run.assemble import Prepared, clients_of, method_of, simulation_of
 from covey.run.checkpoint import CHECKPOINT, MODEL
 from covey.run.config.schema import Config
-from covey.run.loop import measured, summaries
-from covey.run.pooled import fit_pooled, pooled_figures, save_pooled
+from covey.run.evaluation import averages, evaluate_clients
+from covey.run.pooled import fit_pooled, pooled_averages, save_pooled
 from covey.run.schedule import batches_of
 
 
 class Scorer(Protocol):
-    """What a recommender ranks with; `history` is all that is known of each user, oldest first."""
+    """What a recommender ranks with; `history` has all known items of each user, oldest first."""
 
     def scores(self, ids_C: Tensor, history: Ragged) -> Tensor:
-        """[C, I] of users of the dataset."""
+        """Returns scores [C, I] of users of the dataset."""
 
     def newcomer(self, history: Ragged, rounds: int) -> Tensor:
-        """[1, I] of one who is not in the dataset."""
+        """Returns scores [1, I] of a user who is not in the dataset.
 
-    def figures(self, config: Config, prepared: Prepared) -> dict[str, dict[str, float]]:
-        """Means by metric for each held-out part."""
+        Args:
+            history: The items of the user.
+            rounds: How often a private part is trained; 0 for as often as that of a client.
+        """
+
+    def averages(self, config: Config, prepared: Prepared) -> dict[str, dict[str, float]]:
+        """Evaluates the users of the dataset; returns averages by metric for each held-out part."""
 
     def save(self, config: Config, folder: Path) -> None: ...
 
 
 @dataclass(frozen=True)
-class Devices:
-    """The clients of a simulation, with the last state of the server."""
+class DeviceScorer:
+    """Scores of the clients of a simulation.
+
+    Args:
+        clients: The clients.
+        fleet: The fleet with their private state.
+        server: The server's record after the last round.
+        round: The number of the last round.
+        participations: How often a client took part.
+    """
 
     clients: Clients
     fleet: Simulation
     server: Server
     round: int
-    taken: int  # how often a client took part
+    participations: int
 
     @torch.no_grad()
     def scores(self, ids_C: Tensor, history: Ragged) -> Tensor:
@@ -71,7 +84,7 @@ class Devices:
         return out_CI
 
     def newcomer(self, history: Ragged, rounds: int) -> Tensor:
-        """Fits the private part as on a new device: what the server publishes stands still, nothing is sent."""
+        """Trains the private part as on a new device, with a fixed public model; sends nothing."""
         program, device = self.clients.program, self.clients.population.device
         ids_C = torch.tensor([len(self.clients.population)], device=device)  # the id of no client
         lists = history.to(device)
@@ -85,64 +98,63 @@ class Devices:
         delivery = Request("deliver", 0, ids_C, Download(Sent(dict(tables))))
         kept, _ = program.answer(delivery, kept, data, rng(0))
         private = private_part(program)
-        for number in range(1, (rounds or self.taken) + 1) if private else ():
+        for number in range(1, (rounds or self.participations) + 1) if private else ():
             assert private is not None
             request = Request("train", number, ids_C, Download(Sent(dict(self._sent()))))
             kept, _ = private.answer(request, kept, data, rng(number))
         with torch.no_grad():
             return self._ranked(kept, history, rng(self.round)).cpu()
 
-    def figures(self, config: Config, prepared: Prepared) -> dict[str, dict[str, float]]:
+    def averages(self, config: Config, prepared: Prepared) -> dict[str, dict[str, float]]:
         people = self.clients.population
-        ids_C, figures = measured(config, people, self.fleet, self.server, self.round)
-        return summaries(figures, people.lengths_N[ids_C])
+        ids_C, metrics = evaluate_clients(config, people, self.fleet, self.server, self.round)
+        return averages(metrics, people.lengths_N[ids_C])
 
     def save(self, config: Config, folder: Path) -> None:
         at = {"round": self.round, "digest": config.digest(), "best": {}, "written": 0}
         checkpoint.Checkpoint(self.server, self.fleet.state(), at).save(folder / CHECKPOINT)
 
     def _sent(self) -> Fields:
-        return {
-            k: v for k, v in self.server.public.items() if k not in self.clients.program.model.kept
-        }
+        kept = self.clients.program.model.kept
+        return {k: v for k, v in self.server.public.items() if k not in kept}
 
     def _ranked(self, kept: FieldDict, history: Ragged, rng: Rng) -> Tensor:
-        """[C, I] as the devices themselves rank: what was sent, their own on top, the table they last received."""
+        """Scores [C, I] as on the devices: what was sent, overridden by what they keep."""
         model, mechanisms = self.clients.program.model, self.clients.program.mechanisms
         params = {k: v[None] for k, v in self._sent().items()} | {k: kept[k] for k in model.kept}
-        params |= {
-            k.removeprefix("received/"): v for k, v in kept.items() if k.startswith("received/")
-        }
+        prefix = "received/"
+        params |= {k.removeprefix(prefix): v for k, v in kept.items() if k.startswith(prefix)}
         ranker = Ranker.of(model, params, kept, rng, mechanisms)
         return ranker.all_items(ranker.user(history.to(self.clients.population.device)))
 
 
 def private_part(program: Program) -> Program | None:
-    """The same client with only what is its own in motion, tuned copies included; None: it has nothing to fit."""
+    """Returns a client that trains only its private part, including tuned copies.
+
+    None if there is no private part. The base model stays, since the client trains on top of it.
+    """
     model, solver = program.model, program.solver
     moving = (*model.kept, *(k for k in model.tuned if k in model.shared))
     if solver is None or not moving:
         return None
     phases = [tuple(k for k in phase if k in moving) for phase in solver.phases or (moving,)]
-    stay = tuple(
-        m for m in program.mechanisms if m.implements("base_model")
-    )  # what it ranks with, it learns on top of
-    return replace(
-        program, solver=replace(solver, phases=tuple(p for p in phases if p)), mechanisms=stay
-    )
+    solver = replace(solver, phases=tuple(p for p in phases if p))
+    base = tuple(m for m in program.mechanisms if m.implements("base_model"))
+    return replace(program, solver=solver, mechanisms=base)
 
 
 @dataclass(frozen=True)
 class PooledScorer:
+    """Scores of a model that was trained on pooled data."""
+
     fitted: Fitted
 
     @torch.no_grad()
     def scores(self, ids_C: Tensor, history: Ragged) -> Tensor:
         if isinstance(self.fitted, FittedEase):  # a function of the list
-            fitted = FittedEase(
-                distinct(history).to(self.fitted.weight_II.device), self.fitted.weight_II
-            )
-            return fitted.score(torch.arange(len(ids_C), device=fitted.weight_II.device)).cpu()
+            weight_II, device = self.fitted.weight_II, self.fitted.weight_II.device
+            fitted = FittedEase(distinct(history).to(device), weight_II)
+            return fitted.score(torch.arange(len(ids_C), device=device)).cpu()
         if isinstance(self.fitted, FittedSequence):
             at_C = torch.arange(len(ids_C), device=self.fitted.items().device)
             return self.fitted.with_history(history).score(at_C).cpu()
@@ -156,61 +168,58 @@ class PooledScorer:
             )
         return self.scores(torch.zeros(1, dtype=torch.int64), history)
 
-    def figures(self, config: Config, prepared: Prepared) -> dict[str, dict[str, float]]:
-        return pooled_figures(config, prepared, self.fitted)
+    def averages(self, config: Config, prepared: Prepared) -> dict[str, dict[str, float]]:
+        return pooled_averages(config, prepared, self.fitted)
 
     def save(self, config: Config, folder: Path) -> None:
         save_pooled(self.fitted, folder)
 
 
 def load_pooled(config: Config, prepared: Prepared, folder: Path) -> PooledScorer:
+    """Loads the model of a run folder; one in closed form is fitted again."""
     model = config.part("pooled")
     if not hasattr(model, "epochs"):
         return PooledScorer(fit_pooled(config, prepared)[0])
-    _there(folder / MODEL, folder)
+    _check_exists(folder / MODEL, folder)
     _, flat = checkpoint.read(folder / MODEL, "covey model 1", config.engine.device)
     if isinstance(model, PooledGRU | PooledSASRec | PooledBERT4Rec):
         stacked = {k: v[None] for k, v in flat.items()}
-        return PooledScorer(
-            FittedSequence(model.model(), stacked, prepared.split.train, model.last)
-        )
+        train = prepared.split.train
+        return PooledScorer(FittedSequence(model.model(), stacked, train, model.last))
     user, item, *rest = (flat[k] for k in sorted(flat))
     layers = tuple(zip(rest[::2], rest[1::2], strict=True))
-    return PooledScorer(
-        FittedMF(user, item) if isinstance(model, PooledMF) else FittedNCF(user, item, layers)
-    )
+    mf = isinstance(model, PooledMF)
+    return PooledScorer(FittedMF(user, item) if mf else FittedNCF(user, item, layers))
 
 
-def load_devices(config: Config, digest: str, prepared: Prepared, folder: Path) -> Devices:
-    _there(folder / CHECKPOINT, folder)
+def load_devices(config: Config, digest: str, prepared: Prepared, folder: Path) -> DeviceScorer:
+    """Loads the server and the clients of a run folder.
+
+    Args:
+        config: The configuration of the run.
+        digest: The digest of the configuration as stored, without changes of device or folder.
+        prepared: The data of the run.
+        folder: The run folder.
+    """
+    _check_exists(folder / CHECKPOINT, folder)
     clients = clients_of(config, prepared, method_of(config, prepared.catalogue))
     saved = checkpoint.load(folder / CHECKPOINT, clients.population.device)
     if saved.progress["digest"] != digest:
-        raise CoveyError(
-            f"the checkpoint in {folder} belongs to another configuration; {checkpoint.AGAIN}"
-        )
+        why = f"the checkpoint in {folder} belongs to another configuration"
+        raise CoveyError(f"{why}; {checkpoint.AGAIN}")
     rows = {len(v) for k, v in saved.fleet.items() if k.startswith("dense/")}
-    if (
-        rows - {len(clients.population)}
-        or len(saved.server.public["items"]) != prepared.split.n_items
-    ):
-        raise CoveyError(
-            f"dataset {config.data.name!r} has changed since {folder} was written; train again"
-        )
+    n_items = len(saved.server.public["items"])
+    if rows - {len(clients.population)} or n_items != prepared.split.n_items:
+        why = f"dataset {config.data.name!r} has changed since {folder} was written"
+        raise CoveyError(f"{why}; train again")
     fleet = simulation_of(config, clients)
     fleet.load(saved.fleet)
     number = int(saved.progress["round"])
-    return Devices(
-        clients,
-        fleet,
-        saved.server,
-        number,
-        max(1, number // batches_of(config, prepared.split.n_users)),
-    )
+    participations = max(1, number // batches_of(config, prepared.split.n_users))
+    return DeviceScorer(clients, fleet, saved.server, number, participations)
 
 
-def _there(file: Path, folder: Path) -> None:
+def _check_exists(file: Path, folder: Path) -> None:
     if not file.exists():
-        raise CoveyError(
-            f"{folder} has no {file.name}: not trained that far, or cleaned up; train with covey run"
-        )
+        why = f"{folder} has no {file.name}: not trained that far, or cleaned up"
+        raise CoveyError(f"{why}; train with covey run")

@@ -1,5 +1,6 @@
-"""From a configuration to everything a run needs: data on the device, the method, the fleet."""
+"""Builds from a configuration what a run needs: data on the device, the method and the fleet."""
 
+import logging
 import os
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -34,9 +35,21 @@ from covey.evaluate.metrics import EvaluateConfig
 from covey.evaluate.ranking import nothing
 from covey.run.config.schema import Config, DataConfig
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Prepared:
+    """The data of a run.
+
+    Args:
+        dataset: The whole dataset.
+        split: Its parts for training, validation and test.
+        avoid: The items that are never negatives of each user.
+        candidates: The sampled candidates of each held-out part; empty if all items are ranked.
+        catalogue: What everybody knows about the items.
+    """
+
     dataset: Dataset
     split: Split
     avoid: Ragged
@@ -45,13 +58,11 @@ class Prepared:
 
 
 def _stamp(name: str) -> tuple[tuple[str, int], ...]:
-    """The files of a dataset and when they changed: a changed one is read again."""
+    """The files of a dataset with their times, so that a changed dataset is read again."""
     folder = Path(os.environ.get("COVEY_DATA", ""), name)
-    files = (
-        [Path(name)]
-        if name.endswith(".npz")
-        else [*sorted(folder.glob("*.csv*")), data.cache.prepared(name)]
-    )
+    files = [*sorted(folder.glob("*.csv*")), data.cache.prepared(name)]
+    if name.endswith(".npz"):
+        files = [Path(name)]
     return tuple((str(p), p.stat().st_mtime_ns) for p in files if p.exists())
 
 
@@ -59,33 +70,33 @@ def _stamp(name: str) -> tuple[tuple[str, int], ...]:
 def _rows(
     config: DataConfig, split_config: SplitConfig, stamp: tuple[tuple[str, int], ...]
 ) -> tuple[Dataset, Split]:
-    options = Synthetic(
-        users=config.users,
-        items=config.items,
-        mean_items=config.mean_items,
-        groups=config.groups,
-        seed=config.seed,
-    )
-    filtering = (
-        Filter(config.min_user, config.min_item) if config.min_user or config.min_item else None
-    )
-    dataset = check(data.load(config.name, filter=filtering, options=options))
+    sizes = config.users, config.items, config.mean_items, config.groups
+    rare = Filter(config.min_user, config.min_item) if config.min_user or config.min_item else None
+    options = Synthetic(*sizes, seed=config.seed)
+    dataset = check(data.load(config.name, filter=rare, options=options))
     return dataset, split_rows(dataset, split_config)
 
 
 def prepare(config: Config) -> Prepared:
-    return ready(config, *_rows(config.data, config.split, _stamp(config.data.name)))
+    """Loads and splits the dataset that a configuration names."""
+    _log.info("preparation of dataset %s begins", config.data.name)
+    made = prepare_split(config, *_rows(config.data, config.split, _stamp(config.data.name)))
+    split, n_train = made.split, len(made.split.train.values)
+    sizes = split.n_users, split.n_items, n_train
+    _log.info("dataset is ready: %d users, %d items, %d training interactions", *sizes)
+    return made
 
 
-def ready(config: Config, dataset: Dataset, split: Split) -> Prepared:
+def prepare_split(config: Config, dataset: Dataset, split: Split) -> Prepared:
+    """Prepares a dataset that is split already."""
     if not len(split.test.values):
         raise CoveyError(
-            "nothing is held out for the test: users need at least 3 interactions; choose another split"
+            "nothing is held out for the test: users need at least 3 interactions;"
+            " choose another split"
         )
     sampled = config.evaluate.candidates == "sampled"
-    single = (
-        split.n_users and max(int(part.lengths.max()) for part in (split.valid, split.test)) <= 1
-    )
+    held = (split.valid, split.test)
+    single = split.n_users and max(int(part.lengths.max()) for part in held) <= 1
     if sampled and not (config.split.kind == "loo" or (config.split.kind == "given" and single)):
         raise CoveyError(
             "evaluate.candidates = 'sampled' ranks one held-out item of each client;"
@@ -110,33 +121,29 @@ def device_of(config: Config) -> torch.device:
         raise CoveyError(
             f"engine.device = {name!r} but no such CUDA device is here; use --set engine.device=cpu"
         )
-    if (
-        kind == "cuda"
-    ):  # the CPU adds in a fixed order anyway, and the switch costs seconds of imports
+    if kind == "cuda":  # the CPU is deterministic anyway, and the switch costs seconds of imports
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     return torch.device(name)
 
 
 def method_of(config: Config, catalogue: Catalogue) -> Method:
-    if "solver" not in config.tree and not any(
-        "report" in m.exchanges for m in config.parts("mechanism")
-    ):
+    """Builds the method; a contradiction among its parts is a `CoveyError`."""
+    mechanisms = tuple(config.parts("mechanism"))
+    if "solver" not in config.tree and not any("report" in m.exchanges for m in mechanisms):
         raise CoveyError(
-            "nothing would be trained: the configuration has no [solver] and no mechanism that reports"
+            "nothing would be trained: the configuration has no [solver] and no mechanism"
+            " that reports"
         )
-    options = {
-        "grouping": config.part("grouping"),
-        "combine": config.part("combine"),
-        "server_step": config.part("step"),
-    }
+    sections = {"grouping": "grouping", "combine": "combine", "server_step": "step"}
+    options = {name: config.part(section) for name, section in sections.items()}
     try:
         return Method(
             config.part("model"),
             config.part("objective"),
             catalogue,
             config.part("solver"),
-            tuple(config.parts("mechanism")),
+            mechanisms,
             weighting=config.tree.get("weighting", "equal"),
             seed=config.run.seed,
             **{k: v for k, v in options.items() if v is not None},
@@ -146,55 +153,51 @@ def method_of(config: Config, catalogue: Catalogue) -> Method:
 
 
 def program_of(method: Method, evaluate: EvaluateConfig, engine: Engine, seed: int) -> Program:
-    """The client half of a method."""
-    return Program(
-        method.model,
-        method.objective,
-        method.catalogue,
-        method.solver,
-        method.mechanisms,
-        method.weighting,
-        evaluate,
-        engine,
-        seed,
-    )
+    """Returns what the clients execute of a method; `seed` is that of the run."""
+    parts = (method.model, method.objective, method.catalogue, method.solver, method.mechanisms)
+    return Program(*parts, method.weighting, evaluate, engine, seed)
 
 
 def local_data(prepared: Prepared, attackers: int, device: torch.device) -> LocalData:
-    """The devices' own data; attackers stand after the honest clients with empty profiles."""
-    split, pad = prepared.split, nothing(attackers)
-    grown = lambda lists: (Ragged.cat([lists, pad]) if attackers else lists).to(device)
+    """Returns the data of all devices; attackers come last and have empty lists."""
+    split = prepared.split
+
+    def extended(lists: Ragged) -> Ragged:
+        return (Ragged.cat([lists, nothing(attackers)]) if attackers else lists).to(device)
+
     known = {
         k: torch.cat([v, v[:1].expand(attackers, -1)]).to(device)
         for k, v in prepared.candidates.items()
     }
-    held = HeldOut(grown(split.valid), grown(split.test), known)
-    return LocalData(TrainingData(grown(split.train), grown(prepared.avoid)), held)
+    held = HeldOut(extended(split.valid), extended(split.test), known)
+    return LocalData(TrainingData(extended(split.train), extended(prepared.avoid)), held)
 
 
-def _watched(config: Config, attack: Attack | None, n_items: int) -> EvaluateConfig:
-    """What is measured, with the exposure of what an attack pushes."""
+def _evaluation(config: Config, attack: Attack | None, n_items: int) -> EvaluateConfig:
+    """What is measured, including the exposure of the items that an attack pushes."""
     pushed = tuple(getattr(attack, "targets", ()))
     for section, targets in (("attack", pushed), ("evaluate", config.evaluate.targets)):
         if targets and not 0 <= min(targets) <= max(targets) < n_items:
-            rows = f"name items from 0 to {n_items - 1}, by row; covey data show NAME --find TITLE has them"
-            raise CoveyError(f"{section}.targets = {list(targets)}; {rows}")
+            raise CoveyError(
+                f"{section}.targets = {list(targets)}; name items from 0 to {n_items - 1}, by row;"
+                " covey data show NAME --find TITLE has them"
+            )
     return replace(config.evaluate, targets=config.evaluate.targets or pushed)
 
 
 def clients_of(config: Config, prepared: Prepared, method: Method) -> Clients:
-    """Who takes part in a run: programs and local data of the honest clients and of the attackers."""
+    """Returns the programs and the local data of the honest clients and of the attackers."""
     device = device_of(config)
     n, attackers, malicious = prepared.split.n_users, 0, None
     attack = config.part("attack")
-    watched = _watched(config, attack, prepared.split.n_items)
-    program = program_of(method, watched, config.engine, config.run.seed)
+    evaluate = _evaluation(config, attack, prepared.split.n_items)
+    program = program_of(method, evaluate, config.engine, config.run.seed)
     program = replace(program, hidden=config.fleet.hides)
     if "attack" in config.tree:
-        crew, _ = config.attack()
-        attackers = max(1, int(crew.share * n)) if crew.share else 0
+        settings, _ = config.attack()
+        attackers = max(1, int(settings.share * n)) if settings.share else 0
         known = leaked(attack, prepared.split.train.to(device), config.run.seed)
-        malicious = Malicious(program, attack, n, crew.start, known=known)
+        malicious = Malicious(program, attack, n, settings.start, known=known)
     check_memory(method, n + attackers, memory_of(device), f"the {device.type.upper()}")
     present = n - int(config.run.late * n)
     data = local_data(prepared, attackers, device)
@@ -202,19 +205,20 @@ def clients_of(config: Config, prepared: Prepared, method: Method) -> Clients:
 
 
 def fleet_of(config: Config, clients: Clients) -> RunFleet:
-    """The fleet that `[fleet] use` names, with these clients."""
+    """Returns the fleet that `[fleet] use` names, with these clients."""
     kind = config.fleet_class()
     fleet: RunFleet = kind.of(clients)
     return fleet
 
 
 def simulation_of(config: Config, clients: Clients) -> Simulation:
-    """The same for a fleet whose clients' private state is in this process."""
+    """Returns the fleet if the private state of its clients is in this process."""
     fleet = fleet_of(config, clients)
     if not hasattr(fleet, "private"):
         raise CoveyError(
-            f"fleet.use = {config.fleet.use!r}: its clients keep their state to themselves, so nothing can be"
-            " recommended from here; ask the clients, or train with the simulated fleet"
+            f"fleet.use = {config.fleet.use!r}: its clients keep their state to themselves, so"
+            " nothing can be recommended from here; ask the clients, or train with the simulated"
+            " fleet"
         )
     return cast(Simulation, fleet)
 
@@ -241,13 +245,12 @@ def assemble(config: Config, prepared: Prepared) -> Assembly:
     method = method_of(config, prepared.catalogue)
     clients = clients_of(config, prepared, method)
     fleet = fleet_of(config, clients)
-    return Assembly(
-        method, clients.population, fleet, server_side_of(config, fleet, clients.program)
-    )
+    server_side = server_side_of(config, fleet, clients.program)
+    return Assembly(method, clients.population, fleet, server_side)
 
 
 def server_side_of(config: Config, fleet: RunFleet, program: Program) -> Fleet:
-    """What the server talks to: the devices themselves, or their secure sums."""
+    """Returns what the server sees: the devices themselves, or their secure sums."""
     if not config.fleet.secure:
         return fleet
     if 0 < config.run.cohort < FEWEST:
@@ -257,13 +260,13 @@ def server_side_of(config: Config, fleet: RunFleet, program: Program) -> Fleet:
     for part in program.mechanisms:
         if config.fleet.group and any(d.of_sum for d in part.disclosures()):
             raise CoveyError(
-                f"{part.name} spreads its noise over all clients, and the sum of a group has only a part of it;"
-                " set fleet.group = 0"
+                f"{part.name} spreads its noise over all clients, and the sum of a group has only"
+                " a part of it; set fleet.group = 0"
             )
         lost, least = getattr(part, "lost", 1.0), 1 - config.fleet.threshold
         if lost < least:
             raise CoveyError(
-                f"{part.name}: lost = {lost}, but a sum opens when a share of {least:g} is lost, with too little noise;"
-                f" set lost = {least:g}, or a larger fleet.threshold"
+                f"{part.name}: lost = {lost}, but a sum opens when a share of {least:g} is lost,"
+                f" with too little noise; set lost = {least:g}, or a larger fleet.threshold"
             )
     return SecureFleet(fleet, config.fleet, config.run.seed)

@@ -1,4 +1,4 @@
-"""A run's state in one file: the server's record, the clients' private state, and where the run is."""
+"""Checkpoints: one file with the server's record, the clients' private state and the progress."""
 
 import json
 import zlib
@@ -16,29 +16,34 @@ from covey.core.errors import CoveyError
 from covey.core.ragged import Fields
 from covey.engine.rounds import Server
 
-CHECKPOINT, MODEL, USERS = (
-    "checkpoint.safetensors",
-    "model.safetensors",
-    "users.safetensors",
-)  # in a run folder
+# Files in a run folder.
+CHECKPOINT, MODEL, USERS = (f"{name}.safetensors" for name in ("checkpoint", "model", "users"))
 FORMAT = "covey checkpoint 1"
 AGAIN = "start again with covey run and another --out"
-SEPARATOR = "|"  # stands in no name of a part or a field
+SEPARATOR = "|"  # no name of a part or a field contains it
 
 
 @dataclass(frozen=True)
 class Checkpoint:
+    """The state of a run.
+
+    Args:
+        server: The server's record.
+        fleet: The state of the clients.
+        progress: Plain data: the round, the configuration's digest, the best row of metrics and
+            the length of `metrics.jsonl`.
+        users: The metrics of each client at the best round.
+    """
+
     server: Server
     fleet: Fields
-    progress: dict[
-        str, Any
-    ]  # plain data: round, digest of the config, best round, length of the metrics
-    users: Fields = field(default_factory=dict)  # metrics of each client at the best round
+    progress: dict[str, Any]
+    users: Fields = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
         flat = {f"public{SEPARATOR}{k}": v for k, v in self.server.public.items()}
-        for name, drawer in self.server.state.items():
-            flat |= {SEPARATOR.join(("memory", name, k)): v for k, v in drawer.items()}
+        for name, state in self.server.state.items():
+            flat |= {SEPARATOR.join(("memory", name, k)): v for k, v in state.items()}
         flat |= {f"fleet{SEPARATOR}{k}": v for k, v in self.fleet.items()}
         flat |= {f"users{SEPARATOR}{k}": v for k, v in self.users.items()}
         about = {"format": FORMAT, "progress": self.progress, "drawers": list(self.server.state)}
@@ -47,27 +52,28 @@ class Checkpoint:
 
 def load(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
     about, flat = read(path, FORMAT, device)
-    part = lambda kind: {
-        k.split(SEPARATOR, 1)[1]: v for k, v in flat.items() if k.split(SEPARATOR, 1)[0] == kind
-    }
-    memory: dict[str, Fields] = {name: {} for name in about["drawers"]}
-    for key, value in part("memory").items():
+    parts: dict[str, Fields] = {kind: {} for kind in ("public", "memory", "fleet", "users")}
+    for key, value in flat.items():
+        kind, _, name = key.partition(SEPARATOR)
+        parts.setdefault(kind, {})[name] = value
+    state: dict[str, Fields] = {name: {} for name in about["drawers"]}
+    for key, value in parts["memory"].items():
         name, _, rest = key.partition(SEPARATOR)
-        memory[name][rest] = value
-    server = Server(part("public"), dict(memory))
-    return Checkpoint(server, part("fleet"), about["progress"], part("users"))
+        state[name][rest] = value
+    server = Server(parts["public"], dict(state))
+    return Checkpoint(server, parts["fleet"], about["progress"], parts["users"])
 
 
 def read(
     path: Path, kind: str, device: torch.device | str = "cpu"
 ) -> tuple[dict[str, Any], Fields]:
-    """Metadata and tensors of a safetensors file, or one line that says what to do."""
+    """Returns the metadata and the tensors of a safetensors file; `kind` is its expected format."""
     try:
         with safe_open(str(path), "pt") as file:
             about = json.loads((file.metadata() or {}).get("covey", "{}"))
             flat = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
         if about.get("format") != kind:
-            raise CoveyError(f"{path} is no {kind!r}: another version wrote it; {AGAIN}")
+            raise CoveyError(f"{path} is not a {kind!r}: another version wrote it; {AGAIN}")
         if about.pop("sum", None) != _sum(flat, about):
             raise ValueError("its checksum does not fit")
         return about, {k: v.to(device) for k, v in flat.items()}
@@ -78,7 +84,7 @@ def read(
 
 
 def _save(flat: Fields, path: Path, about: dict[str, Any]) -> None:
-    """One entry of metadata: the format keeps several in no fixed order, and equal states must be equal bytes."""
+    """Writes one entry of metadata, since the order of several is not fixed by the format."""
     flat = {k: _plain(v) for k, v in flat.items()}
     about = {**about, "sum": _sum(flat, about)}
     try:
@@ -88,7 +94,7 @@ def _save(flat: Fields, path: Path, about: dict[str, Any]) -> None:
 
 
 def _sum(flat: Fields, about: dict[str, Any]) -> int:
-    """A checksum of everything, which the format itself does not have."""
+    """A checksum of metadata and tensors, which the format itself lacks."""
     total = zlib.crc32(json.dumps(about, sort_keys=True).encode())
     for name in sorted(flat):
         x = flat[name]
@@ -98,9 +104,8 @@ def _sum(flat: Fields, about: dict[str, Any]) -> int:
 
 
 def _plain(x: Tensor) -> Tensor:
-    return (
-        x.detach().to("cpu").clone(memory_format=torch.contiguous_format)
-    )  # also where one number has a stride
+    """A contiguous copy on the CPU, also of a single number with a stride."""
+    return x.detach().to("cpu").clone(memory_format=torch.contiguous_format)
 
 
 def save_model(public: Fields, path: Path) -> None:
@@ -108,5 +113,5 @@ def save_model(public: Fields, path: Path) -> None:
 
 
 def load_model(path: Path, device: torch.device | str = "cpu") -> Fields:
-    """What `save_model` wrote: a public model, or each client's figures."""
+    """Reads what `save_model` wrote: a public model, or the metrics of each client."""
     return read(path, "covey model 1", device)[1]

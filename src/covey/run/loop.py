@@ -1,6 +1,7 @@
-"""A run from its configuration to its folder of results; it survives being killed at any instant."""
+"""A run from its configuration to its folder of results; it can be killed and resumed."""
 
 import json
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -8,72 +9,83 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from covey import __version__
-from covey.contract.fleet import Request
 from covey.core import atomic, toml_writer
 from covey.core.errors import CoveyError
 from covey.core.lock import hold
-from covey.core.messages import Download, Sent, Upload
 from covey.core.ragged import Fields
-from covey.engine.fleet.base import Population, RunFleet
+from covey.engine.fleet.base import RunFleet
 from covey.engine.rounds import Server, admit, enrol, reported_metrics, run_round, start
 from covey.evaluate.exposure import of_users
-from covey.evaluate.exposure import summary as exposure
-from covey.evaluate.metrics import summarise
 from covey.run.config.schema import Config
 
 from . import checkpoint, privacy_budget
 from .assemble import Assembly, Prepared, assemble, device_of, prepare
 from .checkpoint import CHECKPOINT, MODEL, USERS
-from .floor_and_ceiling import references, some_of
+from .evaluation import averages, evaluate_clients, is_better
+from .floor_and_ceiling import references
 from .pooled import run_pooled
-from .rounds_log import ROUNDS, Trace, Watch
+from .rounds_log import ROUNDS, RoundsLog, Stopwatch
 from .schedule import cohort, joins_late, rounds_of
-from .summary import caught, facts
+from .summary import detection_counts, summary
 
+_log = logging.getLogger(__name__)
 Progress = Callable[[int, int, dict[str, Any]], None]  # round, of how many, the newest metrics
 
 
 @dataclass(frozen=True)
 class State:
-    """Where a run is; with the fleet it is all that a checkpoint holds."""
+    """Where a run is; with the fleet it is all that a checkpoint holds.
+
+    Args:
+        server: The server's record.
+        round: The last round that has ended.
+        best: The row of metrics of the best round so far.
+        users: The metrics of each client at that round.
+        written: The length of `metrics.jsonl` in bytes.
+    """
 
     server: Server
     round: int = 0
-    best: dict[str, Any] = field(default_factory=dict)  # the metrics row of the best round so far
-    users: Fields = field(default_factory=dict)  # each client's figures at that round
-    written: int = 0  # bytes of metrics.jsonl
+    best: dict[str, Any] = field(default_factory=dict)
+    users: Fields = field(default_factory=dict)
+    written: int = 0
 
 
 def run(
     config: Config, out: Path, *, resume: bool = False, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Trains, evaluates and writes the run folder; returns the result.
+    """Trains, evaluates and writes the run folder, which is locked meanwhile.
 
-    `resume` goes on from the folder's last checkpoint, and begins again where there is none yet.
-    The folder is locked meanwhile.
+    Args:
+        config: The configuration of the run.
+        out: The run folder.
+        resume: Continue from the folder's last checkpoint, or start again if there is none yet.
+        progress: Called after every round.
+
+    Returns:
+        The result, as in the folder's `result.json`.
     """
     with hold(out):
-        return run_held(config, out, resume=resume, progress=progress)
+        return run_locked(config, out, resume=resume, progress=progress)
 
 
-def run_held(
+def run_locked(
     config: Config, out: Path, *, resume: bool = False, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """The same where the caller holds the folder's lock."""
+    """Does the same as `run` for a caller that holds the folder's lock."""
     if not resume and (out / "config.toml").exists():
         raise CoveyError(
-            f"{out} holds a run already; choose another --out, or go on with covey resume {out}"
+            f"{out} holds a run already; choose another --out, or continue with covey resume {out}"
         )
-    with nullcontext() if resume else _or_nothing(out):
+    with nullcontext() if resume else _cleared_on_error(out):
         return _run(config, out, resume, progress)
 
 
 @contextmanager
-def _or_nothing(out: Path) -> Iterator[None]:
-    """A run that fails before there is a checkpoint to go on from leaves nothing behind."""
+def _cleared_on_error(out: Path) -> Iterator[None]:
+    """Leaves no files behind when a run fails before its first checkpoint."""
     try:
         yield
     except CoveyError:
@@ -85,37 +97,33 @@ def _or_nothing(out: Path) -> Iterator[None]:
 
 
 def _run(config: Config, out: Path, resume: bool, progress: Progress | None) -> dict[str, Any]:
-    watch = Watch()
+    stopwatch = Stopwatch()
     device_of(config)  # before anything that takes time
+    method, seed = config.tree.get("method", ""), config.run.seed
+    _log.info("run of %s with seed %d begins in %s", method or "a method", seed, out)
     prepared = prepare(config)
     if "pooled" in config.tree:
         privacy_budget.check_pooled(config)
         _open(config, out)
         done = run_pooled(config, prepared, out)
     else:
-        done = _federated(config, prepared, out, resume, progress, watch)
+        done = _federated(config, prepared, out, resume, progress, stopwatch)
+    split = prepared.split
     result = {
         "covey": __version__,
-        "method": config.tree.get("method", ""),
+        "method": method,
         "preset": config.tree.get("preset", ""),
-        "dataset": {
-            "name": prepared.dataset.name,
-            "users": prepared.split.n_users,
-            "items": prepared.split.n_items,
-        },
-        "seed": config.run.seed,
+        "dataset": {"name": prepared.dataset.name, "users": split.n_users, "items": split.n_items},
+        "seed": seed,
         **done,
         **references(config, prepared),
-        **_spent(watch),
-        "config": config.tree,
     }
+    seconds, cpu = stopwatch.read()
+    times = {"seconds": round(seconds, 3), "cpu_seconds": round(cpu, 3)}
+    result |= {**times, "config": config.tree}
     atomic.write_text(out / "result.json", json.dumps(result, indent=1) + "\n")
+    _log.info("run in %s ends after %d rounds and %.1f s", out, result["rounds"], seconds)
     return result
-
-
-def _spent(watch: Watch) -> dict[str, float]:
-    seconds, cpu = watch.read()
-    return {"seconds": round(seconds, 3), "cpu_seconds": round(cpu, 3)}
 
 
 def _federated(
@@ -124,7 +132,7 @@ def _federated(
     out: Path,
     resume: bool,
     progress: Progress | None,
-    watch: Watch,
+    stopwatch: Stopwatch,
 ) -> dict[str, Any]:
     made = assemble(config, prepared)
     method, people, fleet = made.method, made.population, made.fleet
@@ -133,12 +141,15 @@ def _federated(
     if resume:
         privacy_budget.check_resume(method, out)
     begun = resume and (out / CHECKPOINT).exists()
-    state, trace = (_load if begun else _begin)(config, made, out, watch)
+    state, rounds_log = (_load if begun else _begin)(config, made, out, stopwatch)
     total = rounds_of(config, len(people))
-    for now in _rounds(config, made, state, trace, total, out, progress):
-        state = now
-        if state.round % config.run.checkpoint == 0 or state.round == total:
-            trace.flush()
+    _log.info("%d clients, %d rounds, %d of them done", len(people), total, state.round)
+    for number in range(state.round + 1, total + 1):
+        state, row = _round(config, made, state, rounds_log, number, out)
+        if progress:
+            progress(number, total, row)
+        if number % config.run.checkpoint == 0 or number == total:
+            rounds_log.flush()
             _save(config, fleet, state, out)
     checkpoint.save_model(state.server.public, out / MODEL)
     checkpoint.save_model(state.users, out / USERS)
@@ -146,126 +157,84 @@ def _federated(
     return {
         "rounds": total,
         **state.best,
-        **facts(config, prepared, people, out),
+        **summary(config, prepared, people, out),
         "traffic": _traffic(fleet, total),
         "ledger": ledger.table(),
         "privacy": ledger.summary(config.privacy.delta),
     }
 
 
-def _begin(config: Config, made: Assembly, out: Path, watch: Watch) -> tuple[State, Trace]:
-    """Nothing is written before the enrolment has succeeded."""
+def _begin(
+    config: Config, made: Assembly, out: Path, stopwatch: Stopwatch
+) -> tuple[State, RoundsLog]:
+    """Enrols the clients; nothing is written before this has succeeded."""
     server, device = start(made.method), made.population.device
     server = replace(server, public={k: v.to(device) for k, v in server.public.items()})
-    lap = watch.read()
+    began = stopwatch.read()
     state = State(enrol(server, made.server_side, made.method))
     _open(config, out)
-    (out / CHECKPOINT).unlink(missing_ok=True)  # of a run that is gone
+    (out / CHECKPOINT).unlink(missing_ok=True)  # of an earlier run in this folder
     atomic.write_text(out / "metrics.jsonl", "")
-    trace = Trace.begin(out / ROUNDS, watch, lap, device)
-    many = len(made.fleet.ids_N)
-    trace.stop(made.fleet, 0, many, many)
-    return state, trace
+    rounds_log = RoundsLog.create(out / ROUNDS, stopwatch, began, device)
+    n_clients = len(made.fleet.ids_N)
+    rounds_log.stop(made.fleet, 0, n_clients, n_clients, {})
+    return state, rounds_log
 
 
 def _open(config: Config, out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CoveyError(
-            f"cannot make the folder {out}: {error.strerror}; choose another --out"
-        ) from error
+        message = f"cannot make the folder {out}: {error.strerror}; choose another --out"
+        raise CoveyError(message) from error
     atomic.write_text(out / "config.toml", toml_writer.dumps(config.tree))
 
 
-def _rounds(
-    config: Config,
-    made: Assembly,
-    state: State,
-    trace: Trace,
-    total: int,
-    out: Path,
-    progress: Progress | None,
-) -> Iterator[State]:
-    fleet, people = made.fleet, made.population
-    for number in range(state.round + 1, total + 1):
-        server = state.server
-        trace.start(fleet)
-        if joins_late(config, number, total):
-            server = _late(server, made, number)
-            state = replace(
-                state, best={}, users={}
-            )  # of fewer people: not comparable with what follows
-        asked = cohort(config, fleet.ids_N, number)
-        server, answered = run_round(server, made.server_side, made.method, asked)
-        said = reported_metrics(server) | caught(people, server, answered.ids_C)
-        trace.stop(fleet, number, len(asked.ids_C), len(answered.ids_C), said)
-        state = replace(state, server=server, round=number)
-        row: dict[str, Any] = {}
-        if number % config.evaluate.every == 0 or number == total:
-            state, row = _evaluate(config, made, state, out)
-        if progress:
-            progress(number, total, row)
-        yield state
+def _round(
+    config: Config, made: Assembly, state: State, rounds_log: RoundsLog, number: int, out: Path
+) -> tuple[State, dict[str, Any]]:
+    """Returns the state after a round, and the row of metrics if the round was evaluated."""
+    fleet, people, server = made.fleet, made.population, state.server
+    total = rounds_of(config, len(people))
+    rounds_log.start(fleet)
+    if joins_late(config, number, total):
+        server = _admit_late(server, made, number)
+        # Metrics of fewer clients are not comparable with those that follow.
+        state = replace(state, best={}, users={})
+    asked = cohort(config, fleet.ids_N, number)
+    server, answered = run_round(server, made.server_side, made.method, asked)
+    metrics = reported_metrics(server) | detection_counts(people, server, answered.ids_C)
+    counts = len(asked.ids_C), len(answered.ids_C)
+    rounds_log.stop(fleet, number, *counts, metrics)
+    _log.debug("round %d of %d: %d clients asked, %d answered", number, total, *counts)
+    state = replace(state, server=server, round=number)
+    if number % config.evaluate.every == 0 or number == total:
+        return _evaluate(config, made, state, out)
+    return state, {}
 
 
-def _late(server: Server, made: Assembly, number: int) -> Server:
-    """The clients that were not there at the start join half-way."""
+def _admit_late(server: Server, made: Assembly, number: int) -> Server:
+    """Admits the clients that were absent at the start."""
     ids_N = torch.arange(made.population.n_honest, device=made.population.device)
     new_C = ids_N[~torch.isin(ids_N, made.fleet.ids_N)]
     made.fleet.join(new_C)
     return admit(server, made.server_side, made.method, number, new_C)
 
 
-def measured(
-    config: Config, people: Population, fleet: RunFleet, server: Server, number: int
-) -> tuple[Tensor, Fields]:
-    """Who measured itself, and the figures of each, on what it ranks with after this round."""
-    ids_C = people.honest(fleet.ids_N)
-    if config.evaluate.clients:
-        ids_C = some_of(people.test_lengths_N[ids_C], config.evaluate.clients)
-    sent = Sent({k: v for k, v in server.public.items() if k not in people.program.model.kept})
-    with fleet.meter.paused():  # measuring is the study's, not the method's
-        answers = fleet.ask(Request("evaluate", number, ids_C, Download(sent)))
-    assert isinstance(answers, Upload)
-    return ids_C, answers.extra.get("evaluate", {})
-
-
 def _evaluate(
     config: Config, made: Assembly, state: State, out: Path
 ) -> tuple[State, dict[str, Any]]:
-    people = made.population
-    ids_C, figures = measured(config, people, made.fleet, state.server, state.round)
-    row = {"round": state.round, **summaries(figures, people.lengths_N[ids_C])}
-    row |= {"told": said} if (said := reported_metrics(state.server)) else {}
-    state = replace(
-        state, written=atomic.append(out / "metrics.jsonl", state.written, json.dumps(row) + "\n")
-    )
-    if not state.best or _better(config, row, state.best):
-        mine = {k: v for k, v in figures.items() if k.startswith("test/")}
-        state = replace(state, best={**row}, users={"clients": ids_C, **mine, **of_users(figures)})
+    people, server = made.population, state.server
+    ids_C, metrics = evaluate_clients(config, people, made.fleet, server, state.round)
+    row = {"round": state.round, **averages(metrics, people.lengths_N[ids_C])}
+    row |= {"told": reported} if (reported := reported_metrics(server)) else {}
+    _log.debug("round %d: %s", state.round, row.get("valid") or row.get("test"))
+    written = atomic.append(out / "metrics.jsonl", state.written, json.dumps(row) + "\n")
+    state = replace(state, written=written)
+    if not state.best or is_better(config, row, state.best):
+        test = {k: v for k, v in metrics.items() if k.startswith("test/")}
+        state = replace(state, best={**row}, users={"clients": ids_C, **test, **of_users(metrics)})
     return state, row
-
-
-def summaries(figures: Fields, activity_C: Tensor) -> dict[str, Any]:
-    """Means over clients of the parts that were measured."""
-    out: dict[str, Any] = {}
-    for part in ("valid", "test"):
-        mine = {
-            k.removeprefix(f"{part}/"): v for k, v in figures.items() if k.startswith(f"{part}/")
-        }
-        if mine:
-            out[part] = summarise(mine, activity_C)
-    pushed = exposure(figures)
-    return {**out, "target": pushed} if pushed else out
-
-
-def _better(config: Config, row: dict[str, Any], best: dict[str, Any]) -> bool:
-    """The later of equals, as published code does; without a validation part the last round counts."""
-    if "valid" not in row:
-        return True
-    key = config.evaluate.selector
-    return bool(row["valid"][key] >= best["valid"][key])
 
 
 def _save(config: Config, fleet: RunFleet, state: State, out: Path) -> None:
@@ -276,30 +245,25 @@ def _save(config: Config, fleet: RunFleet, state: State, out: Path) -> None:
         "written": state.written,
     }
     checkpoint.Checkpoint(state.server, fleet.state(), progress, state.users).save(out / CHECKPOINT)
+    _log.debug("round %d: checkpoint saved in %s", state.round, out)
 
 
-def _load(config: Config, made: Assembly, out: Path, watch: Watch) -> tuple[State, Trace]:
-    device = made.population.device
+def _load(
+    config: Config, made: Assembly, out: Path, stopwatch: Stopwatch
+) -> tuple[State, RoundsLog]:
+    device, again = made.population.device, checkpoint.AGAIN
     saved = checkpoint.load(out / CHECKPOINT, device)
     at, metrics = saved.progress, out / "metrics.jsonl"
     if at["digest"] != config.digest():
-        raise CoveyError(
-            f"the checkpoint in {out} belongs to another configuration; {checkpoint.AGAIN}"
-        )
+        raise CoveyError(f"the checkpoint in {out} belongs to another configuration; {again}")
     if not metrics.is_file() or metrics.stat().st_size < at["written"]:
-        raise CoveyError(
-            f"{metrics} has lost rows that the checkpoint counts on; {checkpoint.AGAIN}"
-        )
-    trace = Trace.resume(out / ROUNDS, watch, at["round"], checkpoint.AGAIN, device)
+        raise CoveyError(f"{metrics} has lost rows that the checkpoint needs; {again}")
+    rounds_log = RoundsLog.resume(out / ROUNDS, stopwatch, at["round"], device)
     made.fleet.load(saved.fleet)
-    return State(saved.server, at["round"], at["best"], saved.users, at["written"]), trace
+    return State(saved.server, at["round"], at["best"], saved.users, at["written"]), rounds_log
 
 
 def _traffic(fleet: RunFleet, total: int) -> dict[str, Any]:
     meter = fleet.meter
-    return {
-        "up_bytes": meter.up,
-        "down_bytes": meter.down,
-        "rounds": total,
-        "dropped": meter.dropped,
-    }
+    counts = {"up_bytes": meter.up, "down_bytes": meter.down}
+    return {**counts, "rounds": total, "dropped": meter.dropped}

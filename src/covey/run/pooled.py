@@ -1,5 +1,6 @@
-"""Runs of methods that see everybody's data: floors and ceilings."""
+"""Runs of models that train on pooled data: floors and ceilings for federated ones."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -18,39 +19,39 @@ from covey.run.config.schema import Config
 
 from . import checkpoint
 from .assemble import Prepared, device_of
-from .floor_and_ceiling import some_of
+from .floor_and_ceiling import clients_to_measure
+
+_log = logging.getLogger(__name__)
 
 
 def run_pooled(config: Config, prepared: Prepared, out: Path) -> dict[str, Any]:
-    """Fits, measures and writes the model and each user's test figures."""
+    """Fits, evaluates, and writes the model and the test metrics of each user."""
     fitted, epoch = fit_pooled(config, prepared)
     save_pooled(fitted, out)
-    ids_C, figures = _measured(config, prepared, fitted)
-    users: Fields = {"clients": ids_C, **{f"test/{k}": v for k, v in figures["test"].items()}}
+    ids_C, metrics = _evaluate(config, prepared, fitted)
+    users: Fields = {"clients": ids_C, **{f"test/{k}": v for k, v in metrics["test"].items()}}
     checkpoint.save_model(users, out / checkpoint.USERS)
     sees = isinstance(fitted, HistoryBased) and bool(len(prepared.split.valid.values))
-    return {
-        "rounds": epoch,
-        "round": epoch,
-        **_summaries(prepared, ids_C, figures),
-        "sees_validation": sees,
-    }
+    averages = _averages(prepared, ids_C, metrics)
+    return {"rounds": epoch, "round": epoch, **averages, "sees_validation": sees}
 
 
 def fit_pooled(config: Config, prepared: Prepared) -> tuple[Fitted, int]:
-    """The model, and the epoch that validation selected."""
+    """Returns the fitted model and the epoch that validation selected."""
     model, split, exams = config.part("pooled"), prepared.split, prepared.candidates or None
+    _log.info("fit of %s on pooled data of %d users begins", type(model).__name__, split.n_users)
     if isinstance(model, Popularity | Ease):
         return model.fit(split.train, split.n_items), 0
     seed, device = config.run.seed, device_of(config)
     request = FitRequest(split.train, prepared.avoid, split.n_items, seed, device)
     patience = getattr(model, "patience", 0)
     best = fit_selected(model, request, split, config.evaluate, exams, patience)
+    _log.info("fit of %s ends; validation selected epoch %d", type(model).__name__, best.epoch)
     return best.fitted, best.epoch
 
 
 def save_pooled(fitted: Fitted, out: Path) -> None:
-    """Nothing where the model is a closed form of the data."""
+    """Writes the model's parameters; a model in closed form has none and is fitted again."""
     if isinstance(fitted, FittedSequence):
         checkpoint.save_model({k: v[0] for k, v in fitted.params.items()}, out / checkpoint.MODEL)
     elif isinstance(fitted, FittedMF | FittedNCF):
@@ -58,28 +59,26 @@ def save_pooled(fitted: Fitted, out: Path) -> None:
         checkpoint.save_model(flat, out / checkpoint.MODEL)
 
 
-def pooled_figures(config: Config, prepared: Prepared, fitted: Fitted) -> dict[str, Any]:
-    return _summaries(prepared, *_measured(config, prepared, fitted))
+def pooled_averages(config: Config, prepared: Prepared, fitted: Fitted) -> dict[str, Any]:
+    """Evaluates a fitted model; returns averages over users for each held-out part."""
+    return _averages(prepared, *_evaluate(config, prepared, fitted))
 
 
-def _measured(
+def _evaluate(
     config: Config, prepared: Prepared, fitted: Fitted
 ) -> tuple[Tensor, dict[str, Fields]]:
-    """Who is measured, as in federated runs, and the figures of each."""
-    figures = evaluate_pooled(fitted, prepared.split, config.evaluate, prepared.candidates or None)
+    """Measures the same users as a federated run; returns their ids and metrics."""
+    metrics = evaluate_pooled(fitted, prepared.split, config.evaluate, prepared.candidates or None)
     ids_C = torch.arange(prepared.split.n_users)
     if config.evaluate.clients:
-        ids_C = some_of(prepared.split.test.lengths, config.evaluate.clients)
-    return ids_C, {
-        part: {k: v.cpu()[ids_C] for k, v in mine.items()} for part, mine in figures.items()
-    }
+        ids_C = clients_to_measure(prepared.split.test.lengths, config.evaluate.clients)
+    return ids_C, {p: {k: v.cpu()[ids_C] for k, v in own.items()} for p, own in metrics.items()}
 
 
-def _summaries(prepared: Prepared, ids_C: Tensor, figures: dict[str, Fields]) -> dict[str, Any]:
+def _averages(prepared: Prepared, ids_C: Tensor, metrics: dict[str, Fields]) -> dict[str, Any]:
     activity_C = prepared.split.train.lengths[ids_C]
-    held = {
-        part: mine
-        for part, mine in figures.items()
-        if not all(bool(v.isnan().all()) for v in mine.values())
-    }
-    return {part: summarise(mine, activity_C) for part, mine in held.items()}
+    out = {}
+    for part, own in metrics.items():
+        if not all(bool(v.isnan().all()) for v in own.values()):
+            out[part] = summarise(own, activity_C)
+    return out

@@ -1,7 +1,7 @@
-"""The ledger of a run: as planned, to refuse what users are not willing to spend, and of what was sent."""
+"""The privacy ledger of a run: planned, to refuse a run over its budget, and of what was sent."""
 
 import math
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
@@ -21,63 +21,58 @@ from .schedule import cohort, joins_late, rounds_of
 
 
 def of_sent(fleet: Metered, program: Program, items_per_user: int) -> Ledger:
-    """What has left the devices so far."""
-    declared = program.disclosures()
-    silent = Ledger.of(declared).undeclared(
-        fleet.meter.bytes
-    )  # a mistake of some part, and all the more to be shown
-    ledger = Ledger.of(
-        [*declared, *(Disclosure(*key, "NOT DECLARED by what sends it") for key in silent)],
-        items_per_user,
-    )
-    ledger.sends, ledger.bytes, ledger.rows = (
-        fleet.meter.most_sends(),
-        fleet.meter.bytes,
-        _rows(program),
-    )
+    """Returns the ledger of what has left the devices so far.
+
+    A field that some part sends and does not declare is listed as such.
+    """
+    meter, declared = fleet.meter, program.disclosures()
+    missing = Ledger.of(declared).undeclared(meter.bytes)
+    undeclared = (Disclosure(*key, "NOT DECLARED by what sends it") for key in missing)
+    ledger = Ledger.of([*declared, *undeclared], items_per_user)
+    ledger.sends, ledger.bytes, ledger.rows = meter.most_sends(), meter.bytes, _rows(program)
     return ledger
 
 
 def of_planned(
     config: Config, method: Method, people: Population, ids_N: Tensor, items_per_user: int
 ) -> Ledger:
-    """What a run would send, by its schedule: nothing is trained, and nobody is asked."""
+    """Returns the ledger of what a run would send by its schedule; no client is asked or trained.
+
+    Args:
+        config: The configuration.
+        method: The method.
+        people: The clients of the run.
+        ids_N: The clients that are there from the start.
+        items_per_user: The length of the longest training list.
+    """
     ledger = Ledger.of(people.program.disclosures(), items_per_user)
     ledger.rows = _rows(people.program)
     counts = _counts(config, method, len(people), ids_N)
-    told = {step: int(count_N[: people.n_honest].max()) for step, count_N in counts.items()}
-    asked = {"enrol": 1} | ({"evaluate": 1} if people.program.evaluate.metrics else {})
+    sends = {step: int(count_N[: people.n_honest].max()) for step, count_N in counts.items()}
+    sends |= {"enrol": 1} | ({"evaluate": 1} if people.program.evaluate.metrics else {})
     declared = ledger.declared
-    plain = [
-        key for key in declared if not any((key[0], above) in declared for above in _above(key[1]))
-    ]
-    ledger.sends = {key: (told | asked).get(key[0], 0) for key in plain}
+    for step, path in declared:
+        if not any((step, str(above)) in declared for above in PurePosixPath(path).parents):
+            ledger.sends[step, path] = sends.get(step, 0)
     return ledger
 
 
-def _above(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:n]) for n in range(1, len(parts))]
-
-
 def _counts(config: Config, method: Method, n: int, ids_N: Tensor) -> dict[str, Tensor]:
-    """How often each client reports and trains, asking only what decides who reports."""
+    """How often each client reports and trains; runs only the hooks that choose who reports."""
     first_N, everybody_N = ids_N.cpu(), torch.arange(n)
     total, ids_N = rounds_of(config, n), first_N
     count = {"report": torch.zeros_like(everybody_N), "train": torch.zeros_like(everybody_N)}
     choosers = [m for m in method.mechanisms if m.implements("select_reporters")]
-    server = start(method)
-    joined = Round(0, first_N)
-    server = Server(
-        server.public,
-        {m.name: m.init_state(view(server, method, m.name, joined), None) for m in choosers},
-    )
+    server, joined = start(method), Round(0, first_N)
+    views = ((m, view(server, method, m.name, joined)) for m in choosers)
+    server = Server(server.public, {m.name: m.init_state(seen, None) for m, seen in views})
     for number in range(1, total + 1):
         ids_N = everybody_N if joins_late(config, number, total) else ids_N
         round = cohort(config, ids_N, number)
-        see = lambda name, step="train": view(server, method, name, round, step)  # noqa: B023
-        server = Server(server.public, {m.name: m.begin_round(see(m.name)) for m in choosers})
-        chosen = (m.select_reporters(see(m.name, "report"), ids_N) for m in choosers)
+        state = {m.name: m.begin_round(view(server, method, m.name, round)) for m in choosers}
+        server = Server(server.public, state)
+        views = ((m, view(server, method, m.name, round, "report")) for m in choosers)
+        chosen = (m.select_reporters(seen, ids_N) for m, seen in views)
         reporters = next((ids for ids in chosen if ids is not None), round.ids_C)
         if method.has_exchange("report"):
             count["report"][reporters] += 1
@@ -87,7 +82,7 @@ def _counts(config: Config, method: Method, n: int, ids_N: Tensor) -> dict[str, 
 
 
 def _rows(program: Program) -> dict[str, int]:
-    """Rows of every parameter that an upload can hold."""
+    """The number of rows of every parameter that an upload can contain."""
     shapes = program.model.public(program.catalogue.n_items, Rng.server(0, 0, "shapes"))
     many = {name: max(1, x.numel() // x.shape[-1]) if x.dim() else 1 for name, x in shapes.items()}
     return {f"{part}/{name}": n for part in ("update", "model") for name, n in many.items()}
@@ -102,56 +97,51 @@ def check(
         return
     if limit.spent >= limit.max_epsilon:
         raise CoveyError(
-            f"privacy: spent = {limit.spent:g} of max_epsilon = {limit.max_epsilon:g}: the budget is spent already;"
-            " nothing more may leave the devices"
+            f"privacy: spent = {limit.spent:g} of max_epsilon = {limit.max_epsilon:g}: the budget"
+            " is spent already; nothing more may leave the devices"
         )
     ledger = of_planned(config, method, people, ids_N, items_per_user)
     open_ = [f"{step} {name}" for step, name in ledger.unprotected()]
     if open_ and limit.unprotected == "refuse":
         raise CoveyError(
-            f"privacy.max_epsilon = {limit.max_epsilon:g}, but {_some(open_)} would leave without any guarantee; add"
-            ' mechanism.+={use="covey.privacy.uploads:NoisyUploads", rows="all"} with an epsilon and a clip,'
-            " or limit only the rest by privacy.unprotected = 'allow'"
+            f"privacy.max_epsilon = {limit.max_epsilon:g}, but {_some(open_)} would leave without"
+            ' any guarantee; add mechanism.+={use="covey.privacy.uploads:NoisyUploads", rows="all"}'
+            " with an epsilon and a clip, or limit only the rest by privacy.unprotected = 'allow'"
         )
-    _afford(config, ledger)
+    _check_spending(config, ledger)
 
 
-def _afford(config: Config, ledger: Ledger) -> None:
-    limit, owed = config.privacy, ledger.summary(config.privacy.delta)
-    better: dict[str, Any] | None = owed["accountant"]
-    epsilon, slack = (
-        (better["epsilon"], better["delta"])
-        if better
-        else (owed["epsilon_user"], owed["delta_user"])
-    )
-    if slack > limit.delta:
+def _check_spending(config: Config, ledger: Ledger) -> None:
+    limit, planned = config.privacy, ledger.summary(config.privacy.delta)
+    tighter: dict[str, Any] | None = planned["accountant"]
+    epsilon, delta = planned["epsilon_user"], planned["delta_user"]
+    if tighter:
+        epsilon, delta = tighter["epsilon"], tighter["delta"]
+    if delta > limit.delta:
         raise CoveyError(
-            f"privacy.delta = {limit.delta:g}, but a user's delta would add up to {slack:g};"
+            f"privacy.delta = {limit.delta:g}, but a user's delta would add up to {delta:g};"
             " lower the delta of the noise, use fewer rounds, or raise privacy.delta"
         )
     if limit.spent + epsilon > limit.max_epsilon:
         before = f" after {limit.spent:g} spent before" if limit.spent else ""
         raise CoveyError(
-            f"privacy.max_epsilon = {limit.max_epsilon:g}, but a user would spend {epsilon:g}{before}:"
-            f" {'; '.join(sums(ledger))}; lower epsilon, use fewer rounds, or raise the limit"
+            f"privacy.max_epsilon = {limit.max_epsilon:g}, but a user would spend {epsilon:g}"
+            f"{before}: {'; '.join(sums(ledger))};"
+            " lower epsilon, use fewer rounds, or raise the limit"
         )
 
 
 def sums(ledger: Ledger) -> list[str]:
-    """How each budget adds up, in words."""
+    """Explains how each budget adds up, such as `name 2 x 3 messages = 6`."""
     return [f"{name} {_sum(ledger, keys[0])}" for name, keys in ledger.budgets().items()]
 
 
 def _sum(ledger: Ledger, key: Key) -> str:
     d, units, times = ledger.declared[key], ledger.units(key), ledger.times(key)
     times = min(times, d.releases) if d.releases else times
-    many = lambda n, what: f"{n:,} {what}{'s' * (n != 1)}"
-    parts = [
-        f"{d.epsilon:g}",
-        *([many(units, d.unit)] if d.unit != "message" else []),
-        many(times, "message"),
-    ]
-    return f"{' x '.join(parts)} = {ledger.spent(key):,.6g}"
+    factors = [(times, "message")] if d.unit == "message" else [(units, d.unit), (times, "message")]
+    words = [f"{d.epsilon:g}", *(f"{n:,} {what}{'s' * (n != 1)}" for n, what in factors)]
+    return f"{' x '.join(words)} = {ledger.spent(key):,.6g}"
 
 
 def _some(names: list[str]) -> str:
@@ -159,19 +149,24 @@ def _some(names: list[str]) -> str:
 
 
 def check_resume(method: Method, out: Path) -> None:
-    """Rounds since the last checkpoint would be released a second time, with other noise: more than is counted."""
-    spends = [m.name for m in method.mechanisms if m.uses_device_noise]
-    if spends:
+    """Refuses to resume a method that draws its noise on the device.
+
+    Rounds since the last checkpoint would be sent again with other noise, which is not counted.
+    """
+    noisy = [m.name for m in method.mechanisms if m.uses_device_noise]
+    if noisy:
         raise CoveyError(
-            f"{out} cannot go on: {spends[0]} draws its noise from the device's entropy, and what was sent since the"
-            " last checkpoint would be sent again with other noise, which no ledger would count; start again with"
-            " covey run and another --out (noise = 'simulated' can go on)"
+            f"{out} cannot go on: {noisy[0]} draws its noise from the device's entropy, and what"
+            " was sent since the last checkpoint would be sent again with other noise, which no"
+            " ledger would count; start again with covey run and another --out"
+            " (noise = 'simulated' can go on)"
         )
 
 
 def check_pooled(config: Config) -> None:
+    """Refuses a privacy limit for a model that trains on pooled data."""
     if not math.isinf(config.privacy.max_epsilon):
         raise CoveyError(
-            f"privacy.max_epsilon = {config.privacy.max_epsilon:g}, but [pooled] collects everybody's data without any"
-            " guarantee; choose a federated method"
+            f"privacy.max_epsilon = {config.privacy.max_epsilon:g}, but [pooled] collects"
+            " everybody's data without any guarantee; choose a federated method"
         )

@@ -1,4 +1,4 @@
-"""What each round took: a line of `rounds.jsonl` with its time, its traffic and who took part."""
+"""The log of a run's rounds, `rounds.jsonl`: a row per round with its time, traffic and clients."""
 
 import json
 import time
@@ -11,13 +11,15 @@ from covey.core import atomic
 from covey.core.errors import CoveyError
 from covey.engine.fleet.base import Metered
 
+from .checkpoint import AGAIN
+
 ROUNDS = "rounds.jsonl"
-Told = dict[str, dict[str, float]]  # part -> name -> number
+PartMetrics = dict[str, dict[str, float]]  # name of a part -> name of a metric -> value
 
 
 @dataclass
-class Watch:
-    """Wall and CPU seconds of a run: of this process, and of those before it as far as they were written down."""
+class Stopwatch:
+    """Wall and CPU seconds of a run, including what earlier processes of the run recorded."""
 
     wall: float = field(default_factory=lambda: time.perf_counter())
     cpu: float = field(default_factory=lambda: time.process_time())
@@ -29,51 +31,66 @@ class Watch:
 
 
 @dataclass
-class Trace:
-    """Rows since the last checkpoint wait in memory: a killed run takes these rounds again."""
+class RoundsLog:
+    """Appends rows to the file at each checkpoint: a killed run repeats the rounds after the last.
+
+    Args:
+        path: The file.
+        stopwatch: The stopwatch of the run.
+        device: The device on which the clients compute.
+        written: The length of the file in bytes.
+        pending: Rows since the last checkpoint.
+        began: The reading of the stopwatch when the current round began.
+        traffic: Bytes up and down that the meter had counted at that time.
+    """
 
     path: Path
-    watch: Watch
-    written: int = 0  # bytes
-    waiting: list[str] = field(default_factory=list)
-    lap: tuple[float, float] = (0.0, 0.0)  # the watch when the round began
-    traffic: tuple[int, int] = (0, 0)  # the meter then
-    device: torch.device = field(
-        default_factory=lambda: torch.device("cpu")
-    )  # on which the clients compute
+    stopwatch: Stopwatch
+    device: torch.device
+    written: int = 0
+    pending: list[str] = field(default_factory=list)
+    began: tuple[float, float] = (0.0, 0.0)
+    traffic: tuple[int, int] = (0, 0)
 
     @classmethod
-    def begin(
-        cls, path: Path, watch: Watch, lap: tuple[float, float], device: torch.device
-    ) -> "Trace":
-        """Of a run whose enrolment began at `lap`."""
+    def create(
+        cls, path: Path, stopwatch: Stopwatch, began: tuple[float, float], device: torch.device
+    ) -> "RoundsLog":
+        """Starts the log of a run whose enrolment began at the reading `began`."""
         atomic.write_text(path, "")
-        return cls(path, watch, lap=lap, device=device)
+        return cls(path, stopwatch, device, began=began)
 
     @classmethod
     def resume(
-        cls, path: Path, watch: Watch, rounds: int, again: str, device: torch.device
-    ) -> "Trace":
-        """Goes on behind the rows of enrolment and of these rounds; the watch goes on from the last of them."""
+        cls, path: Path, stopwatch: Stopwatch, rounds: int, device: torch.device
+    ) -> "RoundsLog":
+        """Keeps the rows of enrolment and of `rounds` rounds; sets the stopwatch to the last."""
         lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
-        whole = lines[: rounds + 1]
+        kept = lines[: rounds + 1]
         try:
-            last = json.loads(whole[rounds])
-            watch.before = float(last["elapsed"]), float(last["cpu_elapsed"])
+            last = json.loads(kept[rounds])
+            stopwatch.before = float(last["elapsed"]), float(last["cpu_elapsed"])
         except (IndexError, KeyError, TypeError, ValueError) as error:
-            raise CoveyError(
-                f"{path} has lost rows that the checkpoint counts on; {again}"
-            ) from error
-        return cls(path, watch, sum(map(len, whole)), device=device)
+            message = f"{path} has lost rows that the checkpoint needs; {AGAIN}"
+            raise CoveyError(message) from error
+        return cls(path, stopwatch, device, sum(map(len, kept)))
 
     def start(self, fleet: Metered) -> None:
-        """A round begins."""
-        self.lap, self.traffic = self._now(), (fleet.meter.up, fleet.meter.down)
+        """Marks the beginning of a round."""
+        self.began, self.traffic = self._now(), (fleet.meter.up, fleet.meter.down)
 
     def stop(
-        self, fleet: Metered, number: int, asked: int, answered: int, told: Told | None = None
+        self, fleet: Metered, number: int, asked: int, answered: int, metrics: PartMetrics
     ) -> None:
-        """It has ended; what it took goes into a row. Times are the only figures that differ from run to run."""
+        """Adds the row of a round that has ended; only its times differ between equal runs.
+
+        Args:
+            fleet: The fleet whose meter counts the traffic.
+            number: The number of the round; 0 is the enrolment.
+            asked: The number of clients that the round asked.
+            answered: The number of clients that took part until the end.
+            metrics: What the method's parts report about the round.
+        """
         now, meter = self._now(), fleet.meter
         row = {
             "round": number,
@@ -81,20 +98,20 @@ class Trace:
             "dropped": asked - answered,
             "up_bytes": meter.up - self.traffic[0],
             "down_bytes": meter.down - self.traffic[1],
-            "seconds": round(now[0] - self.lap[0], 6),
-            "cpu_seconds": round(now[1] - self.lap[1], 6),
-            "elapsed": round(now[0], 6),  # of the run so far, with data, measuring and checkpoints
+            "seconds": round(now[0] - self.began[0], 6),
+            "cpu_seconds": round(now[1] - self.began[1], 6),
+            "elapsed": round(now[0], 6),  # since the run began, with data, evaluation, checkpoints
             "cpu_elapsed": round(now[1], 6),
-        } | ({"told": told} if told else {})  # what the method's parts say of it
-        self.waiting.append(json.dumps(row) + "\n")
+        } | ({"told": metrics} if metrics else {})
+        self.pending.append(json.dumps(row) + "\n")
 
     def _now(self) -> tuple[float, float]:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        return self.watch.read()
+        return self.stopwatch.read()
 
     def flush(self) -> None:
-        """Before a checkpoint, so that it never counts on a row that is not there."""
-        if self.waiting:
-            self.written = atomic.append(self.path, self.written, "".join(self.waiting))
-            self.waiting = []
+        """Writes pending rows; called before a checkpoint is saved, which relies on them."""
+        if self.pending:
+            self.written = atomic.append(self.path, self.written, "".join(self.pending))
+            self.pending = []

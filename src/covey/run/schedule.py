@@ -1,4 +1,4 @@
-"""Who takes part when: rounds, passes and cohorts, as a function of the configuration alone."""
+"""Which clients take part in which round, as a function of the configuration alone."""
 
 from torch import Tensor
 
@@ -8,28 +8,30 @@ from covey.run.config.schema import Config
 
 
 def rounds_of(config: Config, n: int) -> int:
+    """The number of rounds of a run with n clients."""
     return config.run.rounds * (batches_of(config, n) if config.run.unit == "pass" else 1)
 
 
 def batches_of(config: Config, n: int) -> int:
+    """The number of cohorts in one pass over n clients."""
     return -(-n // config.run.cohort) if config.run.cohort else 1
 
 
-def smallest(config: Config, n: int) -> int:
-    """The fewest of n clients that a round asks: the last batch of a pass is what is left."""
+def smallest_cohort(config: Config, n: int) -> int:
+    """The size of the smallest cohort of n clients: the last one of a pass is what is left."""
     size = min(config.run.cohort or n, n)
     return n - (batches_of(config, n) - 1) * size if config.run.schedule == "pass" else size
 
 
 def joins_late(config: Config, number: int, total: int) -> bool:
-    """Whether those who were not there at the start join before this round."""
+    """Whether the clients that were absent at the start join before this round."""
     return bool(config.run.late) and number == total // 2 + 1
 
 
 def cohort(config: Config, ids_N: Tensor, number: int) -> Round:
-    """Who takes part in a round: batches of a shuffled pass over everybody, or a fresh sample."""
+    """Returns the round with its cohort: a batch of a shuffled pass over all, or a fresh sample."""
     size, n = config.run.cohort or len(ids_N), len(ids_N)
-    batches = -(-n // size)
+    batches = batches_of(config, n)
     turn, place = divmod(number - 1, batches)
     draw = turn if config.run.schedule == "pass" else number
     order = Rng.server(config.run.seed, draw, "cohort").to(ids_N.device).permutation(n)[0]

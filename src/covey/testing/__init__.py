@@ -1,3 +1,3 @@
-"""Conformance for methods of your own: inherit one class, override one method, run pytest."""
+"""Conformance tests for a new method: inherit one class, override one method, run pytest."""
 
 from .suite import Conformance as Conformance

@@ -1,4 +1,4 @@
-"""Nested records of tensors: copies, casts, and where two of them differ."""
+"""Copies, casts and comparisons of nested records of tensors."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def clone(x: Any) -> Any:
-    """The same structure with copies of all tensors, cut off from gradients."""
+    """Returns the same structure with detached copies of all tensors."""
     if isinstance(x, Tensor):
         return x.detach().clone()
     if isinstance(x, dict):
@@ -22,18 +22,20 @@ def clone(x: Any) -> Any:
 
 
 def cast(x: Any, dtype: torch.dtype) -> Any:
-    """Dictionaries of tensors with all floating ones in another type."""
+    """Converts the floating tensors of nested dictionaries to another type."""
     if isinstance(x, dict):
         return {k: cast(v, dtype) for k, v in x.items()}
     return x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x
 
 
 def differences(a: Any, b: Any, tolerance: float | None = None, path: str = "") -> Iterator[str]:
-    """Paths at which two structures differ; without a tolerance tensors must have the same bits."""
+    """Yields the paths at which two structures differ.
+
+    Without a tolerance, tensors must have the same bits.
+    """
     a, b = _plain(a), _plain(b)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        why = _unlike(a.detach(), b.detach(), tolerance)
-        if why:
+        if why := _difference(a.detach(), b.detach(), tolerance):
             yield f"{path}: {why}"
     elif isinstance(a, dict) and isinstance(b, dict):
         for key in sorted({*a, *b}, key=str):
@@ -56,7 +58,7 @@ def _plain(x: Any) -> Any:
     return x
 
 
-def _unlike(a: Tensor, b: Tensor, tolerance: float | None) -> str:
+def _difference(a: Tensor, b: Tensor, tolerance: float | None) -> str:
     if a.dtype != b.dtype or a.shape != b.shape:
         return f"{a.dtype} {tuple(a.shape)} against {b.dtype} {tuple(b.shape)}"
     if not a.is_floating_point():
@@ -71,7 +73,7 @@ def _unlike(a: Tensor, b: Tensor, tolerance: float | None) -> str:
 
 
 def _gap(a: Tensor, b: Tensor) -> float:
-    """The largest difference, relative to the largest value where that is over 1."""
+    """The largest difference, relative to the largest value if that is over 1."""
     if not a.numel():
         return 0.0
     a, b = a.double().nan_to_num(), b.double().nan_to_num()
@@ -79,13 +81,13 @@ def _gap(a: Tensor, b: Tensor) -> float:
 
 
 def expect_same(a: Any, b: Any, tolerance: float | None = None, why: str = "") -> None:
-    found = list(differences(a, b, tolerance))
-    if found:
+    """Raises an error that starts with `why` and lists the differences, if there are any."""
+    if found := list(differences(a, b, tolerance)):
         raise AssertionError("\n  ".join([why, *found[:12]]))
 
 
 def infinite(x: Any, path: str = "") -> Iterator[str]:
-    """Paths of floating tensors that hold a NaN or an infinity."""
+    """Yields the paths of floating tensors that contain a NaN or an infinity."""
     x = _plain(x)
     if isinstance(x, dict):
         for key, value in x.items():

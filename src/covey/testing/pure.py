@@ -1,4 +1,4 @@
-"""Parts and programs under watch: a hook that changes what it was given, or its own part, is named."""
+"""Watches parts and programs: a hook that changes its arguments or its own part is an error."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,24 +10,20 @@ from covey.engine.method import Method
 
 from .compare import clone, expect_same
 
-QUIET = (
-    "implements",
-    "disclosures",
-    "extra_floats",
-    "can_sum",
-    "birth",
-)  # they are given nothing that could change
+# Hooks that get no arguments that they could change.
+NOT_WATCHED = ("implements", "disclosures", "extra_floats", "can_sum", "birth")
 
 
 class Watched:
-    """Behaves as the part inside, and compares every argument of every call with a copy made before it."""
+    """Behaves as the part inside, and compares the arguments of every call with earlier copies."""
 
     def __init__(self, part: Any) -> None:
         self._part = part
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._part, name)
-        return _checked(self._part, name, value) if callable(value) and name not in QUIET else value
+        watch = callable(value) and name not in NOT_WATCHED
+        return _checked(self._part, name, value) if watch else value
 
 
 def _checked(part: Any, name: str, hook: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,35 +32,29 @@ def _checked(part: Any, name: str, hook: Callable[..., Any]) -> Callable[..., An
         out = hook(*args, **options)
         where = f"{type(part).__name__}.{name}"
         expect_same(before, (args, options), why=f"{where} changed what it was given")
-        expect_same(
-            own, fields_of(part), why=f"{where} changed its own part: return the new state instead"
-        )
+        why = f"{where} changed its own part: return the new state instead"
+        expect_same(own, fields_of(part), why=why)
         return out
 
     return call
 
 
 def fields_of(part: Any) -> dict[str, Any]:
-    """What an object holds, without what it computed once from its own options."""
-    cached = {
-        k
-        for base in type(part).__mro__
-        for k, v in vars(base).items()
-        if isinstance(v, cached_property)
+    """Returns the attributes of an object without its cached properties."""
+    cls = type(part)
+    return {
+        k: v
+        for k, v in vars(part).items()
+        if not isinstance(getattr(cls, k, None), cached_property)
     }
-    return {k: v for k, v in vars(part).items() if k not in cached}
 
 
 def watched(method: Method) -> Method:
-    """The same method with every part under watch but model, objective and solver, which its program covers."""
-    watch = lambda part: cast(Any, Watched(part))
-    return replace(
-        method,
-        mechanisms=tuple(watch(m) for m in method.mechanisms),
-        grouping=watch(method.grouping),
-        combine=watch(method.combine),
-        server_step=watch(method.server_step),
-    )
+    """Watches all parts of a method but model, objective and solver, which its program covers."""
+    names = ("grouping", "combine", "server_step")
+    parts: dict[str, Any] = {name: Watched(getattr(method, name)) for name in names}
+    mechanisms = cast(Any, tuple(map(Watched, method.mechanisms)))
+    return replace(method, mechanisms=mechanisms, **parts)
 
 
 def watched_program(program: Program) -> Program:

@@ -1,4 +1,4 @@
-"""The properties that every method has, whatever its idea. A test class inherits them and names the method."""
+"""The conformance suite: properties that every method has, as tests to inherit."""
 
 import dataclasses
 import random
@@ -20,7 +20,7 @@ from covey.run.config.build import STRUCTURE, part_of
 
 from .compare import clone, expect_same, infinite
 from .pure import watched, watched_program
-from .world import Play, Setting, World
+from .world import Play, Setting, World, no_drop_outs
 
 TOLERANCE = 1e-9  # in float64: sums in another order, nothing else
 
@@ -32,8 +32,8 @@ class Conformance:
         def method(self, catalogue):
             return Method(MF(8), Bce(), catalogue, Local("sgd", 0.1), mechanisms=(Mine(),))
 
-    The modules of these parts are trusted by the suite, since the test has imported them. Commands and
-    `Recommender.load` have to be told: `--trust mine`, `trust=["mine"]`.
+    The suite trusts the modules of these parts, since the test has imported them. Commands and
+    `Recommender.load` need their names: `--trust mine`, `trust=["mine"]`.
     """
 
     users: int = 25  # with cohorts of 8 the last round of a pass has a lone client
@@ -43,7 +43,7 @@ class Conformance:
     attackers: int = 0
 
     def __init_subclass__(cls) -> None:
-        """No neutral setting, no test of it: a skipped one would only hide those that matter."""
+        """Removes the test of a neutral setting if there is none, instead of skipping it."""
         test = Conformance.test_neutral_setting if cls.neutral is not Conformance.neutral else None
         cls.test_neutral_setting = test  # type: ignore[method-assign, assignment]
 
@@ -67,16 +67,15 @@ class Conformance:
     def play(self, **options: Any) -> Play:
         """A fresh run, before its first round."""
         world = self.world()
-        return Play(
-            self.method(world.catalogue), world, self.setting(**options), self.attack()
-        ).begin()
+        method, setting = self.method(world.catalogue), self.setting(**options)
+        return Play(method, world, setting, self.attack()).begin()
 
     def test_together_equals_apart(self) -> None:
-        """All clients side by side, and each alone with every message as bytes."""
+        """A batch of clients equals each client alone with every message as bytes."""
         self._agree()
 
     def test_every_field_is_declared_and_counted(self) -> None:
-        """Nothing travels that is not declared, and the simulation counts the bytes that the wire has."""
+        """Every field is declared, and the simulation counts as many bytes as the wire has."""
         both = [self.play(wire=wire).go() for wire in (False, True)]
         simulated, wire = (play.outcome()["traffic"] for play in both)
         declared = {(d.step, d.name) for d in both[0].program.disclosures()}
@@ -87,13 +86,11 @@ class Conformance:
             if play.fleet.meter.dropped:
                 raise AssertionError(f"honest messages were dropped: {play.fleet.meter.dropped}")
         expect_same(simulated, wire, why="the simulation counts other bytes than the wire has")
-        if both[0].unaccounted() or both[1].unaccounted():
-            raise AssertionError(
-                f"bytes that no field took: {both[0].unaccounted()} and {both[1].unaccounted()}"
-            )
+        if any(extra := [play.unaccounted() for play in both]):
+            raise AssertionError(f"bytes that no field took: {extra[0]} and {extra[1]}")
 
     def test_chunks_do_not_matter(self) -> None:
-        """The same bits however the cohort is cut."""
+        """The result has the same bits for chunks of any size."""
         self.users *= 2  # all in one round: many clients of the same size
         whole = {"cohort": self.users + self.attackers, "rounds": 2}
         usual = self.play(**whole, chunk=4096).go().outcome()
@@ -102,7 +99,7 @@ class Conformance:
             expect_same(usual, cut, why=f"other bits with chunks of {chunk} clients")
 
     def test_again_gives_the_same_bits(self) -> None:
-        """No hidden state in a part, and no randomness but the one given."""
+        """Parts have no hidden state and no randomness but the one given."""
         play = self.play()
         first = clone(play.go().outcome())
         for seed in (1, 2):
@@ -111,46 +108,37 @@ class Conformance:
             expect_same(first, again, why="the same run again gives something else")
 
     def test_hooks_are_pure(self) -> None:
-        """Hooks return what is new and leave what they were given as it was."""
+        """Hooks return what is new and do not change their arguments."""
         world, attack = self.world(), self.attack()
         method = watched(self.method(world.catalogue))
         play = Play(method, world, self.setting(late=3), attack, watched_program).begin()
         for _ in range(self.rounds):
-            server, data = clone(play.server), clone(play.world)
-            given = play.server
+            server, before, data = play.server, clone(play.server), clone(play.world)
             play.go(1)
-            expect_same(server, given, why="a round changed the server's record in place")
+            expect_same(before, server, why="a round changed the server's record in place")
             expect_same(data, play.world, why="a round changed the clients' data")
 
     def test_drop_outs(self) -> None:
-        """Clients that vanish before the report or the training are left as they were, and the rest goes on."""
+        """Clients that drop out before the report or the training do not change; others go on."""
         play = self.play(lost=_some)
+        counts = any(m.max_reports() for m in play.method.mechanisms)
+        harmless = () if counts else ("report",)  # steps that change nothing that a client keeps
         for number in range(1, self.rounds + 1):
             before = [clone(play.kept(c)) for c in range(len(play.world.data.training.items))]
             play.go(1)
-            keeps = (
-                ("report",) if not any(m.max_reports() for m in play.method.mechanisms) else ()
-            )  # nothing in these
-            acted = {
-                c
-                for (r, step), ids in play.heard.asked.items()
-                if r == number and step not in keeps
-                for c in ids
-            }
+            asked = play.server_side.asked.items()
+            acted = [ids for (r, step), ids in asked if r == number and step not in harmless]
             for client, kept in enumerate(before):
-                if client not in acted:
-                    expect_same(
-                        kept,
-                        play.kept(client),
-                        why=f"client {client} was away, yet what it keeps has changed",
-                    )
+                if not any(client in ids for ids in acted):
+                    why = f"client {client} was away, yet what it keeps has changed"
+                    expect_same(kept, play.kept(client), why=why)
         self._finite(play)
-        play.heard.lost = _all
+        play.server_side.lost = _all
         self._finite(play.go(1))
         self._agree(lost=_some, rounds=3)
 
     def test_late_joiners(self) -> None:
-        """Clients that are admitted half-way take part and are served."""
+        """Clients that join half-way take part and get recommendations."""
         self._agree(late=6)
         play = self.play(late=6).go()
         self._finite(play)
@@ -158,24 +146,19 @@ class Conformance:
             raise AssertionError("the late joiners are not there")
 
     def test_saves_and_loads(self, tmp_path: Path) -> None:
-        """Stopped, written to disk and continued by a fresh process: the same bits as without a stop."""
+        """A run that is stopped, saved and continued has the same bits as one without a stop."""
         whole = self.play(late=3).go().outcome()
         stopped, fresh = self.play(late=3).go(self.rounds - 2), self.play(late=3)
-        file = tmp_path / "checkpoint.safetensors"
-        checkpoint.Checkpoint(stopped.server, stopped.fleet.state(), {"round": stopped.round}).save(
-            file
-        )
+        file, progress = tmp_path / "checkpoint.safetensors", {"round": stopped.round}
+        checkpoint.Checkpoint(stopped.server, stopped.fleet.state(), progress).save(file)
         saved = checkpoint.load(file)
         fresh.fleet.load(saved.fleet)
         fresh.server, fresh.round = saved.server, saved.progress["round"]
-        expect_same(
-            whole,
-            fresh.go().outcome(),
-            why="a run that was stopped and continued gives something else",
-        )
+        why = "a run that was stopped and continued gives something else"
+        expect_same(whole, fresh.go().outcome(), why=why)
 
     def test_neutral_setting(self) -> None:
-        """With its idea turned off a method is the one it builds on."""
+        """With its idea turned off, a method equals the one that it extends."""
         world = self.world()
         pair = self.neutral(world.catalogue)
         assert pair is not None
@@ -192,38 +175,26 @@ class Conformance:
                 _round_trip(part)
 
     def _agree(self, **options: Any) -> None:
-        together, apart = (
-            self.play(wire=wire, dtype=torch.float64, **options).go() for wire in (False, True)
-        )
-        expect_same(
-            together.outcome(), apart.outcome(), TOLERANCE, "together is not the same as apart"
-        )
+        plays = (self.play(wire=wire, dtype=torch.float64, **options) for wire in (False, True))
+        together, apart = (play.go().outcome() for play in plays)
+        expect_same(together, apart, TOLERANCE, "together is not the same as apart")
 
     def _finite(self, play: Play) -> None:
         found = [*infinite({"public": play.server.public, "memory": play.server.state})]
-        found += [
-            path
-            for c in range(len(play.world.data.training.items))
-            for path in infinite(play.kept(c), f"{c}")
-        ]
+        for client in range(len(play.world.data.training.items)):
+            found += infinite(play.kept(client), f"{client}")
         held = play.world.data.held
         assert held is not None
         some = held.test.lengths[play.honest()] > 0
-        found += [
-            k
-            for k, v in play.evaluate().items()
-            if k.startswith("test/") and bool(v[some].isnan().any())
-        ]
+        test = {k: v[some] for k, v in play.evaluate().items() if k.startswith("test/")}
+        found += [k for k, v in test.items() if bool(v.isnan().any())]
         if found:
             raise AssertionError(f"not finite: {found}")
 
 
 def _some(step: str, round: int, ids_C: Tensor) -> Tensor:
-    if step == "report":
-        return (ids_C + round) % 3 == 0
-    return (
-        (ids_C + round) % 4 == 0 if step == "train" else torch.zeros_like(ids_C, dtype=torch.bool)
-    )
+    every = {"report": 3, "train": 4}.get(step)
+    return (ids_C + round) % every == 0 if every else no_drop_outs(step, round, ids_C)
 
 
 def _all(step: str, round: int, ids_C: Tensor) -> Tensor:
@@ -231,21 +202,18 @@ def _all(step: str, round: int, ids_C: Tensor) -> Tensor:
 
 
 def _round_trip(part: Any) -> None:
-    name = type(part).__name__
-    if not dataclasses.is_dataclass(part) or not getattr(type(part), "__dataclass_params__").frozen:  # noqa: B009
+    cls: Any = type(part)
+    name = cls.__name__
+    if not dataclasses.is_dataclass(part) or not cls.__dataclass_params__.frozen:
         raise AssertionError(f"{name} is no frozen dataclass")
-    options = {
-        f.name: getattr(part, f.name)
-        for f in dataclasses.fields(part)
-        if f.init and f.name not in STRUCTURE
-    }
-    section = {"use": f"{type(part).__module__}:{type(part).__qualname__}", **_plain(options)}
+    names = (f.name for f in dataclasses.fields(part) if f.init and f.name not in STRUCTURE)
+    options = {name: getattr(part, name) for name in names}
+    section = {"use": f"{cls.__module__}:{cls.__qualname__}", **_plain(options)}
     try:
-        again = part_of(tomllib.loads(toml_writer.dumps(section)), trust=[type(part).__module__])
+        again = part_of(tomllib.loads(toml_writer.dumps(section)), trust=[cls.__module__])
     except (tomllib.TOMLDecodeError, CoveyError) as error:
-        raise AssertionError(
-            f"{name} cannot be written to a config file and read back: {error}"
-        ) from error
+        message = f"{name} cannot be written to a config file and read back: {error}"
+        raise AssertionError(message) from error
     if again != part:
         raise AssertionError(f"{name}: {again} was read back where {part} was written")
 

@@ -1,4 +1,4 @@
-"""A small world with awkward clients in it, and one run in it that can be watched, stopped and compared."""
+"""A small dataset with unusual clients, and a run on it that can be watched and stopped."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -33,12 +33,13 @@ from covey.run.config.schema import is_fleet
 from .compare import cast
 
 WIRE = "covey.engine.fleet.wire:WireFleet"
-Lost = Callable[[str, int, Tensor], Tensor]  # step, round, ids [C] -> who does not hear of it, [C]
+# From a step, a round and ids [C] to whether the request to each client is lost, [C].
+DropOuts = Callable[[str, int, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class World:
-    """Client 0 has no item at all, client 1 every item; attackers stand at the end with empty lists."""
+    """Data of clients: the first has no item, the second all; attackers come last with no item."""
 
     data: LocalData
     catalogue: Catalogue
@@ -49,10 +50,10 @@ class World:
         options = Synthetic(users=users - 2, items=items, mean_items=max(2.0, items / 5), groups=4)
         rows = split_rows(generate(options), SplitConfig(kind="loo", order="time"))
         odd, none = Ragged.of([[], list(range(items))]), Ragged.of([[], []])
-        crew = Ragged.of([[]] * attackers)
+        attacked = Ragged.of([[]] * attackers)
 
         def grown(first: Ragged, lists: Ragged) -> Ragged:
-            return Ragged.cat([first, lists, crew])
+            return Ragged.cat([first, lists, attacked])
 
         training = TrainingData(grown(odd, rows.train), grown(odd, pool(rows, "train")))
         held = HeldOut(grown(none, rows.valid), grown(none, rows.test))
@@ -61,11 +62,11 @@ class World:
 
 
 @dataclass
-class Losing:
-    """A fleet some of whose clients never hear a request; keeps a record of who did."""
+class LossyFleet:
+    """A fleet that loses the requests to some clients, and records which clients got one."""
 
     fleet: Simulation
-    lost: Lost
+    lost: DropOuts
     hides: frozenset[str] = frozenset()
     asked: dict[tuple[int, str], set[int]] = field(default_factory=dict)
     messages: int = 0
@@ -82,34 +83,43 @@ class Losing:
         return self.fleet.ask(some)
 
 
-def nobody(step: str, round: int, ids_C: Tensor) -> Tensor:
+def no_drop_outs(step: str, round: int, ids_C: Tensor) -> Tensor:
     return torch.zeros_like(ids_C, dtype=torch.bool)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How a run is run; none of this may change what comes out of it, but `rounds`, `late` and `lost`."""
+    """How a run is executed; `wire` and `chunk` do not affect its result."""
 
     rounds: int = 5
     cohort: int = 8
     wire: bool = False
     chunk: int = 0
     dtype: torch.dtype = torch.float32
-    late: int = 0  # clients that join after half of the rounds
-    lost: Lost = nobody
+    late: int = 0  # the number of clients that join after half of the rounds
+    lost: DropOuts = no_drop_outs
     seed: int = 7
     metrics: tuple[str, ...] = ("recall@5", "ndcg@5")
 
 
 def client_half(method: Method, setting: Setting) -> Program:
-    return program_of(
-        method, EvaluateConfig(metrics=setting.metrics), Engine(chunk=setting.chunk), setting.seed
-    )
+    """Returns the program of the clients."""
+    evaluate, engine = EvaluateConfig(metrics=setting.metrics), Engine(chunk=setting.chunk)
+    return program_of(method, evaluate, engine, setting.seed)
 
 
 @dataclass
 class Play:
-    """One run: a method, a fleet, and where they are."""
+    """A run that is executed round by round.
+
+    Args:
+        method: The method.
+        world: The data of the clients.
+        setting: How the run is executed.
+        attack: What the attackers do.
+        wrap: Replaces the program of the clients, for instance by one that is watched.
+        round: The number of the last round.
+    """
 
     method: Method
     world: World
@@ -120,45 +130,47 @@ class Play:
     program: Program = field(init=False)
     server: Server = field(init=False)
     fleet: Simulation = field(init=False)
-    heard: Losing = field(init=False)
+    server_side: LossyFleet = field(init=False)
 
     def __post_init__(self) -> None:
         self.method = replace(self.method, seed=self.setting.seed)
         self.program = program = self.wrap(client_half(self.method, self.setting))
-        first = self.world.n_honest
-        crew = None
-        if self.attack:
-            lists = self.world.data.training.items.take(torch.arange(first))
-            crew = Malicious(program, self.attack, first, known=leaked(self.attack, lists, 0))
+        first, malicious = self.world.n_honest, None
+        if attack := self.attack:
+            known = leaked(attack, self.world.data.training.items.take(torch.arange(first)), 0)
+            malicious = Malicious(program, attack, first, known=known)
         present = first - self.setting.late
-        clients = Clients(program, self.world.data, self.setting.seed, present, crew)
-        self.fleet = class_of(WIRE if self.setting.wire else FleetConfig.use, (), is_fleet).of(
-            clients
-        )
-        self.heard = Losing(self.fleet, self.setting.lost)
+        clients = Clients(program, self.world.data, self.setting.seed, present, malicious)
+        use = WIRE if self.setting.wire else FleetConfig.use
+        self.fleet = class_of(use, (), is_fleet).of(clients)
+        self.server_side = LossyFleet(self.fleet, self.setting.lost)
         self.fleet.convert(lambda kept: cast(kept, self.setting.dtype))
         self.server = _cast_server(start(self.method), self.setting.dtype)
 
     def begin(self) -> "Play":
-        self.server = _cast_server(enrol(self.server, self.heard, self.method), self.setting.dtype)
+        """Enrols the clients."""
+        server = enrol(self.server, self.server_side, self.method)
+        self.server = _cast_server(server, self.setting.dtype)
         return self
 
     def go(self, rounds: int | None = None) -> "Play":
+        """Executes some rounds, or all that are left."""
         last = self.setting.rounds if rounds is None else self.round + rounds
         for number in range(self.round + 1, last + 1):
             if self.setting.late and number == self.setting.rounds // 2 + 1:
                 self._admit(number)
-            self.server, _ = run_round(self.server, self.heard, self.method, self.cohort(number))
+            cohort = self.cohort(number)
+            self.server, _ = run_round(self.server, self.server_side, self.method, cohort)
             self.round = number
         return self
 
     def _admit(self, number: int) -> None:
         new_C = torch.arange(self.world.n_honest - self.setting.late, self.world.n_honest)
         self.fleet.join(new_C)
-        self.server = admit(self.server, self.heard, self.method, number, new_C)
+        self.server = admit(self.server, self.server_side, self.method, number, new_C)
 
     def cohort(self, number: int) -> Round:
-        """Batches of a shuffled pass over everybody; the last one of a pass is small."""
+        """Returns a batch of a shuffled pass over all clients; the last batch is smaller."""
         ids_N, size = self.fleet.ids_N, self.setting.cohort
         batches = -(-len(ids_N) // size)
         turn, place = divmod(number - 1, batches)
@@ -167,51 +179,45 @@ class Play:
         return Round(number, ids_C, place == 0, place == batches - 1)
 
     def honest(self) -> Tensor:
-        """The honest clients that are there."""
+        """Returns the ids of the honest clients that have joined."""
         return self.fleet.ids_N[self.fleet.ids_N < self.world.n_honest]
 
     def evaluate(self) -> FieldDict:
+        """Returns the metrics [C] of the honest clients."""
         ids_C = self.honest()
-        answers = self.heard.ask(
-            Request("evaluate", self.round, ids_C, Download(Sent(dict(self.server.public))))
-        )
+        download = Download(Sent(dict(self.server.public)))
+        answers = self.server_side.ask(Request("evaluate", self.round, ids_C, download))
         if not isinstance(answers, Upload) or len(answers) != len(ids_C):
             raise AssertionError(f"{len(ids_C) - len(answers)} clients did not evaluate themselves")
         return answers.extra["evaluate"]
 
     def outcome(self) -> dict[str, Any]:
-        """All that a run leaves: what the server has, what clients keep, how well they are served, the traffic."""
+        """Returns what the server has, what clients keep, their metrics, and the traffic."""
         metrics, meter = self.evaluate(), self.fleet.meter
+        traffic = {"up": meter.up, "down": meter.down, "bytes": meter.bytes}
         return {
             "public": self.server.public,
             "memory": self.server.state,
             "kept": {c: self.kept(c) for c in range(len(self.world.data.training.items))},
             "metrics": metrics,
-            "traffic": {
-                "up": meter.up,
-                "down": meter.down,
-                "bytes": meter.bytes,
-                "dropped": meter.dropped,
-            },
+            "traffic": {**traffic, "dropped": meter.dropped},
         }
 
     def kept(self, client: int) -> dict[str, Any]:
-        """A client's private state; fields that are empty or zero are left out, as a store may hold them or not."""
-        ((_, drawer),) = self.fleet.private(torch.tensor([client]))
+        """Returns a client's private state without empty or zero fields, which a store may omit."""
+        ((_, state),) = self.fleet.private(torch.tensor([client]))
         flat: dict[str, Tensor] = {}
-        for name, value in drawer.items():
-            rows = isinstance(value, Rows)
-            flat |= (
-                {f"{name}/items": value.items.values, f"{name}/rows": value.values}
-                if rows
-                else {name: value}
-            )
+        for name, value in state.items():
+            if isinstance(value, Rows):
+                flat |= {f"{name}/items": value.items.values, f"{name}/rows": value.values}
+            else:
+                flat[name] = value
         return {name: value for name, value in flat.items() if bool((value != 0).any())}
 
     def unaccounted(self) -> int:
-        """Bytes that came in beside the envelopes and the fields that were counted."""
+        """Returns the bytes of uploads that belong to no envelope and no counted field."""
         meter = self.fleet.meter
-        return meter.up - sum(meter.bytes.values()) - SIZE_OF_HEADER * self.heard.messages
+        return meter.up - sum(meter.bytes.values()) - SIZE_OF_HEADER * self.server_side.messages
 
 
 def _cast_server(server: Server, dtype: torch.dtype) -> Server:

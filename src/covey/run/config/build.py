@@ -1,4 +1,4 @@
-"""Objects from plain data, strictly: unknown names and values that do not fit are errors with a hint."""
+"""Builds objects from plain data; an unknown name or a value that does not fit is an error."""
 
 import dataclasses
 import difflib
@@ -16,26 +16,19 @@ from .tree import Tree
 T = TypeVar("T")
 
 
-STRUCTURE = {  # fields that say what a part is: its class fixes them, no configuration does
-    *(
-        "shared",
-        "kept",
-        "uploaded",
-        "tables",
-        "sequential",
-        "pointwise",
-        "exchanges",
-        "reads_reports",
-        "whole_table",
-    ),
-    *("needs_private", "reads_uploads", "knowledge"),
+STRUCTURE = {  # fields that the class of a part fixes; no configuration can set them
+    *("shared", "kept", "uploaded", "tables", "sequential", "pointwise", "exchanges"),
+    *("reads_reports", "whole_table", "needs_private", "reads_uploads", "knowledge"),
 }
 
 
 def part_of(section: Tree, near: Iterable[str] = (), trust: Iterable[str] = ()) -> Any:
-    """Builds `use = "module:Class"` with the section's other keys as options; `near` are names only to hint at.
+    """Builds the object that a section of a configuration describes.
 
-    `trust` are modules outside of covey that it may name, beside those that are trusted already.
+    Args:
+        section: `use = "module:Class"`, and the options of the class.
+        near: Other names that an error message suggests for a misspelt option.
+        trust: Modules outside of covey that may be named, besides those that are trusted already.
     """
     options = dict(section)
     cls = class_of(str(options.pop("use", "")), trust, dataclasses.is_dataclass)
@@ -43,64 +36,73 @@ def part_of(section: Tree, near: Iterable[str] = (), trust: Iterable[str] = ()) 
 
 
 def class_of(use: str, trust: Iterable[str], fits: Callable[[type[Any]], bool]) -> type[Any]:
-    """The class that `module:Class` names, if its module may be imported and the class fits."""
+    """Returns the class that `module:Class` names, if it may be imported and `fits` accepts it."""
     names = trusted(trust)
     module, _, name = use.partition(":")
     found = module_of(use, names)
     classes = {k: v for k, v in vars(found).items() if isinstance(v, type) and fits(v)}
     if name not in classes:
-        raise CoveyError(f"{module} has no part {name!r}{_hint(name, classes)}")
-    check(use, names, home=classes[name].__module__)  # a module of covey imports others' classes
+        raise CoveyError(f"{module} has no part {name!r}{suggestion(name, classes)}")
+    check(use, names, home=classes[name].__module__)  # covey's modules import classes of others
     return classes[name]
 
 
 def fill(cls: type[T], options: Mapping[str, Any], where: str, near: Iterable[str] = ()) -> T:
-    """A dataclass from plain data, strictly: names and types must fit."""
+    """Builds a dataclass from plain data whose names and types must fit.
+
+    Args:
+        cls: The dataclass.
+        options: Its options by name.
+        where: What error messages call the object.
+        near: Other names that an error message suggests for a misspelt option.
+    """
     hints = get_type_hints(cls)
     options_of = [f for f in dataclasses.fields(cls) if f.init and f.name not in STRUCTURE]  # type: ignore[arg-type]
     names = {f.name: f.default is f.default_factory for f in options_of}
     for key in options:
-        _known(key, names, where, near)
+        check_option(key, names, where, near)
     for key, needed in names.items():  # both are MISSING
         if needed and key not in options:
             raise CoveyError(f"{where} needs {key!r}; give it")
-    return cls(**{k: _fit(v, hints[k], f"{where}.{k}") for k, v in options.items()})
+    return cls(**{k: convert(v, hints[k], f"{where}.{k}") for k, v in options.items()})
 
 
-def _section(value: Any, name: str) -> Tree:
+def section_of(value: Any, name: str) -> Tree:
+    """Returns the value if it is a section."""
     if not isinstance(value, dict):
         raise CoveyError(f"[{name}] is a section, not {value!r}; write {name}.OPTION = {value!r}")
     return value
 
 
-def _fit(value: Any, hint: Any, where: str) -> Any:
+def convert(value: Any, hint: Any, where: str) -> Any:
+    """Returns the value as an annotation requires it, such as a tuple for a list; else an error."""
     origin, args = get_origin(hint), get_args(hint)
     if isinstance(value, float) and math.isnan(value):
-        raise CoveyError(f"{where} = nan is no number; give one")
-    truth = hint is int and isinstance(value, bool)  # an int to Python, a slip to us
+        raise CoveyError(f"{where} = nan is not a number; give one")
+    truth = hint is int and isinstance(value, bool)  # Python counts a bool as an int
     if hint is Any or (isinstance(hint, type) and isinstance(value, hint) and not truth):
         return value
     if origin is Literal:
         if value not in args:
-            raise CoveyError(f"{where} = {value!r} is not valid{_hint(str(value), args)}")
+            raise CoveyError(f"{where} = {value!r} is not valid{suggestion(str(value), args)}")
         return value
     if origin in (Union, types.UnionType):
-        return _fit_one(value, args, where)
+        return _convert_to_one(value, args, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if origin in (tuple, frozenset) and isinstance(value, list | tuple):
         inner = args[0] if args else Any
-        return origin(_fit(v, inner, where) for v in value)
+        return origin(convert(v, inner, where) for v in value)
     if origin is dict and isinstance(value, dict):
-        return {k: _fit(v, args[1], f"{where}.{k}") for k, v in value.items()}
+        return {k: convert(v, args[1], f"{where}.{k}") for k, v in value.items()}
     raise CoveyError(f"{where} = {value!r} does not fit: it takes {_name(hint)}")
 
 
-def _fit_one(value: Any, hints: Iterable[Any], where: str) -> Any:
-    """Of several types, the first that fits."""
+def _convert_to_one(value: Any, hints: Iterable[Any], where: str) -> Any:
+    """Converts to the first of several types that fits."""
     for hint in hints:
         with suppress(CoveyError):
-            return _fit(value, hint, where)
+            return convert(value, hint, where)
     raise CoveyError(f"{where} = {value!r} does not fit: it takes {' or '.join(map(_name, hints))}")
 
 
@@ -108,12 +110,14 @@ def _name(hint: Any) -> str:
     return getattr(hint, "__name__", str(hint))
 
 
-def _known(key: str, names: Iterable[str], where: str, near: Iterable[str] = ()) -> None:
+def check_option(key: str, names: Iterable[str], where: str, near: Iterable[str] = ()) -> None:
+    """Refuses a key that is not among the names."""
     if key not in names:
-        raise CoveyError(f"{where} has no option {key!r}{_hint(key, [*names, *near])}")
+        raise CoveyError(f"{where} has no option {key!r}{suggestion(key, [*names, *near])}")
 
 
-def _hint(word: str, names: Iterable[Any]) -> str:
+def suggestion(word: str, names: Iterable[Any]) -> str:
+    """Ends an error message with the most similar name, or with all of them."""
     valid = [str(n) for n in names]
     near = difflib.get_close_matches(word, valid, 1, 0.5)
     return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(valid)}"

@@ -1,9 +1,9 @@
-"""Compose configurations from a method, presets, a dataset and changes, in this order."""
+"""Composes configurations from a method, presets, a dataset and overrides, in this order."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from .overrides import changed, check_applies, keeps_mechanisms, options_in
+from .overrides import changed, check_applies, check_keeps_mechanisms, options_in
 from .schema import Config
 from .shipped import read
 from .tree import Tree, merge, parse
@@ -21,7 +21,7 @@ def compose(
     sections: Tree | None = None,
     set: Iterable[str] = (),
 ) -> Tree:
-    """Return the configuration that these describe; each argument overrides those before it.
+    """Returns the configuration that these describe; each argument overrides those before it.
 
     Args:
         method: A shipped method by name, or the path of a TOML file.
@@ -44,7 +44,7 @@ def compose(
     for section, key, value in given:
         tree = merge(tree, {section: {key: value}} if value is not None else {})
     if sections and "mechanism" in sections:
-        keeps_mechanisms(tree, sections)
+        check_keeps_mechanisms(tree, sections)
     return changed(merge(tree, sections or {}), set)
 
 
@@ -56,7 +56,7 @@ def checked(
     sections: Tree | None = None,
     trust: Iterable[str] = (),
 ) -> Config:
-    """Build a composed configuration; refuse it where something that was given has no effect.
+    """Builds a composed configuration; an override without effect is an error.
 
     Args:
         tree: What `compose` returned.
@@ -70,6 +70,6 @@ def checked(
 
 
 def options_of(sections: Tree) -> Iterator[str]:
-    """Names such as model.dim of all that the sections hold."""
+    """Names of all options in the sections, such as model.dim."""
     for name, section in sections.items():
         yield from (f"{name}.{key}" for key in section) if isinstance(section, dict) else ()

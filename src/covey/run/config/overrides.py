@@ -1,6 +1,6 @@
-"""What somebody says on top of a method, on the command line or to `fit`: nothing of it is lost in silence.
+"""Validates overrides from the command line and from `fit`; none is silently ignored.
 
-Files are not held to this. One table sets the rounds of federated and pooled rows alike.
+Files are not checked in this way, since one file may set options for several kinds of methods.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,46 +10,40 @@ from covey.core.errors import CoveyError
 from .schema import Config
 from .tree import Tree, assign, assignment
 
-ROUNDS = ("rounds", "unit", "cohort", "schedule", "late")  # of [run]: pooled training has none
-SIZES = (
-    "users",
-    "items",
-    "mean_items",
-    "groups",
-    "seed",
-)  # of [data]: how the synthetic one is generated
+# Options of [run] without effect on pooled training, and of [data] on all but synthetic data.
+ROUNDS = ("rounds", "unit", "cohort", "schedule", "late")
+SIZES = ("users", "items", "mean_items", "groups", "seed")
 
 
 def changed(tree: Tree, assignments: Iterable[str]) -> Tree:
-    """`assign`, except that a list of mechanisms may not leave out those that were there; an empty one means it."""
+    """Applies assignments; a new list of mechanisms must be empty or keep those of the method."""
     for text in assignments:
         after = assign(tree, [text])
         if assignment(text)[0] == ["mechanism"]:
-            keeps_mechanisms(tree, after)
+            check_keeps_mechanisms(tree, after)
         tree = after
     return tree
 
 
-def keeps_mechanisms(before: Tree, after: Tree) -> None:
+def check_keeps_mechanisms(before: Tree, after: Tree) -> None:
+    """Refuses a list of mechanisms that leaves out some of those before it."""
     old, new = _uses(before), _uses(after)
     if after.get("mechanism") and (lost := [use for use in old if use not in new]):
         raise CoveyError(
-            f"this list of mechanisms leaves out {lost[0]}, which {before.get('method', 'the method')} has; add to it"
-            " with 'mechanism.+={use=\"...\"}', or empty it first with 'mechanism=[]'"
+            f"this list of mechanisms leaves out {lost[0]}, which"
+            f" {before.get('method', 'the method')} has; add to it with"
+            " 'mechanism.+={use=\"...\"}', or empty it first with 'mechanism=[]'"
         )
 
 
 def _uses(tree: Tree) -> list[str]:
-    listed = tree.get("mechanism", [])
-    return (
-        [str(m.get("use")) for m in listed if isinstance(m, dict)]
-        if isinstance(listed, list)
-        else []
-    )
+    found = tree.get("mechanism", [])
+    listed = found if isinstance(found, list) else []
+    return [str(m.get("use")) for m in listed if isinstance(m, dict)]
 
 
 def options_in(assignments: Iterable[str]) -> Iterator[str]:
-    """Names such as run.rounds, also where a whole section is given."""
+    """Names of assigned options, such as run.rounds; a section yields all options in it."""
     for text in assignments:
         keys, value = assignment(text)
         yield ".".join(keys)
@@ -57,17 +51,17 @@ def options_in(assignments: Iterable[str]) -> Iterator[str]:
 
 
 def check_applies(config: Config, options: Iterable[str]) -> None:
-    """Refuses options that would change nothing."""
-    said = set(options)
+    """Refuses options that would have no effect."""
+    given = set(options)
     pooled, method = config.part("pooled"), config.tree.get("method", "this method")
     for option in (f"run.{name}" for name in ROUNDS if pooled is not None):
-        if option in said:
+        if option in given:
             epochs = ", or set pooled.epochs" if hasattr(pooled, "epochs") else ""
-            raise CoveyError(
-                f"{method} trains on pooled data, where {option} means nothing; leave it out{epochs}"
-            )
+            why = f"trains on pooled data, where {option} means nothing"
+            raise CoveyError(f"{method} {why}; leave it out{epochs}")
     for option in (f"data.{name}" for name in SIZES if config.data.name != "synthetic"):
-        if option in said:
+        if option in given:
             raise CoveyError(
-                f"{option} is of the built-in dataset 'synthetic' and changes no other; leave it out, or name that one"
+                f"{option} is of the built-in dataset 'synthetic' and changes no other;"
+                " leave it out, or name that one"
             )

@@ -1,4 +1,4 @@
-"""A run is one TOML file; `use = "module:Class"` names what to build. Unknown keys are errors with a hint."""
+"""The schema of a configuration: its sections of settings, and its parts, which `use` names."""
 
 import dataclasses
 import hashlib
@@ -14,14 +14,18 @@ from covey.data.split import SplitConfig
 from covey.engine.client.blocks import Engine
 from covey.engine.secure.settings import FleetConfig
 from covey.evaluate.metrics import EvaluateConfig
-from covey.run.config.build import _fit, _known, _section, class_of, fill, part_of
+from covey.run.config.build import check_option, class_of, convert, fill, part_of, section_of
 
 from .tree import Tree
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which dataset. Sizes are those of the built-in synthetic one; 0 in a filter: as the dataset's papers do."""
+    """Which dataset.
+
+    The sizes and the seed are those of the built-in synthetic dataset. `min_user` and `min_item`
+    filter users and items with few interactions; with 0 they filter as the dataset's papers do.
+    """
 
     name: str = "synthetic"
     users: int = 1000
@@ -35,7 +39,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class NegativesConfig:
-    """Where negatives come from: `train` is what the client knows; `all` leaks held-out items, as published."""
+    """Which own items are never drawn as negatives; `all` leaks held-out items, as published."""
 
     pool: Literal["train", "all"] = "train"
 
@@ -45,9 +49,8 @@ class RunConfig:
     rounds: int = 20
     unit: Literal["round", "pass"] = "round"  # what `rounds` counts
     cohort: int = 0  # clients per round; 0: all of them
-    schedule: Literal["pass", "sample"] = (
-        "pass"  # shuffled batches over everybody, or fresh samples
-    )
+    # Cohorts are batches of a shuffled pass over all clients, or independent samples.
+    schedule: Literal["pass", "sample"] = "pass"
     seed: int = 0
     late: float = 0.0  # share of clients that join half-way
     checkpoint: int = 10  # rounds between checkpoints
@@ -55,25 +58,23 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.checkpoint < 1 or self.cohort < 0 or not 0 <= self.late < 1:
-            raise CoveyError(
-                "run: rounds and checkpoint are at least 1, cohort at least 0, late from 0 to below 1"
-            )
+            least = "rounds and checkpoint are at least 1, cohort at least 0"
+            raise CoveyError(f"run: {least}, late from 0 to below 1")
         if abs(self.seed) >= 2**62:
             raise CoveyError(f"run.seed = {self.seed}; it has to fit into 62 bits")
 
 
 @dataclass(frozen=True)
 class AttackConfig:
-    """Attackers beside the honest clients; `use` in the config names what they do."""
+    """Attackers besides the honest clients; `use` names what they do."""
 
     share: float = 0.001
     start: int = 1
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1 or self.start < 1:
-            raise CoveyError(
-                "attack: share is from 0 (nobody) to 1, start is the number of a round, 1 or more"
-            )
+            valid = "share is from 0 (nobody) to 1, start is the number of a round, 1 or more"
+            raise CoveyError(f"attack: {valid}")
 
 
 SETTINGS: dict[str, type[Any]] = {
@@ -86,9 +87,7 @@ SETTINGS: dict[str, type[Any]] = {
     "privacy": PrivacyConfig,
     "fleet": FleetConfig,
 }
-
-
-PARTS = {  # the function by which a class is known to be such a part
+PARTS = {  # by section: the method by which a class is recognised as such a part
     "model": "score",
     "objective": "examples",
     "solver": "run",
@@ -99,28 +98,21 @@ PARTS = {  # the function by which a class is known to be such a part
     "attack": "poison",
     "mechanism": "protect_upload",
 }
-
-
 LABELS: dict[str, Any] = dict.fromkeys(("method", "title", "paper", "preset"), str)
-
-
-LABELS |= {
-    "weighting": Literal["equal", "examples"],
-    "tuned": dict,
-}  # what `covey tune` says of its values
-
-
-CREW = tuple(f.name for f in dataclasses.fields(AttackConfig))
-
-
-RETIRED = {
-    "evaluate": {"ties": "against"}
-}  # options that only ever had one value, in stored configurations
+LABELS |= {"weighting": Literal["equal", "examples"], "tuned": dict}  # `covey tune` writes `tuned`
+ATTACK_SETTINGS = tuple(f.name for f in dataclasses.fields(AttackConfig))
+# Options of stored configurations that no longer exist, because they had one value only.
+RETIRED = {"evaluate": {"ties": "against"}}
 
 
 @dataclass(frozen=True)
 class Config:
-    """A resolved configuration: plain data, every key known."""
+    """A resolved configuration.
+
+    Args:
+        tree: The configuration as plain data in which every key is known.
+        trust: Modules outside of covey that it may import; the operator names them, not the tree.
+    """
 
     tree: Tree
     data: DataConfig = field(default_factory=DataConfig)
@@ -131,18 +123,16 @@ class Config:
     engine: Engine = field(default_factory=Engine)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
     fleet: FleetConfig = field(default_factory=FleetConfig)
-    trust: frozenset[str] = field(
-        default=frozenset(), compare=False
-    )  # the operator's word, no part of the tree
+    trust: frozenset[str] = field(default=frozenset(), compare=False)
 
     @classmethod
     def of(cls, tree: Tree, trust: Iterable[str] = ()) -> "Config":
-        """A tree, checked; `trust` names modules outside of covey that it may use, beside those trusted already."""
+        """Checks a tree; `trust` names modules that it may use besides those trusted already."""
         for key, value in tree.items():
-            _known(key, [*SETTINGS, *PARTS, *LABELS], "the configuration")
+            check_option(key, [*SETTINGS, *PARTS, *LABELS], "the configuration")
             if key in LABELS:
-                _fit(value, LABELS[key], key)
-        _fit(tree.get("tuned", {"trials": 0}).get("trials"), int, "tuned.trials")
+                convert(value, LABELS[key], key)
+        convert(tree.get("tuned", {"trials": 0}).get("trials"), int, "tuned.trials")
         sections = {k: fill(c, _current(tree.get(k, {}), k), k) for k, c in SETTINGS.items()}
         config = cls(tree, **sections, trust=trusted(trust))
         config.fleet_class()
@@ -150,7 +140,8 @@ class Config:
         if "pooled" in here and len(here) > 1:
             other = next(name for name in here if name != "pooled")
             raise CoveyError(
-                f"[pooled] sees everybody's data and stands alone; leave out [{other}], or [pooled]"
+                f"[pooled] sees everybody's data and excludes other parts; leave out [{other}],"
+                " or [pooled]"
             )
         if "pooled" in here and config.fleet.secure:
             raise CoveyError(
@@ -164,7 +155,7 @@ class Config:
         return config
 
     def parts(self, name: str) -> list[Any]:
-        """The objects that sections [name] or [[name]] describe."""
+        """Builds the objects that sections [name] or [[name]] describe."""
         sections = self.tree.get(name, [])
         if name != "mechanism":
             sections = [self.tree[name]] if name in self.tree else []
@@ -174,38 +165,38 @@ class Config:
             )
         made = []
         for section in sections:
-            own = self.attack()[1] if name == "attack" else _section(section, name)
+            own = self.attack()[1] if name == "attack" else section_of(section, name)
             if "use" not in own:
                 raise CoveyError(f'[{name}] names no class; write use = "module:Class"')
-            made.append(part_of(own, CREW if name == "attack" else (), self.trust))
+            made.append(part_of(own, ATTACK_SETTINGS if name == "attack" else (), self.trust))
             if not hasattr(made[-1], PARTS[name]):
-                raise CoveyError(
-                    f'[{name}] use = {section["use"]!r} is no {name}; write use = "module:Class" of one'
-                )
+                use = f"[{name}] use = {section['use']!r}"
+                raise CoveyError(f'{use} is no {name}; write use = "module:Class" of one')
         return made
 
     def part(self, name: str) -> Any:
-        """The object that section [name] describes, or None."""
+        """Builds the object that section [name] describes, if there is one."""
         return next(iter(self.parts(name)), None)
 
     def attack(self) -> tuple[AttackConfig, Tree]:
-        """How many attackers from when on, and the section of what they do."""
-        what = dict(_section(self.tree["attack"], "attack"))
-        return fill(AttackConfig, {k: what.pop(k) for k in CREW if k in what}, "attack"), what
+        """Returns the attackers' number and start, and the section of their class."""
+        what = dict(section_of(self.tree["attack"], "attack"))
+        settings = {k: what.pop(k) for k in ATTACK_SETTINGS if k in what}
+        return fill(AttackConfig, settings, "attack"), what
 
     def fleet_class(self) -> type[Any]:
-        """The class of the fleet: it has `of(clients)` and `ask`."""
+        """Returns the class of the fleet, which has `of(clients)` and `ask`."""
         return class_of(self.fleet.use, self.trust, is_fleet)
 
     def digest(self) -> str:
-        """A name for this configuration: equal ones have equal digests."""
+        """Returns a name of this configuration; equal configurations have equal digests."""
         return hashlib.sha256(json.dumps(self.tree, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _current(value: Any, name: str) -> Tree:
-    """A section of settings without the options that are no more."""
+    """A section of settings without retired options."""
     retired = RETIRED.get(name, {})
-    return {k: v for k, v in _section(value, name).items() if k not in retired or v != retired[k]}
+    return {k: v for k, v in section_of(value, name).items() if k not in retired or v != retired[k]}
 
 
 def is_fleet(cls: type[Any]) -> bool:

@@ -1,16 +1,16 @@
-"""The configurations that come with covey, by kind and name."""
+"""The configurations that come with covey, found by kind and name."""
 
 from importlib import resources
 from pathlib import Path
 
 from covey.core.errors import CoveyError
-from covey.run.config.build import _hint
+from covey.run.config.build import suggestion
 
 from .tree import Tree, parse
 
 
 def shipped(kind: str) -> dict[str, Path]:
-    """The configurations that come with covey: "methods", "presets", "attacks", "defences" or "spaces"."""
+    """Returns the files of a kind: "methods", "presets", "attacks", "defences" or "spaces"."""
     return {p.stem: p for p in sorted(shipped_folder(kind).glob("*.toml"))}
 
 
@@ -19,22 +19,20 @@ def shipped_folder(kind: str) -> Path:
 
 
 def read(kind: str, name: str) -> Tree:
-    """A shipped configuration by name, or a file by path."""
+    """Reads a shipped configuration by name, or a file by path."""
     if name.endswith(".toml"):
         return parse(Path(name))
     files = shipped(kind)
     if name not in files:
-        raise CoveyError(
-            f"there is no {kind.removesuffix('s')} {name!r}{_elsewhere(name) or _hint(name, files)}"
-        )
+        hint = _elsewhere(name) or suggestion(name, files)
+        raise CoveyError(f"there is no {kind.removesuffix('s')} {name!r}{hint}")
     return parse(files[name])
 
 
 def _elsewhere(name: str) -> str:
-    """An attack or a defence is a part of a run, and has a place of its own."""
+    """Where an attack or a defence is found that was given as something else."""
     for kind, one in (("attacks", "an attack"), ("defences", "a defence")):
         if name in shipped(kind):
-            return (
-                f"; it is {one}: covey list {kind} shows all, covey matrix --{kind} {name} runs it"
-            )
+            commands = f"covey list {kind} shows all, covey matrix --{kind} {name} runs it"
+            return f"; it is {one}: {commands}"
     return ""

@@ -1,4 +1,4 @@
-"""Configurations as plain data: read from TOML, put on top of each other, changed at one place."""
+"""Configurations as plain data: read from TOML, merged, and changed by assignments."""
 
 import tomllib
 from collections.abc import Iterable
@@ -8,22 +8,22 @@ from typing import Any
 from covey.core.errors import CoveyError
 
 Tree = dict[str, Any]
-MORE = "+"  # in an assignment: the entry behind the last one of a list
+APPEND = "+"  # in an assignment: a new entry at the end of a list
 
 
 def parse(path: Path) -> Tree:
+    """Reads a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise CoveyError(
-            f"cannot read {path}: {error.strerror}; give the path of a TOML file"
-        ) from error
+        message = f"cannot read {path}: {error.strerror}; give the path of a TOML file"
+        raise CoveyError(message) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CoveyError(f"{path} is not valid TOML: {error}") from error
 
 
 def merge(base: Tree, over: Tree) -> Tree:
-    """`over` on top of `base`; a section that names another `use` replaces the old one."""
+    """Merges `over` into a copy of `base`; a section with another `use` replaces the old one."""
     out = dict(base)
     for key, value in over.items():
         old = out.get(key)
@@ -35,7 +35,11 @@ def merge(base: Tree, over: Tree) -> Tree:
 
 
 def assign(tree: Tree, assignments: Iterable[str]) -> Tree:
-    """`a.b=c` on top of a tree, `a.0.b=c` into a list, `a.+={b=c}` behind its entries; values are TOML, else text."""
+    """Applies assignments to a copy of a tree.
+
+    `a.b=c` sets an option, `a.0.b=c` one in the first entry of a list, and `a.+={b=c}` appends an
+    entry. A value is TOML, or else text.
+    """
     for text in assignments:
         keys, value = assignment(text)
         tree = merge(tree, _nested(tree, keys, value, text))
@@ -43,7 +47,7 @@ def assign(tree: Tree, assignments: Iterable[str]) -> Tree:
 
 
 def assignment(text: str) -> tuple[list[str], Any]:
-    """The place that `a.b=c` names, and the value."""
+    """Splits `a.b=c` into the keys a and b, and the value c."""
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
         raise CoveyError(f"--set takes a.b=value, not {text!r}")
@@ -51,36 +55,33 @@ def assignment(text: str) -> tuple[list[str], Any]:
 
 
 def _nested(old: Any, keys: list[str], value: Any, text: str) -> Any:
-    """What to merge: sections in sections; of a list that is there, the whole with one entry changed."""
+    """Returns what to merge: nested sections, or a list with one entry changed."""
     if not keys:
         return value
     key, *rest = keys
-    if key == MORE:
-        return _longer(old, _nested(None, rest, value, text), text)
+    if key == APPEND:
+        return _appended(old, _nested(None, rest, value, text), text)
     if not isinstance(old, list):
         if key.isdecimal():
-            raise CoveyError(
-                f"--set {text}: there is no list to count in; a number stands for an entry of one"
-            )
+            why = "there is no list to count in; a number stands for an entry of one"
+            raise CoveyError(f"--set {text}: {why}")
         return {key: _nested(old.get(key) if isinstance(old, dict) else None, rest, value, text)}
     if not key.isdecimal() or int(key) >= len(old):
         there = f"entries 0 to {len(old) - 1}" if old else "no entries"
-        raise CoveyError(
-            f"--set {text}: the list has {there}, not {key!r}; say which one, or {MORE} for one more"
-        )
+        why = f"the list has {there}, not {key!r}; say which one, or {APPEND} for one more"
+        raise CoveyError(f"--set {text}: {why}")
     at = int(key)
     entry = merge({key: old[at]}, {key: _nested(old[at], rest, value, text)})[key]
     return [*old[:at], entry, *old[at + 1 :]]
 
 
-def _longer(old: Any, entry: Any, text: str) -> list[Any]:
-    """A list of sections that is not there is empty; any other may have a default, which one entry would replace."""
+def _appended(old: Any, entry: Any, text: str) -> list[Any]:
+    """Appends to a list; only one of sections may be absent, since others may have a default."""
     if old is None and isinstance(entry, dict):
         return [entry]
     if not isinstance(old, list):
-        raise CoveyError(
-            f"--set {text}: there is no list to add to; an entry is {{...}}, else give the whole list"
-        )
+        why = "there is no list to add to; an entry is {...}, else give the whole list"
+        raise CoveyError(f"--set {text}: {why}")
     return [*old, entry]
 
 

@@ -16,7 +16,7 @@ from covey.aggregate.step import Add
 from covey.contract.attack import Profiled
 from covey.core.errors import CoveyError
 from covey.run.config.build import part_of
-from covey.run.config.schema import CREW, Config
+from covey.run.config.schema import ATTACK_SETTINGS, Config
 from covey.run.config.shipped import shipped
 from covey.run.config.tree import Tree, assign, merge, parse
 from covey.solvers import Local
@@ -112,7 +112,10 @@ def _checked(name: str, key: str, value: Any) -> None:
             raise CoveyError(
                 f"{name}: {min(fixed)} is the same for all attacks; leave it out and give --{min(fixed)}"
             )
-        part_of({k: v for k, v in section.items() if key != "attack" or k not in CREW}, CREW)
+        part_of(
+            {k: v for k, v in section.items() if key != "attack" or k not in ATTACK_SETTINGS},
+            ATTACK_SETTINGS,
+        )
 
 
 def stacked(tree: Tree, sections: Tree) -> Tree:
@@ -173,11 +176,11 @@ def attacked(
 
 
 def has_option(attack: Part, text: str) -> bool:
-    return option_of(text) in (*vars(_made(attack)), *CREW)
+    return option_of(text) in (*vars(_made(attack)), *ATTACK_SETTINGS)
 
 
 def _made(attack: Part) -> Any:
-    return part_of({k: v for k, v in attack.sections["attack"].items() if k not in CREW})
+    return part_of({k: v for k, v in attack.sections["attack"].items() if k not in ATTACK_SETTINGS})
 
 
 def option_of(text: str) -> str:

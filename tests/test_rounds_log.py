@@ -104,7 +104,8 @@ def test_a_resumed_run_counts_the_time_before(
     assert after[:5] == before
     assert untimed(cut) == untimed(whole)
     assert after[5]["elapsed"] > before[4]["elapsed"]
-    # A look at enrolment, two at every round, one at the end: the second process only has two rounds and the end.
+    # The stopwatch is read once for the enrolment, twice a round and once at the end; the second
+    # process executes only two rounds and the end.
     seconds = [
         json.loads((folder / "result.json").read_text())["seconds"] for folder in (whole, cut)
     ]
@@ -118,8 +119,8 @@ def test_a_pooled_run_tells_of_each_user(method: str, clients: int, tmp_path: Pa
     changes = ["pooled.epochs=2"] if method == "mf" else []
     pooled = run(config_of(method, *changes, f"evaluate.clients={clients}"), tmp_path / "pooled")
     run(config_of("fedmf", f"evaluate.clients={clients}"), tmp_path / "federated")
-    load = lambda name: checkpoint.load_model(tmp_path / name / "users.safetensors")
-    mine, theirs = load("pooled"), load("federated")
+    files = (tmp_path / name / "users.safetensors" for name in ("pooled", "federated"))
+    mine, theirs = map(checkpoint.load_model, files)
     assert mine["clients"].equal(theirs["clients"])
     assert set(mine) == set(theirs)
     for key, value in mine.items():

@@ -55,7 +55,7 @@ def places(fitted: covey.Recommender) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("method", LEARNED)
 def test_a_new_item_is_ranked_like_its_twin(method: str) -> None:
-    """One that the same people have as an old one stands near that one, and with those of its colour."""
+    """A new item with the users of an old one gets a row near it, among those of its colour."""
     fitted = learned(method)
     new = fitted.add_items(["new"], [(user, "new") for user in owners(fitted, "ia0")])
     assert new.items == [*fitted.items, "new"] and fitted.items == [*checkerboard().items.tolist()]  # type: ignore[union-attr]
@@ -66,8 +66,8 @@ def test_a_new_item_is_ranked_like_its_twin(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["fedmf", "fedncf", "pfedrec", "pdc-frs", "fedcl", "spectral"])
-def test_all_that_was_learned_stands_still(method: str, tmp_path: Path) -> None:
-    """Old items keep their scores for everybody whose list is the same; a save brings all of it back."""
+def test_all_that_was_learned_stays_as_it_was(method: str, tmp_path: Path) -> None:
+    """Old items keep their scores for users whose list did not change, also after saving."""
     fitted = small(method)
     public = {k: v.clone() for k, v in fitted.scorer.server.public.items()}
     before = fitted.ranked(fitted.users, 60, filter_seen=False)
@@ -126,7 +126,10 @@ def test_an_item_that_nobody_has_is_placed_by_its_title() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_can_or_says_why_not(method: str) -> None:
     fitted = small(method)
-    added = lambda: fitted.add_items(["new"], [("1", "new"), ("2", "new")], rounds=1)
+
+    def added() -> covey.Recommender:
+        return fitted.add_items(["new"], [("1", "new"), ("2", "new")], rounds=1)
+
     if method in (*REFUSED, "local") or (
         "pooled" in fitted.config.tree and method not in ("ease", "popularity")
     ):

@@ -1,0 +1,51 @@
+"""Command-line arguments that several commands share."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from covey.core.errors import CoveyError
+
+
+def finish(command: argparse.ArgumentParser, act: Any, printed: str = "the result") -> None:
+    """Adds `--json`, and sets the function that carries the command out."""
+    command.add_argument("--json", action="store_true", help=f"print {printed} as JSON")
+    command.set_defaults(act=act)
+
+
+def add_runs(command: argparse.ArgumentParser, text: str) -> None:
+    command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=text)
+
+
+def add_dataset(command: argparse.ArgumentParser) -> None:
+    text = "synthetic, a folder under COVEY_DATA, or a prepared .npz"
+    command.add_argument("--dataset", help=text)
+
+
+def add_trust(command: argparse.ArgumentParser) -> None:
+    text = "a module outside of covey that configurations may import; repeatable"
+    text += " (or COVEY_TRUST=A,B)"
+    command.add_argument("--trust", action="append", default=[], metavar="MODULE", help=text)
+
+
+def add_set(command: argparse.ArgumentParser, text: str) -> None:
+    command.add_argument("--set", action="append", default=[], metavar="A.B=C", help=text)
+
+
+def page_at(out: Path) -> Path:
+    """Refuses a page that would replace another file of a run."""
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise CoveyError(f"{out} is no name of a page; give one that ends in .html")
+    return out
+
+
+def reporter(options: argparse.Namespace) -> Callable[[str], None]:
+    """Returns what prints lines of progress, unless the result is printed as JSON."""
+
+    def report(line: str) -> None:
+        if not options.json:
+            print(line, file=sys.stderr, flush=True)
+
+    return report
