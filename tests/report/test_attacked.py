@@ -111,7 +111,7 @@ def test_a_control_stands_beside_the_attack(
         and "…" not in out
         and "do not compare across" not in out
     )
-    selected, last = out.split("target, selected round")[1].split("target, last round (served)")
+    selected, last = out.split("target, selected round")[1].split("target, last round (in use)")
     for part, at in ((selected, 1), (last, 2)):
         found = {
             line.split("  ")[0].strip(): line.split()[2:]

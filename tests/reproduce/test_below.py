@@ -13,12 +13,13 @@ from covey.run.config.tree import parse
 from covey.study.batch import Outcome
 from covey.study.papers.claims import Claim, judge
 from covey.study.papers.comparison import compare_runs
-from covey.study.papers.curves import course_of, told_of
+from covey.study.papers.curves import course_of, extra_of
 from covey.study.papers.docs import render
 from covey.study.papers.footnotes import some
 from covey.study.papers.page import page
-from covey.study.papers.plan import WHOLE, configs, table
+from covey.study.papers.plan import WHOLE, table
 from covey.study.papers.record import reproduce, store
+from covey.study.papers.settings import configs
 from covey.study.papers.terminal import markdown, metered, terminal
 from covey.study.render.units import size
 
@@ -192,6 +193,6 @@ def test_a_course_of_an_attack(tmp_path: Path) -> None:
         "rounds": [1, 2],
         "figures": {"er@5": [[0.1], [0.2]], "hit@10": [[0.5], [0.5]]},
     }
-    mean = told_of([Outcome(tmp_path), Outcome(tmp_path)], "course.er@5", last=False)
+    mean = extra_of([Outcome(tmp_path), Outcome(tmp_path)], "course.er@5", last=False)
     assert mean is not None and mean.tolist() == [[pytest.approx(0.15)]] * 2
-    assert told_of([Outcome(tmp_path)], "course.er@20", last=False) is None
+    assert extra_of([Outcome(tmp_path)], "course.er@20", last=False) is None

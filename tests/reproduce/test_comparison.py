@@ -131,7 +131,7 @@ def test_swapped_sides() -> None:
 
 
 def test_shapes_have_to_agree() -> None:
-    with pytest.raises(ValueError, match="both are"):
+    with pytest.raises(ValueError, match="both must be"):
         compare(np.zeros((3, 4)), np.zeros((3, 5)))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from covey.study.papers.plan import WHOLE, Cut
+from covey.study.papers.plan import WHOLE, Scope
 from covey.study.papers.record import reproduce, store
 from reproduce_tables import HEAD, made
 
@@ -17,13 +17,13 @@ TWO = HEAD + ROW.format("A", 1) + ROW.format("B", 2) + CLAIM.format("B", "A")
 
 
 def kept(
-    tmp_path: Path, text: str, begin: bool = True, gone: bool = True, cut: Cut = WHOLE
+    tmp_path: Path, text: str, begin: bool = True, gone: bool = True, scope: Scope = WHOLE
 ) -> dict[str, Any]:
     """The table with what the last record has; the runs themselves are `gone`, as on another machine."""
     if gone:
         shutil.rmtree(tmp_path / "work", ignore_errors=True)
     table, results = made(tmp_path, text), tmp_path / "results"
-    record = reproduce([table], tmp_path / "work", cut, 1, lambda line: None, begin, results)[0]
+    record = reproduce([table], tmp_path / "work", scope, 1, lambda line: None, begin, results)[0]
     store(record, results)
     return json.loads(json.dumps(record))
 
@@ -38,7 +38,7 @@ def test_a_complete_record_is_kept_as_it_is(tmp_path: Path, rounds: list[int]) -
 def test_a_part_takes_what_the_whole_table_has(tmp_path: Path, rounds: list[int]) -> None:
     first = kept(tmp_path, TWO)
     rounds.clear()
-    part = kept(tmp_path, TWO + ROW.format("C", 3), cut=Cut(datasets=("synthetic",)))
+    part = kept(tmp_path, TWO + ROW.format("C", 3), scope=Scope(datasets=("synthetic",)))
     assert rounds == [1, 2, 3] * 2 and part["rows"][:2] == first["rows"]
     assert sorted(
         len(json.loads(p.read_text())["rows"]) for p in (tmp_path / "results").iterdir()
@@ -245,7 +245,7 @@ def test_a_changed_plan_loses_nothing_where_nothing_is_to_be_run(
     more = reproduce([table], tmp_path / "work", WHOLE, 1, said.append, False, results)[0]
     store(more, results)
     assert stored(tmp_path).read_bytes() == before
-    assert "own two: B in tiny is kept as stored, with other settings" in "\n".join(said)
+    assert "own two: B in tiny is kept as stored; the plan now has other settings" in "\n".join(said)
     reproduce([table], tmp_path / "work", WHOLE, 1, lambda line: None)
     rounds.clear()
     new = kept(tmp_path, changed, begin=False, gone=False)
@@ -259,9 +259,9 @@ def test_figures_of_the_whole_are_not_those_of_a_changed_option(
 ) -> None:
     kept(tmp_path, TWO)
     shutil.rmtree(tmp_path / "work")
-    for cut in (Cut(set=("model.dim=6",)), Cut(quick=True)):
+    for scope in (Scope(set=("model.dim=6",)), Scope(quick=True)):
         table, results = made(tmp_path, TWO), tmp_path / "results"
-        said = reproduce([table], tmp_path / "work", cut, 1, lambda line: None, False, results)[0]
+        said = reproduce([table], tmp_path / "work", scope, 1, lambda line: None, False, results)[0]
         assert not said["rows"][1]["cells"]["tiny"]["figures"]
 
 

@@ -50,7 +50,7 @@ def test_an_impossible_figure_has_its_reason_on_hover_and_below() -> None:
     text = page([table(), figure()])
     reason = "ndcg@10 0.3520 is above hit@10 0.3400: no list of ten gives that"
     assert (
-        f'title="{reason}"' in rows(text)["FedFast"] and f'aria-label="cannot be: {reason}"' in text
+        f'title="{reason}"' in rows(text)["FedFast"] and f'aria-label="impossible: {reason}"' in text
     )
     links, places = set(re.findall(r'href="#(.*?)"', text)), re.findall(r'id="(part.*?)"', text)
     assert links == set(places) == {"part0", "part1", "part0-1", "part1-1"} and len(places) == 4

@@ -10,7 +10,8 @@ from covey.core.errors import CoveyError
 from covey.study.papers.claims import is_number
 from covey.study.papers.docs import render
 from covey.study.papers.folder import papers
-from covey.study.papers.plan import configs, seeds_of, tables
+from covey.study.papers.plan import seeds_of, tables
+from covey.study.papers.settings import configs
 from covey.study.papers.terminal import markdown
 from reproduce_tables import TABLE, made
 

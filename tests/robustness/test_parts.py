@@ -123,12 +123,12 @@ def test_the_methods_own_parts_stay() -> None:
     uses = [section["use"].rpartition(":")[2] for section in tree["mechanism"]]
     assert uses == ["Contrast", "ClipRows", "MinimumSupport"]
     with pytest.raises(
-        CoveyError, match="hics brings its own server step, and the method needs Adam"
+        CoveyError, match="hics has its own server step, and the method needs Adam"
     ):
         defended(method("fedcl"), only(defences(["hics"])))
     krum = method() | {"combine": {"use": "covey.defenses.krum:Krum"}}
     with pytest.raises(
-        CoveyError, match="median stands in for a mean or a sum; the method has Krum"
+        CoveyError, match="median replaces a mean or a sum; the method has Krum"
     ):
         defended(krum, only(defences(["median"])))
 
@@ -139,7 +139,7 @@ def test_where_clients_only_report_there_are_no_updates() -> None:
             defended(method("spectral"), only(defences([name])))
     with pytest.raises(
         CoveyError,
-        match="a-ra makes up updates, and the method has none; attack with made-up lists",
+        match="a-ra makes up updates, and the method has none; use an attack that makes up lists",
     ):
         pushed("a-ra", "spectral")
     assert pushed("random", "spectral")["share"] == 0.1
@@ -154,8 +154,8 @@ def test_where_clients_only_report_there_are_no_updates() -> None:
             r"no attack 'a-raa'; did you mean 'a-ra'\? there are a-hum, .*sign-flip, or give a TOML",
         ),
         (defences, ["wall"], r"no defence 'wall'; there are bulyan, .*union, or give a TOML"),
-        (defences, ["median+krum"], r"median and krum both bring a \[combine\]"),
-        (attacks, ["a-ra+random"], "attackers do one thing"),
+        (defences, ["median+krum"], r"median and krum both have a \[combine\]"),
+        (attacks, ["a-ra+random"], "attacks cannot be combined"),
         (attacks, ["nowhere.toml"], "cannot read nowhere.toml"),
     ],
 )

@@ -70,7 +70,7 @@ def act(options: argparse.Namespace) -> int:
     from covey.core.checks import positive
     from covey.core.errors import CoveyError
     from covey.study.matrix.page import page
-    from covey.study.matrix.plan import Wish, planned
+    from covey.study.matrix.plan import Request, planned
     from covey.study.matrix.record import without_curves
     from covey.study.matrix.run import matrix
     from covey.study.matrix.terminal import terminal
@@ -78,7 +78,7 @@ def act(options: argparse.Namespace) -> int:
     positive("matrix", jobs=options.jobs)
     if options.rounds < 0:
         raise CoveyError(f"--rounds {options.rounds}: give 1 or more")
-    wish = Wish(
+    request = Request(
         options.method,
         options.dataset,
         options.preset,
@@ -90,7 +90,7 @@ def act(options: argparse.Namespace) -> int:
         options.seeds,
         tuple(options.set),
     )
-    plan = planned(wish)
+    plan = planned(request)
     say = lambda line: None if options.json else print(line, file=sys.stderr, flush=True)
     made, items, rows = matrix(plan, options.out / "runs", options.at, options.jobs, say)
     text = json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -98,7 +98,7 @@ def act(options: argparse.Namespace) -> int:
     files = {options.out / "matrix.json": text, options.out / "matrix.html": html}
     if options.results:
         short = json.dumps(without_curves(made), ensure_ascii=False, allow_nan=False) + "\n"
-        usual = f"matrix-{Path(wish.method).stem}-{Path(plan.base.data.name).stem}.json"
+        usual = f"matrix-{Path(request.method).stem}-{Path(plan.base.data.name).stem}.json"
         copy = options.results if options.results.suffix == ".json" else options.results / usual
         copy.parent.mkdir(parents=True, exist_ok=True)
         files[copy] = short

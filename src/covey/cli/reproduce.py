@@ -76,7 +76,7 @@ def act(options: argparse.Namespace) -> int:
     from covey.study.papers.docs import SHOWN, render
     from covey.study.papers.folder import papers
     from covey.study.papers.page import page
-    from covey.study.papers.plan import Cut, tables
+    from covey.study.papers.plan import Scope, tables
     from covey.study.papers.record import reproduce, store
     from covey.study.papers.terminal import terminal
 
@@ -84,14 +84,14 @@ def act(options: argparse.Namespace) -> int:
         raise CoveyError(f"name a paper; there are {', '.join(papers(options.papers)) or 'none'}")
     positive("reproduce", jobs=options.jobs)
     if options.paper:
-        cut = Cut(options.quick, tuple(options.dataset), tuple(options.set))
+        scope = Scope(options.quick, tuple(options.dataset), tuple(options.set))
         wanted = tables(options.paper, options.tables, options.papers)
-        names = _datasets(wanted, cut.datasets)
+        names = _datasets(wanted, scope.datasets)
         if not options.done:
             _data_is_there(names)
         say = lambda line: None if options.json else print(line, file=sys.stderr, flush=True)
         old = options.results if options.keep else None
-        records = reproduce(wanted, options.work, cut, options.jobs, say, not options.done, old)
+        records = reproduce(wanted, options.work, scope, options.jobs, say, not options.done, old)
         if options.done and not any(map(_has_figures, records)):
             raise CoveyError(
                 f"nothing of this has been run yet in {options.work}; leave out --done to run it"
