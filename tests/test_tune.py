@@ -1,4 +1,4 @@
-"""`covey tune`: equal budget, the published setting first, validation only, and a search that survives a kill."""
+"""`covey tune`: equal budget, the published setting first, validation only, and resuming."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""The rendering kit: everything that is shown is made in one place, and nothing is drawn over another."""
+"""The rendering kit: it alone writes pages, pictures and tables, and no labels overlap."""
 
 import re
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""What stands below the rows of a table: the lowest of seeds, what parts tell of rounds, courses, and metered bytes."""
+"""Lines below a table's rows (lowest seed, extra metrics), metrics over rounds, and traffic."""
 
 import json
 from pathlib import Path
@@ -185,7 +185,7 @@ def test_some_rounds_of_many() -> None:
 
 
 def test_a_course_of_an_attack(tmp_path: Path) -> None:
-    """Exposure stands beside the test figures of a round, and has its own name; without an attack there is none."""
+    """Exposure has its own key beside a round's test figures; without an attack it is absent."""
     lines = [{"round": n, "test": {"hit@10": 0.5}, "target": {"er@5": n / 10}} for n in (1, 2)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = course_of([Outcome(tmp_path)], ["er@5", "er@20", "hit@10"])

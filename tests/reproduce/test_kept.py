@@ -1,4 +1,4 @@
-"""`covey reproduce --keep`: what a stored record has is not run again, unless something is to be compared with it."""
+"""`covey reproduce --keep`: stored cells are not run again unless a test needs their runs."""
 
 import json
 import shutil
@@ -12,14 +12,17 @@ from covey.study.papers.record import reproduce, store
 from reproduce_tables import HEAD, made
 
 ROW = '[[row]]\nlabel = "{0}"\nmethod = "fedmf"\nset = ["run.rounds={1}", "model.dim=4"]\n'
-CLAIM = '[[claim]]\ntext = "{0} beats {1}"\nbetter = "{0}"\nworse = "{1}"\ncolumns = ["tiny"]\nmetrics = ["hit@10"]\n'
+CLAIM = (
+    '[[claim]]\ntext = "{0} beats {1}"\nbetter = "{0}"\nworse = "{1}"\n'
+    'columns = ["tiny"]\nmetrics = ["hit@10"]\n'
+)
 TWO = HEAD + ROW.format("A", 1) + ROW.format("B", 2) + CLAIM.format("B", "A")
 
 
 def kept(
     tmp_path: Path, text: str, begin: bool = True, gone: bool = True, scope: Scope = WHOLE
 ) -> dict[str, Any]:
-    """The table with what the last record has; the runs themselves are `gone`, as on another machine."""
+    """Make the table from the last record; its runs are `gone`, as on another machine."""
     if gone:
         shutil.rmtree(tmp_path / "work", ignore_errors=True)
     table, results = made(tmp_path, text), tmp_path / "results"
@@ -65,9 +68,9 @@ def test_a_row_that_a_new_one_is_compared_with_is_run_again(
         [1] * 2 + [1, 2] * 2 + [1, 2, 3] * 2
     )  # A too: its test with B needs both; not D
     assert more["rows"][2] == first["rows"][2]
-    one, two = more["claims"]
-    number = lambda claim: claim["tests"][0]["p"]
-    assert number(one) == pytest.approx(number(first["claims"][0])) and number(two) is not None
+    _, two = more["claims"]
+    before, after = (made["claims"][0]["tests"][0]["p"] for made in (first, more))
+    assert after == pytest.approx(before) and two["tests"][0]["p"] is not None
 
 
 def test_one_seed_decides_nothing_so_nothing_is_run_again_for_it(
@@ -245,7 +248,8 @@ def test_a_changed_plan_loses_nothing_where_nothing_is_to_be_run(
     more = reproduce([table], tmp_path / "work", WHOLE, 1, said.append, False, results)[0]
     store(more, results)
     assert stored(tmp_path).read_bytes() == before
-    assert "own two: B in tiny is kept as stored; the plan now has other settings" in "\n".join(said)
+    line = "own two: B in tiny is kept as stored; the plan now has other settings"
+    assert line in "\n".join(said)
     reproduce([table], tmp_path / "work", WHOLE, 1, lambda line: None)
     rounds.clear()
     new = kept(tmp_path, changed, begin=False, gone=False)

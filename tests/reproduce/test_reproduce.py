@@ -1,4 +1,4 @@
-"""Tables of papers: every run once, whatever breaks off; holes where runs fail; files that say what is wrong."""
+"""Tables of papers: every run once, also after an interruption; failed runs; refused files."""
 
 import json
 import os
@@ -67,31 +67,19 @@ def test_a_change_reruns_only_what_depends_on_it(tmp_path: Path, rounds: list[in
 
 def test_where_it_is_computed_is_not_part_of_what_is_computed(tmp_path: Path) -> None:
     one = made(tmp_path)
-    device = lambda name: configs(
-        one, one.rows[0], one.columns[0], Scope(set=(f'engine.device="{name}"',))
-    )[0]
-    assert (
-        key(device("cpu"))
-        == key(device("cuda"))
-        != key(configs(one, one.rows[0], one.columns[0])[1])
-    )
+    scopes = [Scope(set=(f'engine.device="{name}"',)) for name in ("cpu", "cuda")]
+    cpu, cuda = (key(configs(one, one.rows[0], one.columns[0], scope)[0]) for scope in scopes)
+    assert cpu == cuda != key(configs(one, one.rows[0], one.columns[0])[1])
 
 
 def test_what_a_column_trains_with_goes_before_a_row_and_spares_floors(tmp_path: Path) -> None:
     text = TABLE.replace(
         'presets = ["loo-full"]', 'presets = ["loo-full"]\ntrained = ["model.dim=5"]'
     )
-    dim = lambda of: configs(of, of.rows[0], of.columns[0])[0].tree["model"]["dim"]
-    assert (dim(made(tmp_path)), dim(made(tmp_path, text))) == (4, 5)
-    assert (
-        dim(
-            made(
-                tmp_path,
-                text.replace("[row.paper]", '[row.at."tiny"]\nset = ["model.dim=6"]\n[row.paper]'),
-            )
-        )
-        == 6
-    )
+    at = text.replace("[row.paper]", '[row.at."tiny"]\nset = ["model.dim=6"]\n[row.paper]')
+    for file, dim in ((TABLE, 4), (text, 5), (at, 6)):
+        of = made(tmp_path, file)
+        assert configs(of, of.rows[0], of.columns[0])[0].tree["model"]["dim"] == dim
     one = made(tmp_path, text)
     assert "model" not in configs(one, one.rows[1], one.columns[0])[0].tree
 
@@ -152,6 +140,21 @@ if multiprocessing.parent_process():  # only in a process of its own
 class Dies(Mechanism):
     name: str = "dies"
 """
+
+
+def test_the_log_has_the_start_and_the_end_of_each_run(
+    tmp_path: Path, rounds: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    one = made(tmp_path)
+    config = configs(one, one.rows[0], one.columns[0])[0]
+    execute([config], tmp_path / "work")
+    assert caplog.messages == []  # silent unless asked for
+    with caplog.at_level("INFO", logger="covey.study.batch"):
+        execute([config], tmp_path / "work")
+        execute([config], tmp_path / "again")
+    start, end = caplog.messages  # the first command found the run finished
+    assert start.startswith(f"run {key(config)} starts in {tmp_path / 'again' / key(config)}: ")
+    assert end.startswith(f"run {key(config)} ended: fedmf on synthetic, seed 0: ndcg@10 0.")
 
 
 def test_two_commands_make_a_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +251,7 @@ ATTACKED = (
 def test_how_far_targets_are_pushed_is_a_figure_like_others(
     tmp_path: Path, rounds: list[int]
 ) -> None:
-    """Means over users and then over targets; a user's own over the targets that it does not have."""
+    """Means over users, then over targets; a user's mean is over targets that it does not have."""
     record = once(tmp_path, ATTACKED)
     one = made(tmp_path, ATTACKED)
     found = execute(configs(one, one.rows[0], one.columns[0]), tmp_path / "work")
@@ -305,12 +308,8 @@ def test_part_of_a_table_does_not_replace_the_whole(tmp_path: Path, rounds: list
     whole = store(once(tmp_path), tmp_path)
     for scope in (Scope(quick=True), Scope(datasets=("synthetic",)), Scope(set=("run.rounds=1",))):
         assert store(once(tmp_path, scope=scope), tmp_path) != whole
-    assert (
-        store(
-            once(tmp_path, scope=Scope(set=('engine.device="cpu"', "engine.memory_mb=100"))), tmp_path
-        )
-        == whole
-    )
+    engine = Scope(set=('engine.device="cpu"', "engine.memory_mb=100"))
+    assert store(once(tmp_path, scope=engine), tmp_path) == whole
     assert once_or_nothing(tmp_path, Scope(datasets=("netflix",))) == []
 
 

@@ -1,4 +1,4 @@
-"""`covey reproduce` as a command, and the files it reads: shipped ones are sound, bad ones are refused by name."""
+"""`covey reproduce` as a command: the plans of the papers are valid, bad files are refused."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Item maps: directions, marks and frames, worked by hand; the command that draws runs beside each other."""
+"""Item maps: directions, marks and frames worked by hand, and the command that draws runs."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The matrix of a small federation: its numbers are those of `covey run`, every run once, holes say why."""
+"""The matrix of a small federation: same figures as `covey run`, each run once, failures."""
 
 import json
 from pathlib import Path
@@ -116,7 +116,7 @@ def plan_counts() -> torch.Tensor:
 
 
 def test_nobody_and_no_bound_are_the_plain_method(covey: Covey, tmp_path: Path) -> None:
-    """0 attackers leave every column as it is; a bound that nothing reaches leaves every row as it is."""
+    """Without attackers no column changes; with a bound that nothing reaches no row changes."""
     open_ = tmp_path / "open.toml"
     open_.write_text('[[mechanism]]\nuse = "covey.defenses.clip:ClipRows"\nbound = inf\n')
     wish = Request(
@@ -201,7 +201,7 @@ def test_seeds_have_a_spread(covey: Covey, tmp_path: Path) -> None:
 
 
 def test_a_pair_that_does_not_fit_says_why(covey: Covey, tmp_path: Path) -> None:
-    """A-ra needs user vectors, which PFedRec does not have; HiCS brings a step, and FedCL has its own."""
+    """A-ra needs user vectors, which PFedRec lacks; HiCS has a step, and FedCL needs its own."""
     small = sets(*SMALL, "run.rounds=1")
     words = ("matrix", *small, "--share", 0.1, "--defences", "hics", "--out", tmp_path / "m")
     said = covey(*words, "--method", "pfedrec", "--attacks", "a-ra,random")

@@ -1,4 +1,4 @@
-"""The page of a matrix: cells, colours, maps; in a real browser nothing is fetched, and other people's text is text."""
+"""The page of a matrix: cells, colours, maps; a browser fetches nothing to show it."""
 
 import json
 import re
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Made:
-    """A matrix with a filter, a rule and a hole, on a dataset whose target has a title that wants to be a script."""
+    """A matrix with a filter, a rule and a failed cell; the title of the target is a script."""
 
     def __init__(self, folder: Path) -> None:
         data = dataset(folder / "tales.npz")
@@ -172,10 +172,8 @@ def test_the_docs_are_rendered_from_a_record(made: Made, tmp_path: Path) -> None
     assert render(docs, tmp_path, {"matrix": markdown}) == [docs / "page.md"]
     text = (docs / "page.md").read_text()
     assert "old" not in text and text.count("| nobody attacks |") == 3
-    assert (
-        "| ER@10 of the target, last round (highest of all evaluations) | no defence | median | union |"
-        in text
-    )
+    head = "| ER@10 of the target, last round (highest of all evaluations) | no defence |"
+    assert f"{head} median | union |" in text
     assert text.endswith("<!-- matrix:none -->\n<!-- end -->\n")
     assert render(docs, tmp_path, {"matrix": markdown}) == []
 
@@ -199,12 +197,7 @@ def test_it_renders(made: Made, tmp_path: Path) -> None:
     assert not console(done.stderr)
     assert '<html lang="en" class="ready">' in done.stdout  # the script ran to its end
     headings = set(re.findall(r"<h2>(.*?)</h2>", done.stdout))
-    assert {
-        "Exposure of the target",
-        "Accuracy",
-        "Round by round",
-        "Item maps",
-    } <= headings
+    assert {"Exposure of the target", "Accuracy", "Round by round", "Item maps"} <= headings
     assert done.stdout.count("<script>") == 1 and "<img" not in done.stdout
 
 
@@ -212,7 +205,8 @@ def test_it_renders(made: Made, tmp_path: Path) -> None:
 def test_nothing_is_wider_than_a_phone(made: Made, tmp_path: Path) -> None:
     """A script of the test's own writes down how wide the page became."""
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", made.text)
-    measure = "<script>document.title = document.documentElement.scrollWidth - innerWidth;</script></body>"
+    title = "document.title = document.documentElement.scrollWidth - innerWidth;"
+    measure = f"<script>{title}</script></body>"
     probe = tmp_path / "probe.html"
     probe.write_text(text.replace("</body>", measure), encoding="utf-8")
     done = browse(

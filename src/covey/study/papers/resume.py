@@ -45,7 +45,7 @@ class Kept:
     other: frozenset[Place] = frozenset()  # cells with other settings or seeds than the plan's
 
     def cell(self, place: Place, planned: Tree) -> Tree:
-        """Return a kept cell, updated from the plan except for its settings; {} if there is none."""
+        """Return a kept cell, updated from the plan except for its settings; {} if none."""
         had = self.cells.get(place, {})
         stays = ("config", "tuned") if place in self.other else ("config",)
         return had and had | planned | {name: had[name] for name in stays}
