@@ -136,12 +136,11 @@ def test_done_needs_no_data(
 def test_claims_of_shipped_papers_compare_equal_seeds(paper: str) -> None:
     for one in tables(paper):
         rows = {row.label: row for row in one.rows}
+        columns = {column.label: column for column in one.columns}
         for claim in one.claims:
             for column in claim.columns:
                 sides = (claim.better, column), (claim.worse, claim.against or column)
                 many = {
-                    seeds_of(one, rows[row], one.column(at))
-                    for row, at in sides
-                    if not is_number(row)
+                    seeds_of(one, rows[row], columns[at]) for row, at in sides if not is_number(row)
                 }
                 assert len(many) == 1, (one.name, claim.text)

@@ -34,6 +34,7 @@ from covey.run.loop import run
 NOT_RUN = "not run yet"  # the error of a run that was not started
 DIED = "its process died, as one that needs too much memory does; try fewer --jobs"
 Progress = Callable[[str], None]
+Ended = tuple[str, "Future[Outcome]"]  # the name of a run
 _log = logging.getLogger(__name__)
 
 
@@ -128,9 +129,6 @@ def _all(todo: dict[str, Config], work: Path, jobs: int) -> Iterator[tuple[str, 
     for name, config in left.items():
         for _, done in _pool({name: config}, work, 1):
             yield name, _outcome(done, work / name)
-
-
-Ended = tuple[str, "Future[Outcome]"]
 
 
 def _pool(todo: dict[str, Config], work: Path, jobs: int) -> Iterator[Ended]:

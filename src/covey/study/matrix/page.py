@@ -22,6 +22,7 @@ Drawn = tuple[maps.Items, Sequence[maps.Row]]  # marked items, and maps in commo
 def page(record: Record, k: int = 10, drawn: Drawn | None = None) -> str:
     """Return one self-contained page; without `drawn` it has no maps."""
     where = join(tag("code", plain(record["command"])), f", {origin(record)}.")
+    failed = notes(record)
     return page_shell.page(
         formatting.title(record),
         tag("p", formatting.setting(record), ".", class_="lead"),
@@ -31,7 +32,7 @@ def page(record: Record, k: int = 10, drawn: Drawn | None = None) -> str:
         _detection(record),
         _curves(record, k),
         _maps(*drawn) if drawn and drawn[1] else None,
-        _broken(record),
+        section("Failed runs", listed(failed, "notes")) if failed else None,
         _cost(record),
         _parts(record),
         tag("p", where, class_="aside where"),
@@ -184,11 +185,7 @@ def _curves(record: Record, k: int) -> Html:
 
 def _points(cell: Cell, name: str) -> list[Point]:
     """Return a figure of each round that all seeds measured."""
-    found: dict[int, list[float]] = {}
-    for curve in cell["curve"]:
-        for at, value in zip(curve["round"], curve[name]):
-            if value is not None:
-                found.setdefault(at, []).append(value)
+    found = (pair for curve in cell["curve"] for pair in zip(curve["round"], curve[name]))
     return points(found, len(cell["curve"]))
 
 
@@ -207,19 +204,11 @@ def _maps(items: maps.Items, rows: Sequence[maps.Row]) -> Html:
     return section("Item maps", tag("p", note), maps.key(items), *shown)
 
 
-def _broken(record: Record) -> Html | None:
-    lines = notes(record)
-    return section("Failed runs", listed(lines, "notes")) if lines else None
-
-
 def _cost(record: Record) -> Html:
     total = sum(sum(cell["cpu_seconds"]["values"]) for _, _, cell in formatting.cells(record))
     summary = f"CPU seconds of a run; {total:,.0f} for all of them"
-    return section("Cost", folded(summary, _plain(record, _seconds)))
-
-
-def _seconds(record: Record, cell: Cell) -> str:
-    return fixed(cell["cpu_seconds"]["mean"], 1)
+    seconds = _plain(record, lambda _, cell: fixed(cell["cpu_seconds"]["mean"], 1))
+    return section("Cost", folded(summary, seconds))
 
 
 def _parts(record: Record) -> Html:

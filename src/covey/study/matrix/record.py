@@ -2,7 +2,6 @@
 
 import json
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,14 @@ from covey.run.config.schema import Config
 from covey.run.config.tree import Tree
 from covey.run.rounds_log import ROUNDS
 from covey.study.batch import Outcome, Progress, execute, key
+from covey.study.render.units import Stat
 
 from .parts import NOBODY, NOTHING, Part
 from .plan import Plan
 
 FORMAT = "covey matrix 1"
 WHEN = ("last", "selected")  # rounds
+Figures = Sequence[Tree]  # of one run for each seed
 Runs = Mapping[tuple[str, str], Sequence[Outcome]]  # (attack, defence) -> one of each seed
 
 
@@ -131,14 +132,8 @@ def _lines(path: Path) -> list[str]:
 
 
 def _columns(rows: Sequence[Tree]) -> Tree:
-    return {name: [_number(row[name]) for row in rows] for name in rows[0]}
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-Figures = Sequence[Tree]  # of one run for each seed
+    known = [{k: None if math.isnan(v) else v for k, v in row.items()} for row in rows]
+    return {name: [row[name] for row in known] for name in rows[0]}
 
 
 def _cell(
@@ -154,7 +149,10 @@ def _cell(
     for when in WHEN:
         cell[when] = {name: _stat([f[when][name] for f in done]) for name in (*NAMES, metric)}
         cell[when]["cost"] = _stat([c[when][metric] - f[when][metric] for f, c in pairs])
-    cell["highest"] = {name: _stat([_most(f["curve"][name]) for f in done]) for name in RATIOS}
+    cell["highest"] = {}
+    for name in RATIOS:
+        known = ([v for v in f["curve"][name] if v is not None] for f in done)
+        cell["highest"][name] = _stat([max(values, default=None) for values in known])
     for name in ("precision", "recall", "cpu_seconds", "seconds"):
         cell[name] = _stat([f[name] for f in done])
     for name in ("round", "left_out", "fell_back", "dropped", "curve"):
@@ -163,10 +161,6 @@ def _cell(
     failed = [(seed, o.error) for seed, o in zip(plan.seeds, outcomes) if o.error]
     cell["errors"] = [{"seed": seed, "error": error} for seed, error in failed]
     return cell
-
-
-def _most(values: Sequence[float | None]) -> float | None:
-    return max((v for v in values if v is not None), default=None)
 
 
 def _only_filters(cells: Tree) -> None:
@@ -179,12 +173,7 @@ def _only_filters(cells: Tree) -> None:
 
 
 def _stat(values: Sequence[float | None]) -> dict[str, Any]:
-    known = [v for v in values if v is not None and not math.isnan(v)]
-    return {
-        "mean": statistics.fmean(known) if known else None,
-        "spread": statistics.stdev(known) if len(known) > 1 else None,
-        "values": known,
-    }
+    return Stat.of(math.nan if value is None else value for value in values).plain()
 
 
 def tables_of(runs: Runs) -> dict[tuple[str, str], Fields]:

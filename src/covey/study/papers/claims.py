@@ -216,7 +216,8 @@ def _judged(measured: Measured, p_holm: float, tests: int) -> PairTest:
     test, found, forbidden, remark = measured
     figures: dict[str, Any] = {}
     if found is not None:
-        figures = {k: _known(getattr(found, k)) for k in ("difference", "low", "high", "p")}
+        values = {k: getattr(found, k) for k in ("difference", "low", "high", "p")}
+        figures = {k: None if math.isnan(value) else value for k, value in values.items()}
         figures |= {k: getattr(found, k) for k in COUNTS}
         figures["p_holm"] = None if figures["p"] is None else p_holm
     forbidden = forbidden or (found.why if found else "")
@@ -225,10 +226,6 @@ def _judged(measured: Measured, p_holm: float, tests: int) -> PairTest:
     verdict = "not decided" if p_holm >= LEVEL else "holds" if found.difference > 0 else "fails"
     reason = "; ".join(filter(None, (_described(found, p_holm, tests), remark)))
     return PairTest(**{**asdict(test), **figures, "verdict": verdict, "reason": reason})
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 def _described(found: Comparison, p_holm: float, tests: int) -> str:

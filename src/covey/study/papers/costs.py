@@ -33,11 +33,12 @@ def costs(record: Record) -> list[Cost]:
     for panel, columns in panels(record).items():
         for row in record["rows"]:
             if cells := [cell for column in columns if (cell := row["cells"].get(column["label"]))]:
-                out.append(Cost(row["label"], panel, _cost(cells)))
+                out.append(Cost(row["label"], panel, cost_of(cells)))
     return out
 
 
-def _cost(cells: Sequence[Cell]) -> tuple[str, ...]:
+def cost_of(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """Return the costs of cells in the order of COSTS."""
     seeds = list(dict.fromkeys(_seeds(cell) for cell in cells))
     done = [cell for cell in cells if cell["mean"]]  # the cost of failed runs is unknown
     return (
@@ -68,12 +69,9 @@ def _seeds(cell: Cell) -> str:
 def traffic(record: Record) -> list[list[str]]:
     """Return a line under TRAFFIC for each row and column whose clients sent anything."""
     pairs = [(row, column["label"]) for column in record["columns"] for row in record["rows"]]
-    found = ((row, label, row["cells"].get(label)) for row, label in pairs)
-    return [_metered(row, label, cell) for row, label, cell in found if cell and _is_metered(cell)]
-
-
-def _is_metered(cell: Cell) -> bool:
-    return bool(cell.get("lasted")) and bool(cell["up_bytes"] or cell["down_bytes"])
+    found = ((row, label, row["cells"].get(label) or {}) for row, label in pairs)
+    sent = (one for one in found if one[2].get("lasted"))
+    return [_metered(*one) for one in sent if one[2]["up_bytes"] or one[2]["down_bytes"]]
 
 
 def _metered(row: Row, column: str, cell: Cell) -> list[str]:

@@ -64,8 +64,9 @@ def courses(record: Record, most: int) -> list[tuple[str, list[str], list[list[s
     out = []
     for column in record["columns"]:
         for name in record.get("course", ()):
-            rows = [(row, row["cells"].get(column["label"])) for row in record["rows"]]
-            have = [(row, cell["course"]) for row, cell in rows if cell and _has(cell, name)]
+            rows = ((row, row["cells"].get(column["label"]) or {}) for row in record["rows"])
+            every = ((row, cell.get("course") or {}) for row, cell in rows)
+            have = [(row, course) for row, course in every if name in course.get("figures", {})]
             if not have:
                 continue
             rounds = have[0][1]["rounds"]
@@ -76,10 +77,6 @@ def courses(record: Record, most: int) -> list[tuple[str, list[str], list[list[s
             heads = [f"round {rounds[i]}" for i in at]
             out.append((f"{plain(name)}, {plain(column['label'])}", heads, lines))
     return out
-
-
-def _has(cell: Cell, name: str) -> bool:
-    return name in cell.get("course", {}).get("figures", {})
 
 
 def _at(figures: Sequence[Sequence[float]], at: Sequence[int], name: str) -> list[str]:

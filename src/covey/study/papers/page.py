@@ -207,13 +207,10 @@ def _costs(record: Record) -> Html:
     head += [tag("th", name, scope="col", class_="num") for name in COSTS]
     blocks: dict[str, list[Html]] = {}
     for cost in costs(record):
-        block = blocks.setdefault(cost.panel, [_across(cost.panel, 1 + len(COSTS))])
+        name = tag("th", cost.panel, colspan=len(head), scope="rowgroup", class_="group")
+        block = blocks.setdefault(cost.panel, [tag("tr", name)])
         figures = (tag("td", figure, class_="num") for figure in cost.figures)
         block.append(tag("tr", tag("th", cost.row, scope="row"), *figures))
     bodies = (tag("tbody", *block) for block in blocks.values())
     body = tag("table", tag("thead", tag("tr", *head)), *bodies, class_="costs")
     return scrolling(body, "cost")
-
-
-def _across(name: str, columns: int) -> Html:
-    return tag("tr", tag("th", name, colspan=columns, scope="rowgroup", class_="group"))

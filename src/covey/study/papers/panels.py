@@ -1,7 +1,7 @@
 """The picture of a sweep: a metric over the values that were run, ours and the paper's."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from covey.study.render import svg
@@ -52,10 +52,12 @@ def panel(
         series: The points of each method.
         marks: Floor and ceiling by name, drawn as horizontal lines.
     """
-    xs = sorted({dot.x for one in series for dot in one.dots})
+    dots = [dot for one in series for dot in one.dots]
+    xs = sorted({dot.x for dot in dots})
     ends, inset = ((xs[0], xs[-1]), 10.0) if xs else ((0.0, 1.0), 0.0)
     x = FRAME.across(*ends, log=logarithmic(xs), inset=inset)
-    low, high = svg.extent([*_heights(series), *marks.values()])
+    levels = (level for dot in dots for level in (*heights(dot.stat), dot.paper))
+    low, high = svg.extent([*levels, *marks.values()])
     y = FRAME.up(low, high)
     runs = (svg.ruler(x(v), FRAME.base, x(v), FRAME.base + 4, "mark solid") for v in xs)
     parts = [
@@ -67,12 +69,6 @@ def panel(
     text = _described(series, marks) or "no figures"
     lines = (_line(one, x, y, sweep) for one in series)
     return FRAME.picture(f"{title}, {metric} over {sweep}: {text}", *parts, *lines)
-
-
-def _heights(series: Sequence[Series]) -> Iterable[float]:
-    for one in series:
-        for spot in one.dots:
-            yield from (*heights(spot.stat), spot.paper)
 
 
 def _line(one: Series, x: svg.Axis, y: svg.Axis, sweep: str) -> Html:

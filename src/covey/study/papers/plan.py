@@ -95,9 +95,6 @@ class Table:
     claims: tuple[Claim, ...]
     sweep: Sweep | None = None
 
-    def column(self, label: str) -> Column:
-        return next(c for c in self.columns if c.label == label)
-
     def cells(self) -> Iterator[tuple[Row, Column]]:
         for row in self.rows:
             for column in self.columns:

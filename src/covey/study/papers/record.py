@@ -93,16 +93,13 @@ def record(table: Table, runs: Cells, scope: Scope, old: Kept = NOTHING_KEPT) ->
                 old.cell(place, planned)
                 or _measured(table, row, column, runs[place], scope) | planned
             )
-        names = {"label": row.label, "method": row.method, "role": row.role, "lowest": row.lowest}
-        rows.append(names | {"cells": cells})
+        about = {"label": row.label, "method": row.method, "role": row.role, "lowest": row.lowest}
+        rows.append(about | {"cells": cells})
     by_label: dict[str, Tree] = {row["label"]: row["cells"] for row in rows}
     done = [o for outcomes in runs.values() for o in outcomes if not o.error]
     plan, sweep = table.plan, table.sweep
-    made: Tree = {
-        "paper": table.paper,
-        "table": table.name,
-        "title": plan.title,
-        "about": plan.about,
+    names = {"paper": table.paper, "table": table.name, "title": plan.title, "about": plan.about}
+    made: Tree = names | {
         "quick": scope.quick,
         "part": scope.name(),
         "command": (not done and old.command) or _command(table, scope),
@@ -128,13 +125,8 @@ def record(table: Table, runs: Cells, scope: Scope, old: Kept = NOTHING_KEPT) ->
 
 
 def _column(column: Column) -> Tree:
-    return {
-        "label": column.label,
-        "dataset": column.dataset,
-        "preset": " + ".join(column.presets),
-        "panel": column.panel,
-        "x": column.x,
-    }
+    names = {"label": column.label, "dataset": column.dataset, "preset": " + ".join(column.presets)}
+    return names | {"panel": column.panel, "x": column.x}
 
 
 def _command(table: Table, scope: Scope) -> str:

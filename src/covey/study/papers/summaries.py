@@ -8,9 +8,10 @@ from covey.core.messages import Catalogue
 from covey.run.assemble import method_of
 from covey.run.config.schema import Config
 from covey.run.config.tree import Tree
-from covey.study.render.units import NOTHING, plain, size, span
+from covey.study.render.units import NOTHING, plain
 
 from .cells import Cell, Record, by_role, stat
+from .costs import COSTS, cost_of
 
 READS = "the server can read"
 SAID = (
@@ -83,11 +84,8 @@ def _figure(cell: Cell, metric: str) -> str:
 
 
 def _cost(cell: Cell) -> tuple[str, ...]:
-    trials = NOTHING if cell.get("tuned") is None else str(cell["tuned"])
-    rounds = span([n for n in cell["rounds"] if n], lambda n: f"{n:,}")
-    sent = (cell[key] for key in ("up_bytes", "down_bytes"))
-    up, down = (size(total / cell["users"]) if total else NOTHING for total in sent)
-    return trials, rounds, up, down
+    costs = dict(zip(COSTS, cost_of([cell])))
+    return tuple(costs[name] for name in ("trials", "rounds", "up", "down"))
 
 
 def shares(record: Record) -> Iterable[tuple[str, ...]]:

@@ -1,7 +1,8 @@
 """A reproduced table as Markdown for the docs, and as text of 80 columns."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import chain
 
 from rich.table import Table
 
@@ -9,7 +10,7 @@ from covey.study.render.tables import Screen, open_table
 from covey.study.render.tables import markdown as grid
 from covey.study.render.units import NOTHING, brief, code, escaped, fixed, plain
 
-from .cells import Cell, Column, Record, Row, by_role, chunks, has_paper, hole, stat, theirs
+from .cells import Cell, Column, Record, by_role, chunks, has_paper, hole, stat, theirs
 from .costs import COSTS, COSTS_SAID, TRAFFIC, TRAFFIC_SAID, costs, traffic
 from .footnotes import COURSE_SAID, below, courses
 from .notes import QUICK, SELECTED, Marks, Note, extra_metrics, failures, impossible, origin, title
@@ -19,6 +20,7 @@ from .summaries import best, families, shares
 MARKDOWN_FIGURES = 6  # of ours in a row of a Markdown table
 MARKDOWN_ROUNDS, TERMINAL_ROUNDS = 11, 5  # in tables over the rounds
 TERMINAL_FIGURES = 4  # in 80 columns; half as many with the paper's beside them
+Lines = list[list[str]]
 
 
 def markdown(record: Record) -> str:
@@ -100,9 +102,6 @@ def _swept(record: Record, metric: str, columns: Sequence[Column], marks: Marks)
     return grid(head, _points(record, metric, columns, marks))
 
 
-Lines = list[list[str]]
-
-
 def _points(record: Record, metric: str, columns: Sequence[Column], marks: Marks) -> Lines:
     """Return a line of a sweep for each row, and one with the paper's figures if there are any."""
     out = []
@@ -173,42 +172,22 @@ def _columns(record: Record) -> list[Table]:
 
 
 def _column(record: Record, column: Column, metrics: Sequence[str], marks: Marks) -> Table:
-    heads: list[str] = []
-    for metric in metrics:
-        heads += ["paper", metric] if has_paper(record, column, metric) else [metric]
-    table = _table(plain(column["label"]), *heads)
+    both = [has_paper(record, column, metric) for metric in metrics]
+    heads = (["paper", name] if paper else [name] for name, paper in zip(metrics, both))
+    table = _table(plain(column["label"]), *chain(*heads))
     for row in record["rows"]:
-        table.add_row(by_role(row), *_line(record, row, column, metrics, marks))
-        for name, figures in _under(record, row, column, metrics):
-            table.add_row(name, *figures)
+        cell, figures = row["cells"].get(column["label"]), list[str]()
+        note = marks.get((row["label"], column["label"]))
+        for metric, paper in zip(metrics, both):
+            figures += [_paper(cell, metric, note).replace(" ", "")] if paper else []
+            figures.append(_short(_ours(cell, metric)))
+        table.add_row(by_role(row), *figures)
+        for line in below(record, row):
+            texts = [_short(line.of(cell, metric)) for metric in metrics]
+            if set(texts) - {"", NOTHING}:
+                cells = (["", text] if paper else [text] for text, paper in zip(texts, both))
+                table.add_row(line.name, *chain(*cells))
     return table
-
-
-def _line(
-    record: Record, row: Row, column: Column, metrics: Sequence[str], marks: Marks
-) -> list[str]:
-    cell, out = row["cells"].get(column["label"]), list[str]()
-    note = marks.get((row["label"], column["label"]))
-    for metric in metrics:
-        if has_paper(record, column, metric):
-            out.append(_paper(cell, metric, note).replace(" ", ""))
-        out.append(_short(_ours(cell, metric)))
-    return out
-
-
-Under = Iterator[tuple[str, list[str]]]
-
-
-def _under(record: Record, row: Row, column: Column, metrics: Sequence[str]) -> Under:
-    """Yield the lines below a row."""
-    cell = row["cells"].get(column["label"])
-    for line in below(record, row):
-        figures: list[str] = []
-        for metric in metrics:
-            figures += [""] if has_paper(record, column, metric) else []
-            figures.append(_short(line.of(cell, metric)))
-        if any(figure not in ("", NOTHING) for figure in figures):
-            yield line.name, figures
 
 
 def _short(figure: str) -> str:

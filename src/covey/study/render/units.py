@@ -28,6 +28,10 @@ class Stat:
         spread = statistics.stdev(known) if len(known) > 1 else None
         return cls(statistics.fmean(known), spread, known)
 
+    def plain(self) -> dict[str, Any]:
+        mean = None if math.isnan(self.mean) else self.mean
+        return {"mean": mean, "spread": self.spread, "values": list(self.values)}
+
     def __str__(self) -> str:
         spread = "" if self.spread is None else f" ± {self.spread:.4f}"
         return NOTHING if math.isnan(self.mean) else f"{self.mean:.4f}{spread}"
@@ -43,9 +47,13 @@ class Point:
     high: float
 
 
-def points(found: Mapping[int, Sequence[float]], seeds: int) -> list[Point]:
-    """Return a point for each round that all seeds measured; `found` has their values by round."""
-    whole = sorted((at, values) for at, values in found.items() if len(values) == seeds)
+def points(found: Iterable[tuple[int, float | None]], seeds: int) -> list[Point]:
+    """Return a point for each round that all seeds measured, from pairs of a round and a value."""
+    by_round: dict[int, list[float]] = {}
+    for at, value in found:
+        if value is not None and not math.isnan(value):
+            by_round.setdefault(at, []).append(value)
+    whole = sorted((at, values) for at, values in by_round.items() if len(values) == seeds)
     return [Point(at, statistics.fmean(v), min(v), max(v)) for at, v in whole]
 
 

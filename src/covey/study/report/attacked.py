@@ -5,14 +5,14 @@ from typing import Literal
 
 from covey.evaluate.exposure import NAMES, RATIOS
 from covey.study.render import wording
-from covey.study.render.charts import Line, curves
+from covey.study.render.charts import curves
 from covey.study.render.markup import Child, Html, join, tag
 from covey.study.render.page_shell import aside, figure, gallery, legend, section
 from covey.study.render.tables import table
 from covey.study.render.units import Stat
 
 from .data import Group, Run, Setting
-from .sections import named
+from .sections import line, named
 
 When = Literal["selected", "last"]  # round
 WHEN: tuple[When, ...] = ("selected", "last")
@@ -111,16 +111,15 @@ def _rounds(group: Group) -> dict[str, When]:
 def _drawn(setting: Setting, found: list[Group]) -> Html:
     """Draw one method in two pictures, ER and rank, or several in a picture for each figure."""
     if len(found) == 1:
-        lines = [_line(found[0], name, colour, name) for colour, name in enumerate(RATIOS)]
-        pictures = [("ER@K", lines), ("rank", [_line(found[0], "rank", len(RATIOS), "rank")])]
+        first = found[0]
+        lines = [line(first, "target", name, i, name) for i, name in enumerate(RATIOS)]
+        pictures = [("ER@K", lines), ("rank", [line(first, "target", "rank", len(RATIOS), "rank")])]
     else:
         colours = {id(group): i for i, group in enumerate(setting.groups)}
         pictures = []
         for name in NAMES:
-            pictures.append((name, [_line(g, name, colours[id(g)], g.name) for g in found]))
+            pictures.append(
+                (name, [line(g, "target", name, colours[id(g)], g.name) for g in found])
+            )
     figures = (figure(what, curves(what, lines, {}, 1.0)) for what, lines in pictures)
-    return join(legend((line.name, line.colour) for line in pictures[0][1]), gallery(figures))
-
-
-def _line(group: Group, name: str, colour: int, label: str) -> Line:
-    return Line(label, group.curve("target", name), group.first.result.get("round"), colour)
+    return join(legend((one.name, one.colour) for one in pictures[0][1]), gallery(figures))

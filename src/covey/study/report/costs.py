@@ -72,12 +72,8 @@ def _enrolment(group: Group) -> str:
 
 def per_round(group: Group, key: str) -> list[Point]:
     """Return a figure of each round that all seeds ran."""
-    found: dict[int, list[float]] = {}
-    for run in group.runs:
-        for row in run.spent:
-            if row["round"]:
-                found.setdefault(row["round"], []).append(float(row[key]))
-    return points(found, len(group.runs))
+    rows = (row for run in group.runs for row in run.spent if row["round"])
+    return points(((row["round"], row[key]) for row in rows), len(group.runs))
 
 
 Price = tuple[str, float, float, int]  # method, bytes, figure, colour

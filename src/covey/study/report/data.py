@@ -97,12 +97,8 @@ class Group:
 
     def curve(self, part: str, metric: str) -> list[Point]:
         """Return a figure of each round that all seeds measured."""
-        found: dict[int, list[float]] = {}
-        for run in self.runs:
-            for row in run.rows:
-                value = row.get(part, {}).get(metric, math.nan)
-                if not math.isnan(value):
-                    found.setdefault(int(row["round"]), []).append(float(value))
+        rows = (row for run in self.runs for row in run.rows)
+        found = ((int(row["round"]), row.get(part, {}).get(metric)) for row in rows)
         return points(found, len(self.runs))
 
 

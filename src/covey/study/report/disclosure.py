@@ -15,7 +15,11 @@ from .sections import named
 def left_the_device(setting: Setting) -> Html:
     alone = len(setting.groups) == 1
     parts = [None if alone else _overview(setting)]
-    parts += [_ledger(group) if alone else _folded(group) for group in setting.groups]
+    for group in setting.groups:
+        if alone:
+            parts.append(_ledger(group))
+        elif group.private and not group.pooled:
+            parts.append(folded(f"{group.name}: every field", _ledger(group)))
     note = (
         "The epsilon of a user is the total over all messages of the user with the most, by basic"
         " composition. Smaller is safer; “no guarantee” means that the content is unprotected."
@@ -26,13 +30,9 @@ def left_the_device(setting: Setting) -> Html:
 
 def guarantee(group: Group) -> str:
     """Return the guarantee for a user in a few words; simulated noise is named as such."""
-    simulated = _promised(group) and _simulated(group)
+    totals = {row["epsilon_user_total"] for row in group.private}
+    simulated = totals and "none" not in totals and _simulated(group)
     return _promise(group) + (", noise simulated" if simulated else "")
-
-
-def _promised(group: Group) -> bool:
-    """Return whether every field that leaves the device has a guarantee."""
-    return bool(group.private) and all(row["epsilon_user_total"] != "none" for row in group.private)
 
 
 def _simulated(group: Group) -> bool:
@@ -72,12 +72,6 @@ def _badge(promise: str, simulated: bool = False) -> Html:
     """Return the guarantee in green, or in red if there is none."""
     bad = promise in ("no guarantee", "all data is collected")
     return badge(promise, "bad" if bad else "" if simulated else "good")
-
-
-def _folded(group: Group) -> Html | None:
-    if group.pooled or not group.private:
-        return None
-    return folded(f"{group.name}: every field", _ledger(group))
 
 
 def _ledger(group: Group) -> Html:

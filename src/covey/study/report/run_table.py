@@ -18,7 +18,9 @@ def table(result: dict[str, Any], out: Path) -> str:
     if result.get("target"):
         screen.show(_exposure(result))
     if result.get("ledger"):
-        screen.show(_ledger(result["ledger"]), *filter(None, _disclosed(result)))
+        lines = [wording.evaluation_fields(result["ledger"]), wording.secure_sums(result)]
+        lines += wording.privacy_lines(result.get("privacy"))
+        screen.show(_ledger(result["ledger"]), *filter(None, lines))
         for part, metrics in result.get("told", {}).items():  # such as the sensitivity of noise
             each = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
             screen.show(f"{part}: {each}")
@@ -28,11 +30,6 @@ def table(result: dict[str, Any], out: Path) -> str:
         screen.show(f"up {up}, down {down}, dropped {lost or 0}")
     screen.whole(f"{result['seconds']:.1f} s, results in {out}")
     return str(screen)
-
-
-def _disclosed(result: dict[str, Any]) -> list[str]:
-    lines = [wording.evaluation_fields(result["ledger"]), wording.secure_sums(result)]
-    return lines + wording.privacy_lines(result.get("privacy"))
 
 
 def _figures(result: dict[str, Any]) -> Table:

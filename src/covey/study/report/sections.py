@@ -12,6 +12,8 @@ from covey.study.render.units import Stat, fixed, known, size
 
 from .data import Group, Setting
 
+Thirds = list[tuple[Html, list[Stat]]]
+
 
 def named(setting: Setting, group: Group) -> Html:
     role = setting.role(group)
@@ -73,22 +75,18 @@ def cards(setting: Setting, group: Group) -> Html:
 def results(setting: Setting) -> Html:
     several = any(len(g.runs) > 1 for g in setting.groups)
     bars = "Large dots are means, small ones single seeds, and bars one standard deviation. "
+    pictures = []
+    for metric in setting.metrics:
+        rows = [Entry(g.name, g.test(metric), i) for i, g in enumerate(setting.groups)]
+        pictures.append(figure(metric, strip(metric, rows, marks(setting, metric))))
     return section(
         "Results on the test",
         tag("p", f"{setting.title}: {setting.protocol}."),
-        gallery(_dots(setting, metric) for metric in setting.metrics),
+        gallery(pictures),
         _result_table(setting),
         *(aside(f"{line}.") for line in wording.above_references(above(setting))),
-        aside(
-            bars if several else "",
-            "The round is selected on the validation set, never on the test set.",
-        ),
+        aside(bars if several else "", "The round is selected on validation, never on the test."),
     )
-
-
-def _dots(setting: Setting, metric: str) -> Html:
-    rows = [Entry(g.name, g.test(metric), i) for i, g in enumerate(setting.groups)]
-    return figure(metric, strip(metric, rows, marks(setting, metric)))
 
 
 def above(setting: Setting) -> wording.Above:
@@ -127,12 +125,11 @@ def learning(setting: Setting) -> Html | None:
     alone = len(setting.groups) == 1
     figures, keys = [], dict[str, int]()
     for metric in setting.metrics:
+        lines = [line(g, "test", metric, i, "test" if alone else g.name) for i, g in trained]
         if alone:
-            lines = _both(trained[0][1], metric)
-        else:
-            lines = [_line(g, "test", metric, i, g.name) for i, g in trained]
-        lines = [line for line in lines if line.points]
-        keys |= {line.name: line.colour for line in lines}
+            lines.insert(0, line(trained[0][1], "valid", metric, 1, "validation"))
+        lines = [one for one in lines if one.points]
+        keys |= {one.name: one.colour for one in lines}
         if lines:
             caption = join(metric, "" if alone else " on the test set")
             figures.append(figure(caption, curves(metric, lines, marks(setting, metric))))
@@ -149,12 +146,8 @@ def learning(setting: Setting) -> Html | None:
     )
 
 
-def _both(group: Group, metric: str) -> list[Line]:
-    parts = (("valid", "validation", 1), ("test", "test", 0))
-    return [_line(group, part, metric, colour, name) for part, name, colour in parts]
-
-
-def _line(group: Group, part: str, metric: str, colour: int, name: str) -> Line:
+def line(group: Group, part: str, metric: str, colour: int, name: str) -> Line:
+    """Return the curve of a metric of the part valid, test or target."""
     return Line(name, group.curve(part, metric), group.first.result.get("round"), colour)
 
 
@@ -178,9 +171,6 @@ def _by_part(setting: Setting, metric: str, parts: Sequence[str]) -> Html:
     top = max(every, default=0.0) or 1.0
     rows = [[n, *(join(str(stat), bar(stat.mean / top)) for stat in mine)] for n, mine in stats]
     return table(["method", *parts], rows)
-
-
-Thirds = list[tuple[Html, list[Stat]]]
 
 
 def _thirds(setting: Setting, metric: str, parts: Sequence[str], kind: str) -> Thirds:

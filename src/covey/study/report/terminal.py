@@ -1,6 +1,5 @@
 """Runs side by side as text of 80 columns, and as plain data."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ from rich.table import Table
 from covey.evaluate.exposure import NAMES
 from covey.study.render import wording
 from covey.study.render.tables import Screen, open_table
-from covey.study.render.units import Stat, brief, fixed, known, size
+from covey.study.render.units import brief, fixed, known, size
 
 from .attacked import WHEN, When, attackers, attacks, exposed, pushed, targets, watched
 from .data import Group, Setting
@@ -84,14 +83,14 @@ def plain(setting: Setting) -> dict[str, Any]:
 def _row(setting: Setting, group: Group) -> dict[str, Any]:
     target = None
     if group in watched(setting):
-        target = {when: {n: _stat(exposed(group, when, n)) for n in NAMES} for when in WHEN}
+        target = {when: {n: exposed(group, when, n).plain() for n in NAMES} for when in WHEN}
     return {
         "method": group.name,
         "preset": group.first.result.get("preset", ""),
         "pooled": group.pooled,
         "runs": [str(run.folder) for run in group.runs],
         "seeds": [run.seed for run in group.runs],
-        "test": {metric: _stat(group.test(metric)) for metric in setting.metrics},
+        "test": {metric: group.test(metric).plain() for metric in setting.metrics},
         "up_bytes": group.traffic("up"),
         "down_bytes": group.traffic("down"),
         "seconds": group.seconds,
@@ -100,8 +99,3 @@ def _row(setting: Setting, group: Group) -> dict[str, Any]:
         "attackers": attackers(group),
         "target": target,
     }
-
-
-def _stat(stat: Stat) -> dict[str, Any]:
-    mean = None if math.isnan(stat.mean) else stat.mean
-    return {"mean": mean, "spread": stat.spread, "values": list(stat.values)}

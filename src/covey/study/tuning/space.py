@@ -102,7 +102,7 @@ def declared(text: Any, option: str) -> Range | Choices:
     whole = words[:1] == ["int"]
     kind, *rest = words[whole:] or [""]
     if kind == "choice" and rest and not whole:
-        return Choices(tuple(_value(word) for word in rest))
+        return Choices(tuple(assign({}, [f"x={word}"])["x"] for word in rest))
     if kind not in ("log", "linear") or len(rest) != 2:
         raise CoveyError(f"the space of {option} is {text!r}; {GRAMMAR}")
     low, high = (_number(word, whole, option) for word in rest)
@@ -111,10 +111,6 @@ def declared(text: Any, option: str) -> Range | Choices:
             f"the space of {option} is {text!r}; low must be below high, and above 0 if log"
         )
     return Range(low, high, kind == "log", whole)
-
-
-def _value(word: str) -> Any:
-    return assign({}, [f"x={word}"])["x"]
 
 
 def _number(word: str, whole: bool, option: str) -> float:
@@ -149,16 +145,12 @@ def check(tree: Tree, space: Space) -> Values:
             wrong = f"the method has no [{section}] whose {option!r} could be tuned"
             raise CoveyError(f"{wrong}; see its configuration")
         for value in axis.ends():
-            _try(apply(tree, {option: value}), option, value)
+            try:
+                Config.of(apply(tree, {option: value}))
+            except CoveyError as error:
+                raise CoveyError(f"the space of {option} cannot have {value!r}: {error}") from error
     config = Config.of(tree)
     return {option: _published(config, option) for option in space}
-
-
-def _try(tree: Tree, option: str, value: Any) -> None:
-    try:
-        Config.of(tree)
-    except CoveyError as error:
-        raise CoveyError(f"the space of {option} cannot have {value!r}: {error}") from error
 
 
 def _published(config: Config, option: str) -> Any:
