@@ -144,18 +144,18 @@ def grid(record: Record, fmt: Format) -> list[list[str]]:
 
 def defence_summaries(record: Record, k: int) -> list[DefenceSummary]:
     """Summarise each defence under the attack that is strongest against it."""
-    nobody, *others = labels(record, "attacks")
+    no_attack, *others = labels(record, "attacks")
     er, out = f"er@{k}", []
     for defence in labels(record, "defences"):
-        calm = record["cells"][nobody][defence]
+        clean = record["cells"][no_attack][defence]
         every = {attack: record["cells"][attack][defence] for attack in others}
         under = {a: c for a, c in every.items() if c["highest"][er]["mean"] is not None}
         height = {a: (c["highest"][er]["mean"], c["last"][er]["mean"]) for a, c in under.items()}
         worst = max(height, key=lambda a: height[a], default="")
         most = height[worst][0] if worst else None
         least = min((c["last"][record["metric"]]["mean"] for c in under.values()), default=None)
-        figure = calm["last"][record["metric"]]
-        out.append(DefenceSummary(defence, most, worst, figure, share_lost(record, calm), least))
+        figure = clean["last"][record["metric"]]
+        out.append(DefenceSummary(defence, most, worst, figure, share_lost(record, clean), least))
     return out
 
 

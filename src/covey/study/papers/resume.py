@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from covey.run.config.schema import Config
@@ -28,6 +29,7 @@ Cells = dict[Place, Tree]
 Runs = Mapping[Place, Sequence[Config]]
 # Keys of a configuration that name a run or its machine and change no result.
 NAMES = ("engine", "title", "paper", "method", "preset")
+PLANNED = ("metrics", "told", "ends", "course")  # keys that a record has from its plan
 # Defaults of keys that the first records do not have.
 LATER = {"part": "", "told": [], "ends": [], "course": []}
 LATER_ROW = {"lowest": False}
@@ -86,8 +88,7 @@ def kept(
     old, plan = read(file), table.plan
     again = old["part"] == scope.name() and not scope.changed()
     stays = again and at_hand is not None
-    names = ("metrics", "told", "ends", "course")
-    if not stays and any(old[name] != list(getattr(plan, name)) for name in names):
+    if not stays and any(old[name] != list(getattr(plan, name)) for name in PLANNED):
         return Kept()
     rows = {row["label"]: row["cells"] for row in old["rows"]}
     runs = {
@@ -96,7 +97,7 @@ def kept(
     }
     found = {(row, column): cell for row, column in runs if (cell := rows.get(row, {}).get(column))}
     complete = {place: cell for place, cell in found.items() if _complete(cell, runs[place])}
-    asked = [test for claim in table.claims for test in tests_of(claim)]
+    asked = list(chain(*map(tests_of, table.claims)))
     stored = {_test(tree): tree for claim in old["claims"] for tree in claim["tests"]}
     decided = {test for test, tree in stored.items() if tree["difference"] is not None}
     several = {place for place, configs in runs.items() if len(configs) > 1}
