@@ -1,12 +1,12 @@
-"""CoFedRec's round against the published structure: client after client, autograd through all pairs of items.
+"""CoFedRec's round against a loop over clients with the structure of the published code.
 
-The loop is our own, in the structure of the published code: per client a copy of its table, two optimisers,
-and in every batch the contrast of all items with all items twice, once for the score function, where it has
-no slope, and once for the items. Both sides train and measure clients that are spread evenly over the lengths
-of lists, from the same state and with the same categories. The loop takes few of them, and what is compared is
-the seconds per batch of a client: of the CPU, one thread each, all of the round and its evaluation included.
-COVEY_DATA=folder measures on MovieLens-100K itself. On a GPU only covey is timed, with everybody; --memory says
-what rounds with everybody of MovieLens-1M hold on a CPU.
+The loop is our own: it has a copy of the table and two optimisers per client, and in every batch
+the contrast of all items with all items twice, once for the score function, where it has no slope,
+and once for the items. Both sides train and evaluate clients spread evenly over the lengths of
+lists, from the same state and with the same categories; the loop takes few of them. The comparison
+is in CPU seconds of one thread per batch of a client, with all of the round and its evaluation.
+COVEY_DATA=folder measures on MovieLens-100K itself. On a GPU only covey is timed, with all clients;
+--memory reports the memory of rounds with all clients of MovieLens-1M on a CPU.
 """
 
 import argparse
@@ -159,9 +159,10 @@ def on_cpu(clients: int, of_loop: int, repeats: int, sample: int) -> dict[str, A
             "at least": least,
             "reached": ratio >= least,
         }
-        each = f"{1000 * times.median(name):.1f} ms for {1000 * times.median(LOOP):.0f} of a client's batch"
+        mine, loop = (1000 * times.median(side) for side in (name, LOOP))
         print(
-            f"{name}: {ratio:.1f} times the {LOOP} ({spread[0]:.1f} to {spread[1]:.1f}), at least {least}; {each}"
+            f"{name}: {ratio:.1f} times the {LOOP} ({spread[0]:.1f} to {spread[1]:.1f}), at least"
+            f" {least}; {mine:.1f} ms for {loop:.0f} of a client's batch"
         )
     return out | {"config": exact.config.tree}
 
@@ -186,7 +187,8 @@ def on_gpu(
     usual = sorted(taken[1:])[(len(taken) - 1) // 2]  # the first has no categories yet
     memory = torch.cuda.max_memory_allocated() / 2**30
     print(
-        f"{method} {dataset} {' '.join(sets)}: {usual:.2f} s a round, at most {most}; {memory:.0f} GiB",
+        f"{method} {dataset} {' '.join(sets)}: {usual:.2f} s a round, at most {most}; {memory:.0f}"
+        " GiB",
         flush=True,
     )
     told = {
@@ -205,7 +207,10 @@ def on_gpu(
 
 
 def held_on_cpu(sample: int, rounds: int = 2, most: float = 8.0) -> dict[str, Any]:
-    """Memory of this process after rounds with everybody, evaluation included; the first has no categories yet."""
+    """Memory of this process after rounds with all clients and their evaluation.
+
+    The first round has no categories yet.
+    """
     engine = Engine.of(
         config_of("cofedrec", PRESET, "data.name=ml-1m", f"mechanism.0.sample={sample}")
     )
@@ -216,7 +221,8 @@ def held_on_cpu(sample: int, rounds: int = 2, most: float = 8.0) -> dict[str, An
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     clients, taken = len(engine.fleet.ids_N), time.process_time() - began
     print(
-        f"{clients} clients: {peak:.2f} GiB, at most {most:g}; {taken / 60:.0f} CPU minutes for {rounds} rounds"
+        f"{clients} clients: {peak:.2f} GiB, at most {most:g}; {taken / 60:.0f} CPU minutes for"
+        f" {rounds} rounds"
     )
     found = {"clients": clients, "sample": sample, "rounds": rounds, "cpu_seconds": taken}
     return {**found, "gib": peak, "at most": most, "reached": peak <= most}

@@ -1,9 +1,10 @@
-"""What contrast costs beside FedNCF: a pass over MovieLens-1M, from rounds of clients spread over all lengths of lists.
+"""The cost of contrast beside FedNCF: a pass over MovieLens-1M, estimated from single rounds.
 
-All sides in one process, in turn, in CPU seconds of one thread. Positives only is to take at most 3 times as long
-as the same FedNCF without contrast. With --device cuda whole passes are timed instead, 256 clients a round, in
-seconds of the clock; the full form is to take at most 3 on an H200. COVEY_DATA=folder measures on MovieLens-1M
-itself.
+The rounds' clients are spread over all lengths of lists. All sides run in one process, in turn, in
+CPU seconds of one thread. Positives only should take at most 3 times as long as the same FedNCF
+without contrast. With --device cuda whole passes are timed instead, 256 clients a round, in wall
+time; the full form should take at most 3 seconds on an H200. COVEY_DATA=folder measures on
+MovieLens-1M itself.
 """
 
 import argparse
@@ -47,17 +48,16 @@ def engine(sets: tuple[str, ...], name: str = "cpu") -> Engine:
 
 
 def on_cpu(clients: int, repeats: int, full: bool) -> dict[str, Any]:
-    """A round in the middle of a pass, and one that closes it, of which a pass over everybody has one."""
-    plans = {**SIDES, BATCHED: ()} if onednn.there() else SIDES
+    """Times a round in the middle of a pass, and the one that ends a pass over all clients."""
+    plans = {**SIDES, BATCHED: ()} if onednn.available() else SIDES
     sides = {name: engine(sets) for name, sets in plans.items() if full or name in (BASE, *AT_MOST)}
-    rounds_of = lambda last: {
-        n: partial(one_round, one, clients, last, n == BATCHED) for n, one in sides.items()
-    }
-    works = rounds_of(False)
-    for work in works.values():
+    middle, last = (
+        {n: partial(one_round, one, clients, ends, n == BATCHED) for n, one in sides.items()}
+        for ends in (False, True)
+    )
+    for work in middle.values():
         work()  # first calls are slower
-    works |= {name + LAST: work for name, work in rounds_of(True).items()}
-    found = interleaved(works, repeats)
+    found = interleaved(middle | {name + LAST: work for name, work in last.items()}, repeats)
     rounds = batches_of(sides[BASE].config, len(sides[BASE].fleet.ids_N))
     passes = {
         name: [
@@ -74,7 +74,7 @@ def on_cpu(clients: int, repeats: int, full: bool) -> dict[str, Any]:
 def one_round(one: Engine, clients: int, last: bool, batched: bool) -> None:
     one.number += 1
     who = Round(one.number, one.stratified(clients), opens_epoch=False, closes_epoch=last)
-    with patch.object(onednn, "there", lambda: False) if batched else nullcontext():
+    with patch.object(onednn, "available", lambda: False) if batched else nullcontext():
         one.server, _ = run_round(one.server, one.fleet, one.method, who)
 
 

@@ -1,8 +1,8 @@
-"""Rounds, passes and sums on a GPU, in seconds of the clock, without evaluation.
+"""Rounds, passes and sums on a GPU, in wall time, without evaluation.
 
-A pass is everybody once, 256 clients a round, with all that the server does between: Ward and the pool of FedCL, the
-auxiliary model of PDC-FRS. The sums are those of a million made-up users with 20 of 100,000 items, at rank 64.
-COVEY_DATA=folder measures on MovieLens-1M itself.
+A pass trains every client once, 256 clients a round, with the server's work in between: Ward and
+the pool of FedCL, the auxiliary model of PDC-FRS. The sums are those of a million synthetic users
+with 20 of 100,000 items, at rank 64. COVEY_DATA=folder measures on MovieLens-1M itself.
 """
 
 import argparse
@@ -13,8 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from common import Engine, config_of, say, source_of, write
+from covey.contract.views import ServerView
 from covey.core import provenance
 from covey.core.messages import Round
 from covey.engine.rounds import run_round, view
@@ -57,10 +59,12 @@ def passes_of(engine: Engine, many: int) -> list[float]:
 
 
 def auxiliary_of(engine: Engine) -> float:
-    """What the server of PDC-FRS does in a pass: trains its own model, and picks items for everybody."""
+    """Times the server of PDC-FRS in a pass: training its model and picking items for clients."""
     ids_C = engine.fleet.ids_N
     part = next(m for m in engine.method.mechanisms if m.name == AUXILIARY)
-    see = lambda who: view(engine.server, engine.method, AUXILIARY, Round(engine.number + 1, who))
+
+    def see(who: Tensor) -> ServerView:
+        return view(engine.server, engine.method, AUXILIARY, Round(engine.number + 1, who))
 
     def learn() -> None:
         memory = part.begin_round(see(ids_C))

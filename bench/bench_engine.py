@@ -1,7 +1,8 @@
 """Covey against a careful plain loop: how many times more clients per CPU second, in one run.
 
-Both sides do whole rounds (negatives, training, aggregation, and evaluation where the workload says so)
-for the same clients, in turn, with one thread each. COVEY_DATA=folder measures on the real datasets.
+Both sides do whole rounds (negatives, training, aggregation, and evaluation where the workload says
+so) for the same clients, in turn, with one thread each. COVEY_DATA=folder measures on the real
+datasets.
 """
 
 import argparse
@@ -110,6 +111,10 @@ def loops(
     }
 
 
+def flat(update: Fields) -> Tensor:
+    return torch.cat([update[k].flatten() for k in sorted(update)])
+
+
 def same_work(engine: Engine, loop: Loop, ids_C: Tensor) -> dict[str, float]:
     """One round of both from the same state: as many examples and steps, and an update alike."""
     counted = Counted(
@@ -123,19 +128,16 @@ def same_work(engine: Engine, loop: Loop, ids_C: Tensor) -> dict[str, float]:
     loop.round(ids_C.tolist())
     ours = {k: v - before[k] for k, v in type(loop.net).shared_of(engine.server.public).items()}
     theirs = {k: v - before[k] for k, v in loop.shared.items()}
-    flat = lambda update: torch.cat([update[k].flatten() for k in sorted(update)])
-    head = lambda update: flat(
-        {k: v for k, v in update.items() if k != "items.weight" or len(update) == 1}
-    )
     phases = len(loop.optimizers)
     notes = {
         "examples": counted.seen[0] / (loop.examples_seen * loop.solver.epochs * phases),
         "steps": counted.seen[1] / (loop.steps_taken * phases),
         "size of update": float(flat(ours).norm() / flat(theirs).norm()),
     }
-    cosine = float(
-        torch.cosine_similarity(head(ours), head(theirs), 0)
-    )  # of what all share: negatives differ
+    # Negatives differ, so the item table is left out, unless it is all there is.
+    shared = [k for k in ours if k != "items.weight" or len(ours) == 1]
+    mine, loops_own = (flat({k: update[k] for k in shared}) for update in (ours, theirs))
+    cosine = float(torch.cosine_similarity(mine, loops_own, 0))
     if any(abs(value - 1) > SAME for value in notes.values()) or cosine < 0.8:
         raise SystemExit(f"the two sides do not do the same work: {notes}, cosine {cosine}")
     doubled = counted.seen[2] / counted.seen[0]
@@ -148,7 +150,7 @@ def same_work(engine: Engine, loop: Loop, ids_C: Tensor) -> dict[str, float]:
 def fedncf(
     dataset: str, clients: int, options: Options, *assignments: str, fewer: tuple[int, ...] = ()
 ) -> Row:
-    """`fewer`: smaller cohorts to time covey on too, since its cost per round does not shrink with them."""
+    """Times covey on cohorts of `fewer` clients too, as a round has a fixed cost."""
     config = config_of("fedncf", "loo-full", *source_of(dataset), *assignments)
     engine = Engine.of(config)
     ids_C = engine.stratified(options.clients if clients and options.quick else clients)
@@ -214,8 +216,10 @@ def full_rank(options: Options) -> Row:
     engine = Engine.of(config)
     ids_C, held = engine.stratified(0), engine.fleet.data.held
     assert held is not None and len(ids_C) == len(engine.lengths_N)
-    cut = lambda lists: [torch.from_numpy(x) for x in Lists.cut(lists)]
-    train, parts = cut(engine.fleet.data.training.items), [cut(held.valid), cut(held.test)]
+    train, *parts = (
+        [torch.from_numpy(x) for x in Lists.cut(lists)]
+        for lists in (engine.fleet.data.training.items, held.valid, held.test)
+    )
     table, users = engine.server.public["items"], engine.fleet.store.dense["user"]
     found: dict[str, Any] = {}
 
@@ -276,8 +280,8 @@ def record(name: str, row: Row, peak: dict[str, float]) -> dict[str, Any]:
 
 def table(records: dict[str, dict[str, Any]]) -> str:
     lines = [
-        f"{'workload':<48} {'data':<10} {'clients':>7} {'covey':>9} {'loop':>9} {'times':>7} {'(repeats)':>15} "
-        f"{'at least':>8}  {'touched':>7} {'fused':>7}",
+        f"{'workload':<48} {'data':<10} {'clients':>7} {'covey':>9} {'loop':>9} {'times':>7}"
+        f" {'(repeats)':>15} {'at least':>8}  {'touched':>7} {'fused':>7}",
         f"{'':<48} {'':<10} {'':>7} {'clients per CPU second':>19}",
     ]
     for r in records.values():
@@ -288,8 +292,9 @@ def table(records: dict[str, dict[str, Any]]) -> str:
         more = [r["times the other loops"].get(k) for k in (TOUCHED, FUSED)]
         mark = "" if r["reached"] else "  MISSED"
         lines.append(
-            f"{r['workload']:<48} {r['data']:<10} {r['clients']:>7} {rate['covey']:>9.0f} {rate[PLAIN]:>9.1f} "
-            f"{r['times the plain loop']:>7.1f} {low_high:>15} {r['at least']:>8}  "
+            f"{r['workload']:<48} {r['data']:<10} {r['clients']:>7} {rate['covey']:>9.0f}"
+            f" {rate[PLAIN]:>9.1f} {r['times the plain loop']:>7.1f} {low_high:>15}"
+            f" {r['at least']:>8}  "
             + " ".join(f"{x:>7.1f}" if x else f"{'':>7}" for x in more)
             + mark
         )

@@ -1,7 +1,7 @@
-"""One round of FedNCF with a million simulated clients on one machine: seconds and memory of a whole run.
+"""One round of FedNCF with a million simulated clients on one machine: time and memory of a run.
 
 Every client has 20 of 100,000 items and takes part; 10,000 of them are evaluated. The run is the
-`covey run` command in a process of its own, so that its peak memory is its own.
+`covey run` command in a separate process, so that its peak memory can be measured.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +61,14 @@ def watch(pid: int, done: threading.Event, seen: list[tuple[float, float]]) -> N
 
 
 def measure(command: list[str], threads: int, limit_gib: float) -> dict[str, Any]:
-    """Runs covey; returns what it used and what it found. Beyond the limit it fails, not the machine."""
+    """Runs covey with a memory limit; returns its use of resources and its results."""
     limit = int(limit_gib * GIB)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
         full = [sys.executable, "-m", "covey", *command, "--out", str(out), "--json"]
-        capped = lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        capped = partial(resource.setrlimit, resource.RLIMIT_AS, (limit, limit))
         process = subprocess.Popen(
             full, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=capped
         )
@@ -124,9 +125,10 @@ def main() -> None:
     minutes = found["wall_seconds"] / 60
     reached = found["peak_gib"] <= TARGET["peak_gib"] and minutes <= TARGET["minutes"]
     print(
-        f"{asked.users:,} clients, one round: {found['wall_seconds']:.0f} s ({found['cpu_seconds']:.0f} CPU seconds, "
-        f"{asked.users / found['cpu_seconds']:.0f} clients per CPU second), peak memory {found['peak_gib']:.2f} GiB, "
-        f"run folder {found['run_folder_gib']:.2f} GiB"
+        f"{asked.users:,} clients, one round: {found['wall_seconds']:.0f} s"
+        f" ({found['cpu_seconds']:.0f} CPU seconds, {asked.users / found['cpu_seconds']:.0f}"
+        f" clients per CPU second), peak memory {found['peak_gib']:.2f} GiB, run folder"
+        f" {found['run_folder_gib']:.2f} GiB"
     )
     print(
         "target: {peak_gib:.0f} GiB, {minutes:.0f} minutes".format(**TARGET),

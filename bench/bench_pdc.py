@@ -1,11 +1,12 @@
-"""PDC-FRS: the contribution against a draw at a time, and the auxiliary model's pass against the clients'.
+"""PDC-FRS: the contribution against single draws, and the auxiliary model against the clients.
 
-The form that draws are compared with adds Gumbel noise to the scores of one item and takes the greatest, once for
-each draw; it takes few draws, and what is compared is the CPU seconds per draw, one thread each. Ours has the
-distribution functions of all items in it, but not the vectors of the titles, which both need. A pass of the
-auxiliary model is its training and the best items of the clients; the clients' pass is their training on what they
-were sent. With --quick only some clients are there, spread evenly over the lengths of lists, and the auxiliary model
-trains on the lists of these. COVEY_DATA=folder measures on MovieLens-1M itself.
+The loop adds Gumbel noise to the scores of one item and takes the largest, once for each draw; it
+takes few draws, and the comparison is in CPU seconds of one thread per draw. Ours includes the
+distribution functions of all items, but not the vectors of the titles, which both need. A pass of
+the auxiliary model is its training and the best items of the clients; the clients' pass is their
+training on what they received. With --quick there are only some clients, spread evenly over the
+lengths of lists, and the auxiliary model trains on their lists. COVEY_DATA=folder measures on
+MovieLens-1M itself.
 """
 
 import argparse
@@ -66,7 +67,8 @@ def contribution(engine: Engine, draws: int, of_loop: int, repeats: int) -> dict
     }
     ratio = each["gumbel"] / each["ours"]
     print(
-        f"contribution of {draws:,} items over {like.n_items:,}: {draws * each['ours']:.2f} s, {ratio:.0f} times"
+        f"contribution of {draws:,} items over {like.n_items:,}: {draws * each['ours']:.2f} s,"
+        f" {ratio:.0f} times"
     )
     reached = {"times": ratio, "at least": CONTRIBUTION, "reached": ratio >= CONTRIBUTION}
     return {"draws": [draws, of_loop], "cpu_seconds": taken, **reached}
@@ -112,7 +114,8 @@ def auxiliary(engine: Engine, clients: int, repeats: int, cohort: int = 256) -> 
     share = (usual["learns"] + usual["recommends"]) / usual["clients"]
     told = ", ".join(f"{side} {s:.2f} s" for side, s in usual.items())
     print(
-        f"a pass of {len(ids_C):,} clients: {told}; the auxiliary model takes {share:.2f} of the clients' time"
+        f"a pass of {len(ids_C):,} clients: {told}; the auxiliary model takes {share:.2f} of the"
+        " clients' time"
     )
     reached = {"share": share, "at most": AUXILIARY, "reached": share <= AUXILIARY}
     return {"clients": len(ids_C), "cpu_seconds": seconds, **reached, "config": engine.config.tree}

@@ -1,6 +1,7 @@
-"""Simulated privacy noise against OpenDP's, which real devices would use: 6,040 vectors of 64, and choices of items.
+"""Simulated privacy noise against OpenDP's, which real devices would use.
 
-The library's time grows with the number of draws, one like the other, so a part of them is timed and multiplied.
+There are 6,040 vectors of 64 numbers, and choices of items. The library's time is proportional to
+the number of draws, so only some of them are timed, and the time is scaled up.
 """
 
 import argparse

@@ -1,9 +1,10 @@
-"""Full-rank evaluation of 40,226 users among 54,542 items: against a loop over users, and in how much memory.
+"""Full-rank evaluation of 40,226 users among 54,542 items: time against a loop, and memory.
 
-Everybody is measured once, as a run does it (hit and NDCG at 5 and 10, validation and test, seen items hidden), and
-the peak memory of the process is noted, data and libraries included. Then both sides rank a sample of the users in
-turn, with one thread each; the loop scores all items of a user by one product, hides what is seen and takes the ten
-best, twice. COVEY_DATA=folder measures on the dataset of that size. Nothing is written without --out.
+All users are evaluated once, as in a run (hit and NDCG at 5 and 10, validation and test, seen items
+hidden), and the peak memory of the process is noted, data and libraries included. Then both sides
+rank a sample of the users in turn, with one thread each; the loop scores all items of a user by one
+product, hides seen items and takes the ten best, twice. COVEY_DATA=folder measures on the dataset
+of that size. Nothing is written without --out.
 """
 
 import argparse
@@ -41,16 +42,12 @@ def loop_of(engine: Engine, ids_C: Tensor) -> partial[Tensor]:
     """The same users ranked one by one."""
     held, train = engine.fleet.data.held, engine.fleet.data.training.items
     assert held is not None
-    cut = lambda lists: [torch.from_numpy(x) for x in Lists.cut(lists.take(ids_C))]
-    users_ND = engine.fleet.store.dense["user"][ids_C]
-    return partial(
-        rank_everything,
-        engine.server.public["items"],
-        users_ND,
-        cut(train),
-        [cut(held.valid), cut(held.test)],
-        DEPTH,
+    own, *parts = (
+        [torch.from_numpy(x) for x in Lists.cut(lists.take(ids_C))]
+        for lists in (train, held.valid, held.test)
     )
+    users_ND, table_ID = engine.fleet.store.dense["user"][ids_C], engine.server.public["items"]
+    return partial(rank_everything, table_ID, users_ND, own, parts, DEPTH)
 
 
 def same_figures(found: Fields, theirs: Tensor) -> list[list[float]]:
@@ -63,15 +60,18 @@ def same_figures(found: Fields, theirs: Tensor) -> list[list[float]]:
     return mine
 
 
+def peak_gib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
 def measure(dataset: str, sample: int, repeats: int, *assignments: str) -> dict[str, Any]:
     config = config_of("fedmf", "loo-full", *source_of(dataset), f"model.dim={D}", *assignments)
     engine = Engine.of(config)
     likely(engine)
     everybody, ids_C = engine.stratified(0), engine.stratified(sample)
-    peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    before = peak()
+    before = peak_gib()
     whole = cpu_seconds(lambda: engine.evaluate(everybody))
-    after = peak()
+    after = peak_gib()
     loop = loop_of(engine, ids_C)
     figures = same_figures(engine.evaluate(ids_C), loop())
     times = interleaved({"covey": lambda: engine.evaluate(ids_C), LOOP: loop}, repeats)

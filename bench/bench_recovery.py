@@ -1,8 +1,9 @@
-"""Label recovery from one upload: in clear, from what the server of a secure sum holds, and by guessing.
+"""Label recovery from one upload: in clear, from what a server of secure sums holds, by guessing.
 
-FedMF's rows of a client point one way for its items and the other way for its negatives. So the sign of the top
-eigenvector tells them apart, and the smaller side are the items. F1 against the client's list, a mean over clients;
-the server is given which rows were touched, which it does not know, and the own mask of each client, which it learns.
+FedMF's rows of a client point one way for its items and the other way for its negatives. So the
+sign of the top eigenvector separates them, and the smaller side are the items. The result is F1
+against the client's list, averaged over clients. The server is given which rows were touched, which
+it does not know, and each client's own mask, which it learns.
 """
 
 import argparse
@@ -57,17 +58,20 @@ def uploads(clients: int) -> tuple[Upload, Ragged]:
 
 
 def summed(upload: Upload, share: float) -> tuple[dict[int, NDArray[Any]], Floats]:
-    """Of each client in the sum what the server holds, without its own mask; and the total. Some drop out."""
+    """What the server holds of each client, without the client's own mask, and the total.
+
+    A share of the clients drop out.
+    """
     config, layout = FleetConfig(secure=True), Layout.of(part_of(upload, 0))
     n = len(upload)
     fixed = Fixed(config.bits, config.range, n)
     vectors = [layout.vector(part_of(upload, row)) for row in range(n)]
     gone = set(np.random.default_rng(0).permutation(n)[: int(share * n)].tolist())
-    give = lambda c: lambda _: fixed.encode(vectors[c])  # type: ignore[arg-type]
-    parties, held = (
-        {c: Party(c, CONTEXT, config, give(c)) for c in range(n)},
-        dict[int, NDArray[Any]](),
-    )
+
+    def party(client: int) -> Party:
+        return Party(client, CONTEXT, config, lambda _: fixed.encode(vectors[client]))  # type: ignore[arg-type]
+
+    parties, held = {c: party(c) for c in range(n)}, dict[int, NDArray[Any]]()
 
     def exchange(requests: dict[int, bytes]) -> Iterator[bytes]:
         for client, request in requests.items():
@@ -96,12 +100,16 @@ def f1(items: NDArray[Any], rows: NDArray[Any], true: set[int]) -> float:
     return 2 * len(found & true) / max(len(found) + len(true), 1)
 
 
+def rows_of(vector: NDArray[Any]) -> NDArray[Any]:
+    """The item table of a contribution, which follows the weight."""
+    return vector[1 : 1 + ITEMS * DIM].reshape(ITEMS, DIM).astype(float)
+
+
 def measure(clients: int) -> dict[str, Any]:
     upload, lists = uploads(clients)
     held, total = summed(upload, 1 / 3)
     table, rng = upload.update["items"], np.random.default_rng(0)
     assert isinstance(table, Rows)
-    rows_of = lambda x: x[1 : 1 + ITEMS * DIM].reshape(ITEMS, DIM).astype(float)  # after the weight
     found: dict[str, list[float]] = {}
     for client, masked in sorted(held.items()):
         one, true = (
@@ -130,7 +138,8 @@ def main() -> None:
         say(f"F1 from {name}: {value:.2f}")
     if not asked.quick:
         print(
-            f"written to {write('bench-recovery', {'commit': commit(), 'machine': machine(), **found}).name}"
+            "written to"
+            f" {write('bench-recovery', {'commit': commit(), 'machine': machine(), **found}).name}"
         )
 
 

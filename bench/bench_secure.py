@@ -1,7 +1,8 @@
-"""Secure sums: CPU time of a client and of the server, contributions of 3,706 x 32 numbers, 256 clients, 16 neighbours.
+"""Secure sums: CPU time of a client and of the server.
 
-A third of the clients drop out after their shares are dealt out, which is the server's dearest case: it has to
-compute the masks that they had in common with others.
+There are 256 clients with 16 neighbours each, and contributions of 3,706 x 32 numbers. A third of
+the clients drop out after the shares are distributed, which is the most expensive case for the
+server: it has to compute the masks that they shared with others.
 """
 
 import argparse
@@ -72,14 +73,16 @@ def measure(n: int, length: int, bits: Any, share: float) -> dict[str, Any]:
 
 def table(found: list[dict[str, Any]]) -> str:
     lines = [
-        f"{'bits':>4} {'dropped':>8} {'client ms':>10} {'server s':>9} {'bytes up':>10} {'error':>9}"
+        f"{'bits':>4} {'dropped':>8} {'client ms':>10} {'server s':>9} {'bytes up':>10}"
+        f" {'error':>9}"
     ]
     for r in found:
         client, server = r["client ms"]["in all"], r["server s"]
         missed = "  MISSED" * (client > CLIENT_MS or server > SERVER_S)
         up, error = r["client bytes"]["in all"], r["largest error"]
         lines.append(
-            f"{r['bits']:>4} {r['dropped out']:>8} {client:>10.1f} {server:>9.2f} {up:>10,} {error:>9.1e}{missed}"
+            f"{r['bits']:>4} {r['dropped out']:>8} {client:>10.1f} {server:>9.2f} {up:>10,}"
+            f" {error:>9.1e}{missed}"
         )
     return "\n".join(lines)
 
@@ -98,7 +101,8 @@ def main() -> None:
     print(table(found))
     if not asked.quick:
         print(
-            f"written to {write('bench-secure', {'commit': commit(), 'machine': host, 'sums': found}).name}"
+            "written to"
+            f" {write('bench-secure', {'commit': commit(), 'machine': host, 'sums': found}).name}"
         )
 
 

@@ -1,10 +1,11 @@
-"""Sequence clients against a per-client loop: one gradient each, its sum to the server's Adam, 256 clients a round.
+"""Sequence clients against loops over clients: one gradient each, summed for the server's Adam.
 
-All sides do whole rounds for the same clients, in turn, with one thread each: negatives, forward, backward,
-server step. The plain loop copies the server's weights in, takes the client's step and adds up what changed, as
-federated code does; the accumulating one does what only a simulation can: gradients add up where they are.
-Beside the times stands the most that they could be: the plain loop's time over that of the needed arithmetic at the
-speed of a large matrix product. COVEY_DATA=folder measures on the real datasets.
+All sides do whole rounds of 256 clients, the same ones, in turn, with one thread each: negatives,
+forward, backward, server step. The plain loop copies the server's weights in, takes the client's
+step and adds up the changes, as federated code does; the accumulating one adds up gradients in
+place, which only a simulation can do. The upper limit of the speed-up is the plain loop's time over
+that of the needed arithmetic at the speed of a large matrix product. COVEY_DATA=folder measures on
+the real datasets.
 """
 
 import argparse
@@ -95,7 +96,7 @@ class Loop:
             self.stored.append(free.multinomial(100))
 
     def plain_round(self, clients: list[int]) -> None:
-        """Each client from the server's weights by its own optimiser; the changes add up to the server's gradient."""
+        """Trains each client from the server's weights; the changes add up to a gradient."""
         params = list(self.net.parameters())
         server = [p.detach().clone() for p in params]
         change = [torch.zeros_like(p) for p in params]
@@ -147,7 +148,7 @@ def same_work(engine: Engine, loop: Loop, ids_C: Tensor) -> float:
 
 
 def gflop(model: str, n_C: Tensor, candidates: int) -> float:
-    """What a round's matrix products need, forward and twice that backward, for lists of these lengths."""
+    """The operations of a round's matrix products, forward and twice as many backward."""
     n_C = n_C.double()
     gates = 12 * D * D * n_C  # two matrices [D, 3 D]
     layers = 2 * (

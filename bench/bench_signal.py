@@ -1,9 +1,9 @@
-"""What survives of FedCL's clusters under the noise of a report: python bench/bench_signal.py (20 minutes of a CPU)
+"""What the noise of reports leaves of FedCL's clusters; takes 20 minutes of a CPU.
 
-Plain FedCL without noise is trained for some passes. The reports of its last clustering are then noised anew, again
-and again, for each budget: how much of the clean clusters is found again (adjusted Rand index, 0 is chance), and how
-much of the pool of items that a client's clean cluster would have sent it is in the pool that it is sent. Noise
-alone, without any vector, is the floor of both.
+Plain FedCL without noise is trained for some passes. The reports of its last clustering then get
+noise, several times for each budget. The results are how much of the clean clusters is found again
+(adjusted Rand index, 0 is chance), and how much of the pool of items from a client's clean cluster
+is in the pool that it is sent. Noise alone, without any vector, is the floor of both.
 Shape suffixes: N = clients, D = width, K = clusters, I = items.
 """
 
@@ -37,7 +37,7 @@ PRESET, SETTINGS = (
 
 
 def trained(engine: Engine, passes: int) -> tuple[HardNegatives, Tensor, Tensor]:
-    """The mechanism, everybody's clean report (clipped, no noise), and the item table they are scored with."""
+    """The mechanism, all reports, clipped but without noise, and the item table to score them."""
     rounds = passes * math.ceil(len(engine.fleet.ids_N) / engine.config.run.cohort)
     for number in range(1, rounds + 2):  # the first of one pass more: everybody has just reported
         engine.server, _ = run_round(
@@ -53,7 +53,7 @@ def trained(engine: Engine, passes: int) -> tuple[HardNegatives, Tensor, Tensor]
 
 
 def pools(part: HardNegatives, said_ND: Tensor, items_ID: Tensor) -> tuple[Tensor, Tensor]:
-    """Which cluster each client is in, and which items are hard for each cluster: [N] and [K, I] of truths."""
+    """The cluster of each client, [N], and the hard items of each cluster, [K, I] bool."""
     label_N = ward(said_ND, part.clusters)
     score_KI = centres(said_ND, label_N)[1:] @ items_ID.mT
     hard_KI = torch.zeros_like(score_KI, dtype=torch.bool)
@@ -82,7 +82,8 @@ def found(
             kept.append(float(together_KK[clean_N, noisy_N].mean()))
         rows.append({"epsilon": epsilon, "rand index": rand, "pool kept": kept})
         say(
-            f"epsilon {epsilon:6g}: Rand index {statistics.mean(rand):.3f}, of the pool {statistics.mean(kept):.3f}"
+            f"epsilon {epsilon:6g}: Rand index {statistics.mean(rand):.3f}, of the pool"
+            f" {statistics.mean(kept):.3f}"
         )
     return rows
 

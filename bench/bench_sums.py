@@ -1,7 +1,8 @@
-"""Plain sums against gradients: spectral from the first sum to its evaluation, FedNCF over 20 rounds of everybody.
+"""Plain sums against gradients: spectral as a whole, and 20 rounds of FedNCF with all clients.
 
-CPU seconds of one thread, MovieLens-1M where COVEY_DATA has it, else built-in data of its size. Both evaluate
-everybody once at the end. A round of FedNCF costs the same whatever its number, so some are timed and taken 20 times.
+It measures CPU seconds of one thread, on MovieLens-1M where COVEY_DATA has it, else on built-in
+data of its size. Both evaluate all clients once at the end. All rounds of FedNCF cost the same, so
+some are timed and their time is scaled to 20.
 """
 
 import argparse
@@ -61,7 +62,8 @@ def main() -> None:
     for name, value in seconds.items():
         say(f"{name}: {value:.1f} CPU seconds")
     say(
-        f"{ratio['without the choice']:.1f} times faster, {ratio['with the choice']:.1f} with the choice"
+        f"{ratio['without the choice']:.1f} times faster, {ratio['with the choice']:.1f} with the"
+        " choice"
     )
     result = {"seconds": seconds, "times_faster": ratio, "machine": machine(), "commit": commit()}
     say(str(write("bench-sums", result)))

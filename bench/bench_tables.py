@@ -1,7 +1,8 @@
-"""CoFedRec without its contrast: clients' tables whole, or the last one handed and own rows; the same bits.
+"""CoFedRec without its contrast: clients' tables stored whole, or as differences; the same bits.
 
-Each side runs in a process of its own, which says what it holds, its peak memory and its CPU seconds a round.
-COVEY_DATA=folder has the datasets.
+A difference is the last table handed out and the client's own rows. Each side runs in a separate
+process, which reports its peak memory and its CPU seconds a round. COVEY_DATA=folder has the
+datasets.
 """
 
 import argparse

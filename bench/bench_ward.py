@@ -1,7 +1,8 @@
-"""Ward over everybody's reports, by scipy and without a matrix of distances: CPU seconds and memory.
+"""Ward on the reports of all clients, by scipy and without a distance matrix: CPU time and memory.
 
-Reports are what FedCL's are at its epsilon of 4: short vectors under long Laplace noise. Each case has a process of
-its own, so that its highest memory is its own. `--quick` has few reports and writes nothing.
+Reports are like FedCL's at an epsilon of 4: short vectors under large Laplace noise. Each case runs
+in a separate process, so that its peak memory can be measured. `--quick` has few reports and writes
+nothing.
 """
 
 import argparse

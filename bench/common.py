@@ -1,4 +1,4 @@
-"""What the benchmarks share: the machine and its ceilings, data, fair timing, the engine as users run it."""
+"""What the benchmarks share: the machine and its limits, data, fair timing, and the engine."""
 
 import json
 import os
@@ -40,7 +40,7 @@ SIZES = {  # of the built-in generator where the dataset itself is not at hand
 
 
 def source_of(dataset: str) -> list[str]:
-    """Assignments for a configuration: the dataset where COVEY_DATA has it, else a synthetic one of its size."""
+    """Settings of the dataset, if COVEY_DATA has it, or of a synthetic one of its size."""
     where = os.environ.get("COVEY_DATA")
     if where and (Path(where) / dataset).is_dir():
         return [f"data.name={dataset}"]
@@ -201,15 +201,15 @@ def _lines(path: str) -> list[str]:
 
 def commit() -> str:
     """The commit that was measured, with a mark where the code was changed after it."""
-    git = lambda *words: subprocess.run(
-        ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    head = git("rev-parse", "--short=12", "HEAD").stdout.strip()
-    return (
-        f"{head}, changed"
-        if git("status", "--porcelain", "src").stdout.strip()
-        else head or "unknown"
-    )
+    head, changes = _git("rev-parse", "--short=12", "HEAD"), _git("status", "--porcelain", "src")
+    return f"{head}, changed" if changes else head or "unknown"
+
+
+def _git(*words: str) -> str:
+    """The output of a git command."""
+    command = ["git", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 def write(name: str, result: Mapping[str, Any]) -> Path:

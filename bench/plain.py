@@ -122,10 +122,9 @@ class Loop:
         phases, solver = self.net.phases(item_rows), self.solver
         if solver.optimizer == "adam":
             return [torch.optim.Adam(p, lr=solver.lr, eps=solver.eps, fused=fused) for p in phases]
-        rate = lambda p: (
-            solver.rate("items", self.lists.n_items) if item_rows is p[0] else solver.lr
-        )
-        return [torch.optim.SGD(p, lr=rate(p), fused=fused) for p in phases]
+        of_items = solver.rate("items", self.lists.n_items)
+        rates = [of_items if item_rows is p[0] else solver.lr for p in phases]
+        return [torch.optim.SGD(p, lr=lr, fused=fused) for p, lr in zip(phases, rates)]
 
     def examples(self, client: int) -> tuple[Tensor, Tensor]:
         """Positives and four uniform negatives for each, redrawn where they are known items."""
@@ -226,7 +225,7 @@ class TouchedLoop(Loop):
 
 
 class SampledRanking:
-    """HR@10 and NDCG@10 of each trained client among its candidates: one scoring call for both parts."""
+    """HR@10 and NDCG@10 of each trained client among its candidates, scored once for both parts."""
 
     def __init__(self, loop: Loop, candidates: Sequence[Tensor], depth: int = 10) -> None:
         self.loop, self.depth = loop, depth
@@ -255,7 +254,7 @@ def rank_everything(
     parts: Sequence[Sequence[Tensor]],
     depth: int,
 ) -> Tensor:
-    """Mean recall and NDCG of each part (validation, test), one scoring call per user, [parts, 2]."""
+    """Mean recall and NDCG of each part (validation, test), scored user by user, [parts, 2]."""
     hits: list[list[Tensor]] = [[] for _ in parts]
     for client, known in enumerate(train):
         z_I = table_ID @ user_ND[client]

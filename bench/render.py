@@ -20,11 +20,13 @@ def engine(found: dict[str, Any]) -> list[str]:
     about = found["machine"]
     peak = ", ".join(f"{k} {v:.0f}" for k, v in found["ceilings per CPU second"].items())
     lines = [
-        f"`make bench`, commit {found['commit']}, {about['cpu']} ({about['instructions']}), torch {about['torch']}."
+        f"`make bench`, commit {found['commit']}, {about['cpu']} ({about['instructions']}), torch"
+        f" {about['torch']}."
     ]
     lines += [f"Ceilings of one core: {peak}.", ""]
     lines += [
-        "| workload | data | clients | clients per CPU second | plain loop | times | repeats | at least | fused loop |"
+        "| workload | data | clients | clients per CPU second | plain loop | times | repeats | at"
+        " least | fused loop |"
     ]
     lines += ["|---|---|---|---|---|---|---|---|---|"]
     for row in found["workloads"].values():
@@ -54,13 +56,15 @@ def engine(found: dict[str, Any]) -> list[str]:
             sizes = ", ".join(f"{v:.0f} times with {k} clients" for k, v in smaller.items())
             lines += [
                 "",
-                f"{row['workload']}: the fixed cost of a round weighs more in a small one: {sizes}.",
+                f"{row['workload']}: the fixed cost of a round weighs more in a small one:"
+                f" {sizes}.",
             ]
         if "share of sgemm" in row:
             useful, share = row["useful GFLOP per CPU second"], row["share of sgemm"]
             lines += [
                 "",
-                f"Useful arithmetic of {row['workload']}: {useful:.0f} GFLOP per CPU second, {share:.0%} of sgemm.",
+                f"Useful arithmetic of {row['workload']}: {useful:.0f} GFLOP per CPU second,"
+                f" {share:.0%} of sgemm.",
             ]
     return lines
 
@@ -69,22 +73,25 @@ def ranking(found: dict[str, Any]) -> list[str]:
     low, high = found["of single repeats"]
     mine, loop = (found["microseconds per user"][k] for k in ("covey", "plain loop"))
     return [
-        f"`python bench/bench_ranking.py --out results/bench-ranking.json`, commit {found['commit']}: full-rank"
-        f" evaluation of {found['users']:,} users among {found['items']:,} items ({found['data']}, {found['dim']}"
-        f" dimensions, seen items hidden, validation and test) in {found['cpu_seconds of everybody']:.1f} CPU seconds"
-        f" and {found['peak_gib']:.2f} GiB, data and libraries included (at most {found['target']['peak_gib']:.0f})."
-        f" For {found['sample']:,} of them {mine:.0f} microseconds a user, a loop over users {loop:.0f}:"
-        f" {found['times the loop']:.1f} times, {low:.1f} to {high:.1f} in single repeats"
-        f" (at least {found['target']['times the loop']:.0f})."
+        "`python bench/bench_ranking.py --out results/bench-ranking.json`, commit"
+        f" {found['commit']}: full-rank evaluation of {found['users']:,} users among"
+        f" {found['items']:,} items ({found['data']}, {found['dim']} dimensions, seen items hidden,"
+        f" validation and test) in {found['cpu_seconds of everybody']:.1f} CPU seconds and"
+        f" {found['peak_gib']:.2f} GiB, data and libraries included (at most"
+        f" {found['target']['peak_gib']:.0f}). For {found['sample']:,} of them {mine:.0f}"
+        f" microseconds a user, a loop over users {loop:.0f}: {found['times the loop']:.1f} times,"
+        f" {low:.1f} to {high:.1f} in single repeats (at least"
+        f" {found['target']['times the loop']:.0f})."
     ]
 
 
 def sequence(found: dict[str, Any]) -> list[str]:
     lines = [
-        f"`python bench/bench_sequence.py`, commit {found['commit']}: sequence clients, one gradient each, summed.",
+        f"`python bench/bench_sequence.py`, commit {found['commit']}: sequence clients, one"
+        " gradient each, summed.",
         "",
-        "| workload | data | clients | items each | clients per CPU second | times the plain loop | repeats | at least"
-        " | accumulating loop | at most |",
+        "| workload | data | clients | items each | clients per CPU second | times the plain loop"
+        " | repeats | at least | accumulating loop | at most |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in found["rows"]:
@@ -131,18 +138,20 @@ def cuda(found: dict[str, Any]) -> list[str]:
 def million(found: dict[str, Any]) -> list[str]:
     wall, cpu = found["wall_seconds"] / 60, found["cpu_seconds"] / 60
     return [
-        f"`python bench/bench_million.py`, commit {found['commit']}: a million clients with 20 of 100,000 items,"
-        f" one round with everybody and 10,000 evaluated: {wall:.1f} minutes, {cpu:.1f} CPU minutes,"
-        f" {found['peak_gib']:.2f} GiB at most."
+        f"`python bench/bench_million.py`, commit {found['commit']}: a million clients with 20 of"
+        f" 100,000 items, one round with everybody and 10,000 evaluated: {wall:.1f} minutes,"
+        f" {cpu:.1f} CPU minutes, {found['peak_gib']:.2f} GiB at most."
     ]
 
 
 def defences(found: dict[str, Any]) -> list[str]:
     lines = [
-        f"`python bench/bench_defences.py`, commit {found['commit']}: {found['clients']} clients of FedNCF with"
-        f" {found['rows per client']:.0f} rows each, whose training takes {found['training']:.2f} CPU seconds.",
+        f"`python bench/bench_defences.py`, commit {found['commit']}: {found['clients']} clients of"
+        f" FedNCF with {found['rows per client']:.0f} rows each, whose training takes"
+        f" {found['training']:.2f} CPU seconds.",
         "",
-        "| defence | CPU seconds | of training | times a loop over items | times one over sorted rows, with NumPy |",
+        "| defence | CPU seconds | of training | times a loop over items | times one over sorted"
+        " rows, with NumPy |",
         "|---|---|---|---|---|",
     ]
     for name, row in found["defences"].items():
@@ -151,14 +160,16 @@ def defences(found: dict[str, Any]) -> list[str]:
             for k in ("times the loop", "times the shorter loop")
         ]
         lines.append(
-            f"| {name} | {row['cpu_seconds']:.3f} | {row['share of training']:.0%} | {' | '.join(times)} |"
+            f"| {name} | {row['cpu_seconds']:.3f} | {row['share of training']:.0%} |"
+            f" {' | '.join(times)} |"
         )
     return lines
 
 
 def privacy(found: dict[str, Any]) -> list[str]:
     lines = [
-        f"`python bench/bench_privacy.py`, commit {found['commit']}: simulated noise beside OpenDP's.",
+        f"`python bench/bench_privacy.py`, commit {found['commit']}: simulated noise beside"
+        " OpenDP's.",
         "",
         "| mechanism | CPU seconds | OpenDP | times |",
         "|---|---|---|---|",
@@ -176,10 +187,12 @@ def privacy(found: dict[str, Any]) -> list[str]:
 def secure(found: dict[str, Any]) -> list[str]:
     first = found["sums"][0]
     lines = [
-        f"`python bench/bench_secure.py`, commit {found['commit']}: secure sums of {first['numbers']:,} numbers over"
-        f" {first['clients']} clients with {first['neighbours']} neighbours, on one core.",
+        f"`python bench/bench_secure.py`, commit {found['commit']}: secure sums of"
+        f" {first['numbers']:,} numbers over {first['clients']} clients with {first['neighbours']}"
+        " neighbours, on one core.",
         "",
-        "| bits | drop out | ms of a client | at most | CPU seconds of the server | at most | bytes a client sends |",
+        "| bits | drop out | ms of a client | at most | CPU seconds of the server | at most |"
+        " bytes a client sends |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in found["sums"]:
@@ -189,7 +202,8 @@ def secure(found: dict[str, Any]) -> list[str]:
             row["client bytes"]["in all"],
         )
         lines.append(
-            f"| {row['bits']} | {row['dropped out']} | {client:.0f} | 30 | {server:.2f} | 2 | {up:,} |"
+            f"| {row['bits']} | {row['dropped out']} | {client:.0f} | 30 | {server:.2f} | 2 |"
+            f" {up:,} |"
         )
     return lines
 
@@ -200,10 +214,11 @@ def pdc(found: dict[str, Any]) -> list[str]:
         min(passes["cpu_seconds"][k]) for k in ("learns", "recommends", "clients")
     )
     return [
-        f"`python bench/bench_pdc.py`, commit {found['commit']}: PDC-FRS's contribution of {draws['draws'][0]:,} items"
-        f" in {min(draws['cpu_seconds']['ours']):.2f} CPU seconds, {draws['times']:.0f} times as fast as one at a time"
-        f" (at least {draws['at least']}). A pass of its auxiliary model: {learns:.1f} CPU seconds of learning and"
-        f" {recommends:.1f} of recommending, {passes['share']:.2f} of the {clients:.1f} that {passes['clients']:,}"
+        f"`python bench/bench_pdc.py`, commit {found['commit']}: PDC-FRS's contribution of"
+        f" {draws['draws'][0]:,} items in {min(draws['cpu_seconds']['ours']):.2f} CPU seconds,"
+        f" {draws['times']:.0f} times as fast as one at a time (at least {draws['at least']}). A"
+        f" pass of its auxiliary model: {learns:.1f} CPU seconds of learning and {recommends:.1f}"
+        f" of recommending, {passes['share']:.2f} of the {clients:.1f} that {passes['clients']:,}"
         f" clients take (at most {passes['at most']:.0f})."
     ]
 
@@ -211,9 +226,10 @@ def pdc(found: dict[str, Any]) -> list[str]:
 def sums(found: dict[str, Any]) -> list[str]:
     times, about = found["times_faster"], found["machine"]
     lines = [
-        f"`python bench/bench_sums.py`, commit {found['commit']}, {about['cpu']}: sums beside gradients, one core;"
-        f" {times['without the choice']:.0f} times as fast, {times['with the choice']:.0f} with the choice of a filter"
-        f" (at least {times['target']}).",
+        f"`python bench/bench_sums.py`, commit {found['commit']}, {about['cpu']}: sums beside"
+        f" gradients, one core; {times['without the choice']:.0f} times as fast,"
+        f" {times['with the choice']:.0f} with the choice of a filter (at least"
+        f" {times['target']}).",
         "",
         "| what | CPU seconds |",
         "|---|---|",
@@ -237,12 +253,14 @@ def recovery(found: dict[str, Any]) -> list[str]:
 
 def signal(found: dict[str, Any]) -> list[str]:
     lines = [
-        f"`python bench/bench_signal.py`, commit {found['commit']}: {found['clients']:,} reports of {found['data']}"
-        f" after {found['passes']} passes without noise, {found['mean length']:.2f} long on average in {found['width']}"
-        f" dimensions. Clusters formed again from noisy reports, {len(found['budgets'][0]['rand index'])} draws:"
-        " means, and the lowest and the highest.",
+        f"`python bench/bench_signal.py`, commit {found['commit']}: {found['clients']:,} reports of"
+        f" {found['data']} after {found['passes']} passes without noise, {found['mean length']:.2f}"
+        f" long on average in {found['width']} dimensions. Clusters formed again from noisy"
+        f" reports, {len(found['budgets'][0]['rand index'])} draws: means, and the lowest and the"
+        " highest.",
         "",
-        "| ε | clusters found again (Rand index, 0 is chance) | items of the clean pool that are in the noisy one |",
+        "| ε | clusters found again (Rand index, 0 is chance) | items of the clean pool that are"
+        " in the noisy one |",
         "|---|---|---|",
     ]
     for row in found["budgets"]:
@@ -257,17 +275,17 @@ def signal(found: dict[str, Any]) -> list[str]:
 
 def ward(found: dict[str, Any]) -> list[str]:
     lines = [
-        f"`python bench/bench_ward.py`, commit {found['commit']}, {found['machine']['cpu']}: noisy reports of"
-        f" {found['width']} numbers in {found['clusters']} clusters, one thread. Memory is above what the process had"
-        " before.",
+        f"`python bench/bench_ward.py`, commit {found['commit']}, {found['machine']['cpu']}: noisy"
+        f" reports of {found['width']} numbers in {found['clusters']} clusters, one thread. Memory"
+        " is above what the process had before.",
         "",
         "| reports | how | CPU seconds | GiB |",
         "|---|---|---|---|",
     ]
-    cells = lambda row: (
+    return lines + [
         f"| {row['reports']:,} | {row['how']} | {row['cpu_seconds']:.1f} | {row['gib']:.2f} |"
-    )
-    return lines + [cells(row) for row in found["rows"]]
+        for row in found["rows"]
+    ]
 
 
 def parts() -> dict[str, Callable[[dict[str, Any]], list[str]]]:

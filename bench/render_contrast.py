@@ -9,8 +9,9 @@ def cofedrec(found: dict[str, Any]) -> list[str]:
     each = {side: 1000 * sorted(spent[side])[len(spent[side]) // 2] / steps[side] for side in steps}
     loop = each["published structure"]
     lines = [
-        f"`python bench/bench_cofedrec.py`, commit {found['commit']}: a round of CoFedRec on MovieLens-100K beside the"
-        f" published structure, {loop:.0f} ms of the CPU for a client's batch, one thread each.",
+        f"`python bench/bench_cofedrec.py`, commit {found['commit']}: a round of CoFedRec on"
+        f" MovieLens-100K beside the published structure, {loop:.0f} ms of the CPU for a client's"
+        " batch, one thread each.",
         "",
         "| contrast | ms for a batch | times the published structure | repeats | at least |",
         "|---|---|---|---|---|",
@@ -21,15 +22,17 @@ def cofedrec(found: dict[str, Any]) -> list[str]:
     ):
         (low, high), row = found[side]["of single repeats"], found[side]
         lines.append(
-            f"| {name} | {each[side]:.1f} | {row['times']:.1f} | {low:.1f} to {high:.1f} | {row['at least']} |"
+            f"| {name} | {each[side]:.1f} | {row['times']:.1f} | {low:.1f} to {high:.1f} |"
+            f" {row['at least']} |"
         )
     return lines
 
 
 def cofedrec_cuda(found: dict[str, Any]) -> list[str]:
     lines = [
-        f"`python bench/bench_cofedrec.py --gpu`, commit {found['commit']}, {found['machine']}: rounds with everybody,"
-        " evaluation included, exact contrast; the median after the first round.",
+        f"`python bench/bench_cofedrec.py --gpu`, commit {found['commit']}, {found['machine']}:"
+        " rounds with everybody, evaluation included, exact contrast; the median after the first"
+        " round.",
         "",
         "| method and data | seconds a round | at most | GiB |",
         "|---|---|---|---|",
@@ -44,16 +47,17 @@ def cofedrec_memory(found: dict[str, Any]) -> list[str]:
     form = f"{found['sample']} sampled items" if found["sample"] else "the exact contrast"
     return [
         f"`python bench/bench_cofedrec.py --memory {found['sample']}`, commit {found['commit']}:"
-        f" {found['rounds']} rounds with all {found['clients']:,} clients of MovieLens-1M on a CPU, {form},"
-        f" evaluation included: {found['gib']:.2f} GiB (at most {found['at most']:g}),"
+        f" {found['rounds']} rounds with all {found['clients']:,} clients of MovieLens-1M on a CPU,"
+        f" {form}, evaluation included: {found['gib']:.2f} GiB (at most {found['at most']:g}),"
         f" {found['cpu_seconds'] / 60:.0f} CPU minutes."
     ]
 
 
 def contrast(found: dict[str, Any]) -> list[str]:
     lines = [
-        f"`python bench/bench_contrast.py`, commit {found['commit']}, {found['machine']['cpu']}: a pass of"
-        f" {found['rounds']} rounds with {found['clients']} clients on MovieLens-1M, one thread, in one process.",
+        f"`python bench/bench_contrast.py`, commit {found['commit']}, {found['machine']['cpu']}: a"
+        f" pass of {found['rounds']} rounds with {found['clients']} clients on MovieLens-1M, one"
+        " thread, in one process.",
         "",
         "| | CPU seconds a pass | times FedNCF | repeats | at most |",
         "|---|---|---|---|---|",
@@ -70,8 +74,9 @@ def contrast(found: dict[str, Any]) -> list[str]:
 
 def contrast_cuda(found: dict[str, Any]) -> list[str]:
     lines = [
-        f"`python bench/bench_contrast.py --device cuda`, commit {found['commit']}, {found['device']}: passes over"
-        " MovieLens-1M, 256 clients a round, without evaluation; the median after the first.",
+        f"`python bench/bench_contrast.py --device cuda`, commit {found['commit']},"
+        f" {found['device']}: passes over MovieLens-1M, 256 clients a round, without evaluation;"
+        " the median after the first.",
         "",
         "| | seconds a pass | at most | GiB |",
         "|---|---|---|---|",
@@ -85,10 +90,12 @@ def contrast_cuda(found: dict[str, Any]) -> list[str]:
 
 def own_tables(found: dict[str, Any]) -> list[str]:
     lines = [
-        f"`python bench/bench_tables.py`, commit {found['commit']}: clients' own tables in CoFedRec without its"
-        " contrast, whole or as the last one handed and own rows, to the same bits; the most over the rounds.",
+        f"`python bench/bench_tables.py`, commit {found['commit']}: clients' own tables in CoFedRec"
+        " without its contrast, whole or as the last one handed and own rows, to the same bits;"
+        " the most over the rounds.",
         "",
-        "| data | rounds | whole, MB | as rows, MB | peak, GB | as rows | CPU seconds a round | as rows |",
+        "| data | rounds | whole, MB | as rows, MB | peak, GB | as rows | CPU seconds a round | as"
+        " rows |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, sides in found["data"].items():

@@ -1,7 +1,7 @@
-"""How the pages become a site: the order of the menu, and links to files of the project that are no pages of docs/.
+"""Hooks of MkDocs that build the site: the menu, and pages for linked files outside docs/.
 
-The same Markdown is read in the checkout and on the site. There the README is the first page, and whatever a page
-links to outside docs/ gets a page of its own, so that no link leads out of the site.
+The same Markdown is read in the checkout and on the site. On the site the README is the first page.
+Every file outside docs/ that a page links to gets a page too, so that no link leaves the site.
 """
 
 import posixpath
@@ -23,23 +23,19 @@ FIRST = (
     "honest-evaluation.md",
     "robustness.md",
 )
-LAST = ("performance.md", "principles.md", "add-a-method.md")
+LAST = ("performance.md", "principles.md", "add-a-method.md", "fleets.md")
 PROJECT = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")  # beside the README; last in the menu
-HEADINGS = {
-    "api": "API reference",
-    "methods": "Methods",
-    "papers": "Papers",
-}  # other folders by their own names
+HEADINGS = {"api": "API reference", "methods": "Methods", "papers": "Papers"}
 API = "api"
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#|/)([^)\s#]+)(?=[)#])")
-STARTS = re.compile(r"(?:[-*]|\d+\.) |\|")  # a list or a table
-GOES_ON = re.compile(r"(?:[-*]|\d+\.) |\||\s|#")  # lines after which it is one already
+STARTS = re.compile(r"(?:[-*]|\d+\.) |\|")  # starts a list or a table
+GOES_ON = re.compile(r"(?:[-*]|\d+\.) |\||\s|#")  # lines after which a list needs no empty line
 PICTURES = (".png", ".svg", ".html")  # and whole pages: shown as they are
 KINDS = {".py": "python", ".toml": "toml", ".yml": "yaml", ".json": "json"}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages that are made, and the menu."""
+    """Adds the generated pages and the menu."""
     made: dict[str, Path] = {}
     wanted = [ROOT / name for name in ("README.md", *PROJECT)]
     wanted += [
@@ -60,7 +56,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links as the site has them."""
+    """Rewrites links to the addresses that the site has."""
     folder = posixpath.dirname(page.file.src_uri)
     path = ROOT / "docs" / page.file.src_uri
     if page.file.generated_by:
@@ -80,7 +76,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def menu(pages: dict[str, str]) -> list[Any]:
-    """First pages, folders, pages that are listed nowhere, last pages; a new page needs no line here."""
+    """First pages, folders, other pages, last pages.
+
+    Other pages are those that are neither in `FIRST` nor in `LAST`, so a new page needs no change.
+    """
     loose = [uri for uri in sorted(pages) if "/" not in uri and uri not in (*FIRST, *LAST)]
     folders = sorted(
         {uri.split("/")[0] for uri in pages if "/" in uri and not uri.startswith("files/")} - {API}
@@ -113,7 +112,7 @@ def _grouped(pages: dict[str, str], index: str) -> list[Any]:
 
 
 def _short(text: str) -> str:
-    """Of a page's title, what stands before a colon."""
+    """The title of a page up to a colon."""
     return text.partition("# ")[2].partition("\n")[0].partition(":")[0].strip()
 
 
@@ -130,14 +129,14 @@ def _outside(page: Path) -> list[Path]:
 
 
 def _has_place(path: Path) -> bool:
-    """Folders of docs/ have no page of their own; what is not there is for MkDocs to complain about."""
+    """Whether the site has a page for a path; folders of docs/ have none."""
     return path.is_relative_to(ROOT) and (
         path.is_file() or (path.is_dir() and not path.is_relative_to(ROOT / "docs"))
     )
 
 
 def _uri(path: Path) -> str:
-    """Where the site has a file of the project."""
+    """The address that a file of the project has on the site."""
     name = path.relative_to(ROOT).as_posix()
     if name.startswith("docs/"):
         return name.removeprefix("docs/")
@@ -159,14 +158,14 @@ def _content(path: Path) -> str:
     if path.suffix == ".md":
         return text
     kind = KINDS.get(path.suffix, "text")
-    unsearched = (
-        "---\nsearch:\n  exclude: true\n---\n" if kind == "json" else ""
-    )  # figures, and many of them
-    return f"{unsearched}# {path.name}\n\n`{path.relative_to(ROOT)}`\n\n````{kind}\n{text.rstrip()}\n````\n"
+    # Records hold mostly figures, which the search leaves out.
+    front = "---\nsearch:\n  exclude: true\n---\n" if kind == "json" else ""
+    heading = f"# {path.name}\n\n`{path.relative_to(ROOT)}`"
+    return f"{front}{heading}\n\n````{kind}\n{text.rstrip()}\n````\n"
 
 
 def _spaced(markdown: str) -> str:
-    """An empty line before a list or a table that follows a line of text, which others than MkDocs do without."""
+    """Adds an empty line before a list or a table after text, which only MkDocs needs."""
     out: list[str] = []
     fenced = False
     for line in markdown.splitlines():

@@ -1,4 +1,4 @@
-"""For the API reference: what Griffe, which reads source and does not run it, would otherwise miss."""
+"""Shows lazy names and comments of fields in the API reference, which Griffe would miss."""
 
 import ast
 import io
@@ -19,15 +19,15 @@ class Unseen(Extension):
                 pkg.set_member(name, Alias(name, f"{pkg.path}.{home}.{name}"))
 
     def on_attribute_instance(self, *, attr: Attribute, **_: Any) -> None:
-        """`dim: int = 32  # of a vector`: what stands behind a field is what it is for."""
+        """Takes the comment behind a field, as in `dim: int = 32  # of a vector`, as its text."""
         if attr.docstring or len(attr.lines) != 1:
             return
         tokens = tokenize.generate_tokens(io.StringIO(attr.lines[0].strip()).readline)
-        if said := [
+        if comments := [
             token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT
         ]:
-            first, rest = said[0][:1], said[0][1:]
-            a_value = said[0].split(" ")[0].endswith(":")  # such as full: all items
+            first, rest = comments[0][:1], comments[0][1:]
+            a_value = comments[0].split(" ")[0].endswith(":")  # such as full: all items
             attr.docstring = Docstring(
                 f"{first if a_value else first.upper()}{rest}.", lineno=attr.lineno, parent=attr
             )

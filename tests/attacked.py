@@ -1,4 +1,4 @@
-"""Attackers alone and in small runs: one upload of theirs, and how many honest users see a target after ten rounds."""
+"""Attackers alone and in small runs: one upload, and the exposure of a target after ten rounds."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -9,6 +9,7 @@ from torch import Tensor
 from covey.aggregate.combine import ItemMean
 from covey.contract.aggregation import Combine
 from covey.contract.attack import Attack, AttackView
+from covey.contract.fleet import Request
 from covey.contract.mechanism import Mechanism
 from covey.contract.model import Model
 from covey.contract.views import TrainingData
@@ -66,16 +67,19 @@ def poisoned(attack: Attack, view: AttackView) -> Upload:
 def trained(
     attack: Attack, table_ID: Tensor, user_CD: Tensor, popularity: Sequence[float] = ()
 ) -> tuple[Upload, Upload]:
-    """What two attackers send who take one step of rate 1 on MF, and what honest clients with their lists would."""
+    """One step of rate 1 on MF: what two attackers and honest clients with their lists upload."""
     view = view_of(attack, table_ID, popularity=popularity)
     program = Program(MF(table_ID.shape[1]), Bce(1), view.catalogue, Local("sgd", 1.0, 1))
-    bad = Malicious(program, attack, 7, crew=SharedMemory())
+    bad = Malicious(program, attack, 7, memory=SharedMemory())
     rng, kept = Rng.of(0, 1, IDS), {"user": user_CD}
-    ask = lambda who, data: who.answer(
-        "train", dict(kept), LocalData(data), view.download, IDS, rng, 1
-    )[1]
-    lists = attack.profile(view_of(attack, table_ID, user_CD=user_CD, popularity=popularity))  # type: ignore[attr-defined]
-    return ask(bad, view.data), ask(program, lists)
+    request = Request("train", 1, IDS, view.download)
+    own = view_of(attack, table_ID, user_CD=user_CD, popularity=popularity)
+    lists = attack.profile(own)  # type: ignore[attr-defined]
+    found = (
+        who.answer(request, dict(kept), LocalData(data), rng)[1]
+        for who, data in ((bad, view.data), (program, lists))
+    )
+    return next(found), next(found)
 
 
 def after(
@@ -85,7 +89,7 @@ def after(
     wire: bool = False,
     weighting: Literal["equal", "examples"] = "equal",
 ) -> Play:
-    """Ten rounds of everybody; of 45 clients the last 5, without items, attack or train honestly."""
+    """Ten rounds of all 45 clients; the last 5, without items, attack or train honestly."""
     world = World.of(40, 60, attackers=5)
     solver, combine = Local("sgd", 0.5, 3), combine or ItemMean()
     model = NCF(4, (8,), scale=0.1)

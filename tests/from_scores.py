@@ -3,15 +3,8 @@
 from torch import Tensor
 
 from covey.core.ragged import Ragged
-from covey.evaluate import (
-    EvaluateConfig,
-    distinct,
-    measure,
-    nothing,
-    ranks_full,
-    ranks_sampled,
-    with_held,
-)
+from covey.evaluate.metrics import EvaluateConfig, measure, with_held
+from covey.evaluate.ranking import distinct, nothing, ranks_full, ranks_sampled
 
 
 def evaluate_scores(

@@ -1,4 +1,4 @@
-"""Composition: the plain sum, the exact one of Gaussians, and the library's, which is never below the truth."""
+"""Composition: the sum, the exact value for Gaussian noise, and the library's upper bound."""
 
 import math
 
@@ -40,7 +40,7 @@ def test_gaussians_together_are_one_gaussian() -> None:
 @given(st.integers(1, 60), st.floats(0.05, 0.9), st.sampled_from([1e-3, 1e-5, 1e-8]))
 @settings(max_examples=15, deadline=None)
 def test_the_library_bounds_randomised_response(k: int, epsilon: float, delta: float) -> None:
-    """The exact delta of k-fold randomised response at the epsilon that the library names is at most delta."""
+    """At the library's epsilon, k-fold randomised response has at most this delta."""
     pytest.importorskip("dp_accounting", reason="pip install 'covey[privacy]'")
     found = tighter([Release(epsilon, count=k)], delta)
     if found is None:

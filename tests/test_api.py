@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import covey
+from covey.contract.fleet import Request
 from covey.core.errors import CoveyError
 from covey.core.messages import Download, Sent
 from covey.core.ragged import Rows
@@ -151,7 +152,8 @@ def test_only_what_is_the_clients_own_is_fitted(method: str, moving: set[str] | 
     ids_C = torch.arange(3)
     kept, rng = fleet.store.take(ids_C), Rng.of(0, 9, ids_C)
     sent = Download(Sent({k: v for k, v in server.public.items() if k not in private.model.kept}))
-    after, upload = private.answer("train", kept, fleet.data.take(ids_C), sent, ids_C, rng)
+    request = Request("train", 9, ids_C, sent)
+    after, upload = private.answer(request, kept, fleet.data.take(ids_C), rng)
     for name, update in upload.update.items():
         moved = bool((update.values if isinstance(update, Rows) else update).any())
         assert moved == (name in moving), name

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, also after a kill in the midst of writing."""
+"""Atomic writes, also if the process is killed while it writes."""
 
 import os
 import subprocess
@@ -14,7 +14,8 @@ from covey.core.errors import CoveyError
 def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> None:
     dies = (
         "import os, pathlib, sys; from covey.core import atomic;"
-        "atomic.write(pathlib.Path(sys.argv[1]), lambda part: (part.write_text('half'), os._exit(9)))"
+        "fill = lambda part: (part.write_text('half'), os._exit(9));"
+        "atomic.write(pathlib.Path(sys.argv[1]), fill)"
     )
     path = tmp_path / "a.txt"
     subprocess.run([sys.executable, "-c", dies, str(path)], check=False)

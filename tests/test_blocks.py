@@ -1,4 +1,4 @@
-"""Blocks of clients: everybody exactly once, padded by its own size alone, never alone in a kernel."""
+"""Blocks of clients: each exactly once, padded by its own size only, never alone in a kernel."""
 
 import pytest
 import torch
@@ -149,7 +149,7 @@ def test_rows_of_the_chunk_are_found_again() -> None:
 
 
 def test_matrix_products_have_the_same_bits_wherever_they_stand() -> None:
-    """Odd sizes put clients at addresses that vectors do not like; `covey` asks the kernels not to mind."""
+    """Odd sizes put clients at unaligned addresses, where kernels must give the same bits too."""
     x_CLA, g_CLB = (
         Rng.of(1, 1, torch.arange(12)).fold(name).normal(32, wide)
         for name, wide in (("x", 3), ("g", 5))
@@ -165,15 +165,14 @@ def test_matrix_products_have_the_same_bits_wherever_they_stand() -> None:
 def test_where_blocks_are_dear_there_are_fewer(
     lengths: list[int], options: tuple[bool, bool, int, int]
 ) -> None:
-    """Everybody still stands in one block, with all examples, and no block exceeds the budget that did not before."""
+    """Each client is in one block with all examples, and no more blocks exceed the budget."""
     *kind, budget = options
     work = work_of(lengths, *kind)
     usual = list(plan(work, CostModel(budget, coarse=True, waits=True)))
     fewer = list(plan(work, GpuCostModel(budget, waits=True)))
     assert len(fewer) <= len(usual)
-    assert sorted(torch.cat([b.pick[: b.real] for b in fewer]).tolist()) == list(
-        range(len(lengths))
-    )
+    clients = torch.cat([b.pick[: b.real] for b in fewer]).tolist()
+    assert sorted(clients) == list(range(len(lengths)))
     for block in fewer:
         mine = work.examples.items.lengths[block.pick]
         assert int(mine.max()) <= block.n_examples and block.n_rows >= int(

@@ -289,11 +289,11 @@ def prepared(
         (([0, 1], [0, 0]), "has 1 item; ranking needs at least 2"),
         (
             ([0, 0, 0, 1, 1, 1], [0, 1, 2] * 2, [1, 2, np.nan] * 2),
-            "missing or infinite times; mend those rows",
+            "missing or infinite times; fix those rows",
         ),
         (
             ([0, 0, 0, 1, 1, 1], [0, 1, 2] * 2, [1, 2, np.inf] * 2),
-            "missing or infinite times; mend those rows",
+            "missing or infinite times; fix those rows",
         ),
         (([0, 0, 1, 1], [0, 1, 0, 1]), "users need at least 3 interactions; choose another split"),
     ],

@@ -79,7 +79,7 @@ MODULES = sorted(
 
 
 def has_parts(module: Path) -> bool:
-    """Whether a file defines something that a configuration can name and that takes part in a round."""
+    """Whether a file defines a class that a configuration can name and that is used in a round."""
     inside = import_module(f"covey.{'.'.join(module.parts)}")
     classes = [
         c for _, c in inspect.getmembers(inside, inspect.isclass) if c.__module__ == inside.__name__

@@ -1,4 +1,4 @@
-"""The round itself: who takes part in what, what is skipped, and who is handed what."""
+"""Rounds: which clients take part in which exchange, and what they receive."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -54,7 +54,7 @@ def test_a_round_of_clients_that_do_not_count_changes_nothing() -> None:
 
 @dataclass(frozen=True)
 class OnlySome(Mechanism):
-    """The server leaves out all but some clients."""
+    """The server filters out all but some clients."""
 
     keep: tuple[int, ...] = ()
     name: str = "only some"
@@ -75,7 +75,10 @@ class LooksInside(Mechanism):
 
 @pytest.mark.parametrize("wire", [False, True])
 def test_no_filter_where_nobody_answered(wire: bool) -> None:
-    away = lambda step, round, ids_C: torch.full_like(ids_C, step == "train", dtype=torch.bool)
+
+    def away(step: str, round: int, ids_C: Tensor) -> Tensor:
+        return torch.full_like(ids_C, step == "train", dtype=torch.bool)
+
     game = play(LooksInside(), setting=Setting(wire=wire, lost=away))
     before = clone(game.server.public)
     expect_same(before, game.go(1).server.public)
@@ -83,7 +86,7 @@ def test_no_filter_where_nobody_answered(wire: bool) -> None:
 
 @dataclass(frozen=True)
 class Pairs(Grouping):
-    """The first client of the upload gets a model of its own, which is its upload."""
+    """The first client of the upload receives a personal model, which is its upload."""
 
     name: str = "pairs"
     reads_uploads: Reads = "each"
@@ -114,7 +117,7 @@ def test_a_filter_that_leaves_nobody() -> None:
 
 @dataclass(frozen=True)
 class Asks(Mechanism):
-    """Some other clients than those that train report, and each is told its own number."""
+    """Other clients than those that train report, and each of them receives its number."""
 
     who: tuple[int, ...] = (6, 1, 3)
     name: str = "asks"
@@ -170,13 +173,15 @@ def test_a_method_that_only_reports() -> None:
 def test_reports_that_may_be_summed_are() -> None:
     part = Asks(who=(), reads_reports="total")
     game = play(part)
-    assert game.method.hears_sums
+    assert game.method.folds_reports
     run_round(game.server, game.fleet, game.method, Round(1, torch.tensor([2, 4])))
     assert part.heard["said"] == [60]
 
 
 def test_the_round_narrows_to_those_who_answered() -> None:
-    lost = lambda step, round, ids_C: ids_C % 3 == (0 if step == "report" else 1)
+    def lost(step: str, round: int, ids_C: Tensor) -> Tensor:
+        return ids_C % 3 == (0 if step == "report" else 1)
+
     game = play(Asks(who=()), setting=Setting(lost=lost))
     _, round = run_round(game.server, game.heard, game.method, Round(1, torch.arange(8)))
     assert game.heard.asked == {(1, "report"): {1, 2, 4, 5, 7}, (1, "train"): {2, 5}}
@@ -250,7 +255,7 @@ def test_uploads_are_stacked_and_taken_apart() -> None:
 
 @dataclass(frozen=True)
 class Remembering:
-    """Attackers that shout louder every time they are asked, as they told each other."""
+    """Attackers whose uploads grow with every request, as counted in their shared memory."""
 
     name: str = "remembering"
     knowledge: str = ""
@@ -267,7 +272,7 @@ class Remembering:
 
 class TestAttackersThatRemember(Conformance):
     attackers = 3
-    cohort = 28  # everybody, so that attackers speak in every round
+    cohort = 28  # all clients, so that attackers take part in every round
 
     def method(self, catalogue):  # type: ignore[no-untyped-def]
         return Method(MF(3), Bce(), catalogue, SGD)
@@ -321,7 +326,7 @@ def test_tuned_rows_count_on_top_of_the_table() -> None:
 
 
 def test_scores_of_a_base_are_added() -> None:
-    """Also on part of the catalogue, for some items, and of single clients, whose own parameters count."""
+    """For ranges and lists of items, and for single clients with their own parameters."""
     own = {
         "score": torch.tensor([[1.0], [0.0], [-1.0]]),
         "bias": torch.tensor([[0.0], [0.0], [7.0]]),

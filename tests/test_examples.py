@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from covey.contract.examples import Batch, Examples, local_rows, merge
 from covey.core.errors import CoveyError
@@ -112,9 +113,11 @@ def test_merged_examples_have_the_same_cross_entropy(lists: list[list[int]], see
     local = local_rows(several, 10)
     merged = merge(several, local)
     z_T = rng.fold("z").normal(10, dtype=torch.float64)[0]
-    total = lambda e: F.binary_cross_entropy_with_logits(
-        z_T[e.items.values], e.label, e.weight, reduction="sum"
-    )
+
+    def total(e: Examples) -> Tensor:
+        logit_T = z_T[e.items.values]
+        return F.binary_cross_entropy_with_logits(logit_T, e.label, e.weight, reduction="sum")
+
     assert float(total(several)) == pytest.approx(float(total(merged)), abs=1e-12)
     assert as_lists(local.items) == [sorted(set(one)) for one in lists]
     flat = local.row + local.items.offsets[:-1].repeat_interleave(several.items.lengths)

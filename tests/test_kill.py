@@ -1,4 +1,4 @@
-"""A run killed at any instant ends, after `resume`, in the same bits: model, metrics, private state and traffic."""
+"""A run killed at any instant and resumed ends in the same bits, of model, metrics and traffic."""
 
 import os
 import random
@@ -55,7 +55,7 @@ def config_of(name: str, sets: list[str]) -> Config:
 
 
 def in_child(config: Config, out: Path, resume: bool, kill_after: float | None = None) -> bool:
-    """Runs in a forked process, killed after a while; tells whether it came to its end."""
+    """Runs in a forked process, killed after a while; returns whether it came to its end."""
     child = os.fork()
     if child == 0:
         code = 1

@@ -1,4 +1,4 @@
-"""What a person is owed: the total over items and messages, worked out by hand."""
+"""The privacy ledger: totals over items and messages, computed by hand."""
 
 import json
 from dataclasses import replace
@@ -34,12 +34,12 @@ def ledger(sends: tuple[int, ...], longest: int = 30) -> Ledger:
     [
         ((1, 20, 40, 2), 30, (150.0, 80.0, INFINITE, INFINITE)),  # 5 x 30 items; 4 x 20 messages
         ((2, 1, 1, 1), 30, (300.0, 4.0, INFINITE, INFINITE)),  # a list sent twice is spent twice
-        ((1, 1, 1, 1), 0, (0.0, 4.0, INFINITE, INFINITE)),  # nobody has an item
+        ((1, 1, 1, 1), 0, (0.0, 4.0, INFINITE, INFINITE)),  # no user has an item
         (
             (0, 0, 0, 0),
             30,
             (0.0, 0.0, 0.0, 0.0),
-        ),  # what is not sent costs nothing, not even in clear
+        ),  # fields that are not sent spend nothing, even if unprotected
     ],
 )
 def test_totals_by_hand(sends: tuple[int, ...], longest: int, totals: tuple[float, ...]) -> None:
@@ -104,8 +104,8 @@ def test_what_the_server_is_given_is_disclosed_though_nobody_sends_it() -> None:
     assert made.summary()["unprotected"] == ["enrol fedcl/counts"]
 
 
-def test_a_person_is_owed_a_sum() -> None:
-    """30 items at 5; 20 reports at 4, of which 3 are new; uploads in two parts under one epsilon of 0.5, 7 times."""
+def test_the_total_of_a_user_is_a_sum() -> None:
+    """30 items at 5; 20 reports at 4, 3 of them new; 7 uploads of two fields that share 0.5."""
     report = replace(VECTOR, releases=3)
     parts = [
         Disclosure("train", f"update/{k}", "noisy", 0.5, delta=1e-7, budget="noise")
@@ -154,7 +154,7 @@ def rows_of(
 
 
 def test_fedcl_spends_per_pass(tmp_path: Path) -> None:
-    """Everybody reports once when a pass opens: 3 passes at 4 each. Updates go in clear, once a pass."""
+    """Clients report once per pass: 3 passes at 4 each. Updates are unprotected, once a pass."""
     _, rows = rows_of("fedcl", tmp_path / "out")
     report, update = rows["report", "fedcl/user"], rows["train", "update/items"]
     assert (report["messages_per_user"], report["epsilon_user_total"]) == (3, 12.0)
@@ -162,7 +162,7 @@ def test_fedcl_spends_per_pass(tmp_path: Path) -> None:
 
 
 def test_pdc_frs_spends_per_item_once(tmp_path: Path) -> None:
-    """5 for each item of the longest list, sent at enrolment and never again, also by those who join late."""
+    """5 for each item of the longest list, sent at enrolment only, also by late joiners."""
     config, rows = rows_of("pdc-frs", tmp_path / "out", "run.late=0.3")
     longest = int(prepare(config).split.train.lengths.max())
     said = rows["enrol", "contribution/list"]
@@ -172,7 +172,7 @@ def test_pdc_frs_spends_per_item_once(tmp_path: Path) -> None:
 
 
 def test_the_total_is_the_worst_clients(tmp_path: Path) -> None:
-    """Of three samples of a third each, whoever was drawn most often."""
+    """Of three samples of a third each, the client that was drawn most often."""
     config, rows = rows_of("fedmf", tmp_path / "out", 'run.schedule="sample"', 'run.unit="round"')
     drawn = rows["train", "update/items"]["messages_per_user"]
     assert config.run.rounds == 3

@@ -1,4 +1,4 @@
-"""A run folder is for one process at a time, and free again when that one has died."""
+"""The lock of run folders: one process at a time, and released when that process dies."""
 
 import errno
 import fcntl
@@ -34,10 +34,11 @@ def test_of_two_runs_on_one_folder_the_second_is_refused(covey: Covey, tmp_path:
         until = time.monotonic() + 120
         while not (out / "checkpoint.safetensors").exists() and time.monotonic() < until:
             time.sleep(0.01)
-        os.kill(first.pid, signal.SIGSTOP)  # it holds the folder as long as we look
+        os.kill(first.pid, signal.SIGSTOP)  # it holds the folder meanwhile
         assert not (out / "result.json").exists(), "it was done too soon"
         before = {p.name: p.read_bytes() for p in out.iterdir()}
-        who = f"{out} is in use by process {first.pid} on {socket.gethostname()}; wait until it ends, or choose another"
+        holder = f"process {first.pid} on {socket.gethostname()}"
+        who = f"{out} is in use by {holder}; wait until it ends, or choose another"
         expect_line(covey(*words), who)
         expect_line(covey("resume", out), who)
         with pytest.raises(CoveyError, match="is in use by process"):

@@ -10,7 +10,7 @@ from scipy import stats
 from covey.core.rng import GOLDEN, Rng, mix, mixed
 
 MANY = 20_000
-LEAST = 1e-4  # p-values of fixed seeds, so a failure is a bug and not bad luck
+LEAST = 1e-4  # p-values of fixed seeds, so a failure is a bug and not chance
 
 
 def unsigned(x: torch.Tensor) -> list[int]:

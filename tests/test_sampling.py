@@ -1,4 +1,4 @@
-"""Negatives: never an avoided item, exactly uniform, distinct, and sensible where few are left."""
+"""Negatives: never an avoided item, exactly uniform, distinct, and valid if few are left."""
 
 import numpy as np
 import pytest

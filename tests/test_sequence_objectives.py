@@ -30,8 +30,8 @@ Sequence = SASRec | BERT4Rec | GRU | MF
 
 def params(model: Sequence) -> Fields:
     start = model.public(ITEMS, Rng.server(0, 0, "public")) | model.private(RNG, RNG)
-    own = lambda k, v: v if k in model.kept else v[None]
-    return {k: (own(k, v) * (5 if k == "items" else 1)).double() for k, v in start.items()}
+    stacked = {k: v if k in model.kept else v[None] for k, v in start.items()}
+    return {k: (v * (5 if k == "items" else 1)).double() for k, v in stacked.items()}
 
 
 def losses(

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from covey.contract.fleet import Request
 from covey.contract.mechanism import Mechanism
 from covey.contract.model import Model
 from covey.contract.views import ClientView, TrainingData
@@ -54,7 +55,9 @@ class Case:
         self, kept: FieldDict | None = None, rng: Rng | None = None
     ) -> tuple[FieldDict, Upload]:
         download = Download(Sent(dict(self.public)))
-        return self.program.answer("train", kept or self.kept, DATA, download, IDS, rng or self.rng)
+        return self.program.answer(
+            Request("train", 1, IDS, download), kept or self.kept, DATA, rng or self.rng
+        )
 
     def batches(self, c: int, rng: Rng) -> list[tuple[Tensor, Tensor]]:
         """The items and labels that client c trains on, step by step."""
@@ -192,7 +195,9 @@ def test_the_update_is_the_sum_of_steps_and_not_after_minus_before(saturating: b
     program = Program(model, Bce(1, saturating, "sum"), Catalogue(ITEMS), solver)
     table, user = torch.full((ITEMS, 2), 1000.0), torch.tensor([1e-7, -1e-7]).expand(n, 2)
     download = Download(Sent({"items": table}))
-    _, upload = program.answer("train", {"user": user}, DATA, download, IDS, Rng.of(0, 1, IDS))
+    _, upload = program.answer(
+        Request("train", 1, IDS, download), {"user": user}, DATA, Rng.of(0, 1, IDS)
+    )
     moved = upload.update[
         "items"
     ].values  # label - sigmoid(0), times the user's vector, for each positive or negative
@@ -216,7 +221,9 @@ def test_one_gradient_summed_at_once_is_the_sum_of_single_ones(model: Model, sol
         assert solver.phases  # where some parameters stay, clients answer one by one
         return
     download = Download(Sent(dict(case.public)))
-    again, total = case.program.answer_total(case.kept, DATA, download, IDS, case.rng)
+    again, total = case.program.answer_total(
+        Request("train", 1, IDS, download), case.kept, DATA, case.rng
+    )
     for name in model.kept:
         assert torch.allclose(again[name], kept[name], rtol=1e-12, atol=1e-14)
     for name, value in upload.update.items():
@@ -263,7 +270,10 @@ def test_the_size_of_blocks_does_not_matter(rows: int) -> None:
         kept = program.birth(Rng.of(1, 0, IDS))
         outcomes.append(
             program.answer(
-                "train", kept, DATA, Download(Sent(dict(public))), IDS, Rng.of(1, 1, IDS)
+                Request("train", 1, IDS, Download(Sent(dict(public)))),
+                kept,
+                DATA,
+                Rng.of(1, 1, IDS),
             )
         )
     expect_same(*outcomes)

@@ -1,4 +1,4 @@
-"""A configuration imports nothing but covey, unless the operator names the module; nothing by accident."""
+"""Configurations can import modules of covey, and others only if the operator names them."""
 
 import json
 import os
@@ -34,18 +34,24 @@ from covey.mechanism import Mechanism
 class Idle(Mechanism):
     name: str = "idle"
 '''
-HOSTILE = 'import pathlib\n(pathlib.Path(__file__).parent / "imported").touch()\nraise ImportError("hostile")\n'
+HOSTILE = (
+    'import pathlib\n(pathlib.Path(__file__).parent / "imported").touch()\n'
+    'raise ImportError("hostile")\n'
+)
 USE = 'mechanism=[{use="mymodel:Idle"}]'
 REMEDY = (
-    r"configuration names mymodel:Idle, which is not part of covey; if you trust that code, say --trust mymodel"
-    r' \(or COVEY_TRUST=mymodel, or trust=\["mymodel"\] in Python\)'
+    r"configuration names mymodel:Idle, which is not part of covey; if you trust that code, say"
+    r' --trust mymodel \(or COVEY_TRUST=mymodel, or trust=\["mymodel"\] in Python\)'
 )
-LAUNCHER = "import sys\nfrom covey.cli.main import main\n\nif __name__ == '__main__':\n    sys.exit(main())\n"
+LAUNCHER = (
+    "import sys\nfrom covey.cli.main import main\n\n"
+    "if __name__ == '__main__':\n    sys.exit(main())\n"
+)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Where a user stands, with a module of that user in it."""
+    """The current folder of a user, with a module of that user in it."""
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "mymodel.py").write_text(MINE)
     yield tmp_path / "here"
@@ -53,7 +59,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def launched(how: str, folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """By a script such as pip installs, or with python -m."""
+    """With a script such as pip installs, or with python -m."""
     script = folder.parent / "bin" / "covey"
     script.parent.mkdir(exist_ok=True)
     script.write_text(LAUNCHER)
@@ -123,7 +129,7 @@ def test_python_names_trusted_modules(folder: Path, monkeypatch: pytest.MonkeyPa
     loaded.save(folder / "copy")
     for name in ("out", "copy"):
         assert not {"trust", "trusted"} & set(parse(folder / name / "config.toml"))
-    with pytest.raises(CoveyError, match=REMEDY):  # the word was for those calls alone
+    with pytest.raises(CoveyError, match=REMEDY):  # the trust was for those calls only
         Recommender.load(folder / "copy")
 
 

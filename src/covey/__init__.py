@@ -1,20 +1,19 @@
-"""Covey: federated recommendation, and what it costs in accuracy, privacy, traffic and under attack."""
+"""Covey: federated recommendation, measured for accuracy, privacy, traffic and under attack."""
 
 import os
 import sys
 
-os.environ.setdefault(
-    "MKL_CBWR", "AUTO,STRICT"
-)  # matrix products with the same bits wherever they stand in memory
+# Matrix products then have the same bits wherever their operands lie in memory.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 
 def _leave_current_folder() -> None:
-    """Under `python -m covey`, takes the current folder off the path.
+    """Under `python -m covey`, removes the current folder from the path.
 
-    A numpy.py there would pass for NumPy. Only if covey itself was found there does the folder
-    stay, behind all other places.
+    A numpy.py there would be imported instead of NumPy. Only if covey itself was found there, the
+    folder stays, behind all other places.
     """
-    if sys.flags.safe_path or sys.argv[:1] != ["-m"]:  # its value while Python looks for the module
+    if sys.flags.safe_path or sys.argv[:1] != ["-m"]:  # "-m" while Python looks for the module
         return
     word = sys.orig_argv[-len(sys.argv)]  # covey, covey.cli or -mcovey
     module = word.partition("m")[2] if word.startswith("-") else word
@@ -26,7 +25,7 @@ def _leave_current_folder() -> None:
         sys.path.append(home)
 
 
-_leave_current_folder()  # before anything is imported that Python has not loaded at its start
+_leave_current_folder()  # before the first import that could be taken from the current folder
 
 from importlib import import_module  # noqa: E402
 from typing import Any  # noqa: E402
@@ -44,7 +43,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when first asked for: `import covey` itself brings no torch."""
+    """Loads a public name on first use, so that `import covey` does not load torch."""
     if name not in _HOME:
         raise AttributeError(f"module 'covey' has no attribute {name!r}")
     return getattr(import_module(f"covey.{_HOME[name]}"), name)

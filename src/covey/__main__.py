@@ -1,4 +1,4 @@
-"""`python -m covey`, where the command is not on the path."""
+"""Runs the command line as `python -m covey`, for installations without `covey` on the path."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Everything that the author of a mechanism imports, in one place; the definitions are in `covey.contract`."""
+"""The names that the author of a mechanism imports; they are defined in `covey.contract`."""
 
 from covey.contract.aggregation import Combine as Combine
 from covey.contract.aggregation import Group as Group

@@ -1,4 +1,4 @@
-"""A method and its rounds, for use from Python; the definitions are in `covey.engine`."""
+"""A method and its rounds, for use from Python; they are defined in `covey.engine`."""
 
 from covey.contract.fleet import Fleet as Fleet
 from covey.engine.method import Method as Method

@@ -101,20 +101,14 @@ def test_part_by_part_gives_the_same_bits() -> None:
 
 def test_parts_summed_elsewhere_are_joined() -> None:
     fold = Fold()
-    part = lambda ids, x: Total(
-        torch.tensor(ids),
-        torch.tensor(float(len(ids))),
-        {"items": torch.full((2, 1), x)},
-        touched={"items": torch.ones(2)},
-    )
-    fold.add_total(part([1, 2], 3.0))
-    fold.add_total(part([5], 4.0))
+    for ids, x in (([1, 2], 3.0), ([5], 4.0)):
+        update, touched = {"items": torch.full((2, 1), x)}, {"items": torch.ones(2)}
+        weight = torch.tensor(float(len(ids)))
+        fold.add_total(Total(torch.tensor(ids), weight, update, touched=touched))
     total = fold.total()
     assert total.ids_C.tolist() == [1, 2, 5] and float(total.weight) == 3
-    assert total.update["items"].tolist() == [[7], [7]] and total.touched["items"].tolist() == [
-        2,
-        2,
-    ]
+    assert total.update["items"].tolist() == [[7], [7]]
+    assert total.touched["items"].tolist() == [2, 2]
 
 
 def test_an_empty_fold() -> None:

@@ -1,4 +1,4 @@
-"""A-ra: its upload by hand, and a target that it makes everybody see unless somebody defends."""
+"""A-ra: its upload by hand, and the exposure of its target with and without a defence."""
 
 import pytest
 import torch
@@ -64,7 +64,7 @@ def poisoned(
 
 
 def test_upload_by_hand() -> None:
-    """For MF: rate / (s k) times the sum over imagined users w of sigmoid(-w v) w, for each of k targets."""
+    """MF: rate / (s k) times the sum over imagined users w of sigmoid(-w v) w, for k targets."""
     table_ID = torch.tensor([[0.0, 0.0], [1.0, -2.0], [0.5, 0.5], [3.0, 1.0]], dtype=torch.float64)
     rng = Rng.of(0, 1, torch.tensor([7, 8]))
     upload = poisoned(ARa((3, 1), users=4, scale=0.5, rate=0.1), MF(2), {"items": table_ID}, rng)
@@ -90,7 +90,7 @@ def test_needs_private_user_vectors() -> None:
         poisoned(ARa(), LinearScore(2), {"items": torch.zeros(4, 2)}, Rng.of(0, 1, torch.arange(2)))
 
 
-ATTACK = ARa((TARGET,), scale=0.1, rate=0.5)  # the rate that everybody uses
+ATTACK = ARa((TARGET,), scale=0.1, rate=0.5)  # the rate that all clients use
 
 
 def test_exposure_rises_with_the_attack_alone() -> None:
@@ -99,13 +99,13 @@ def test_exposure_rises_with_the_attack_alone() -> None:
 
 
 def test_defences_take_it_back() -> None:
-    """A bound where 95 % of honest rows lie, and a rule that takes a third of all uploads for malicious."""
+    """A bound that 95 % of honest rows meet, and a rule that assumes a third of attackers."""
     assert exposure(after(ATTACK, ItemMean(), ClipRows(0.01))) == 0
     assert exposure(after(ATTACK, Krum(0.3))) == 0
 
 
 def test_weights_by_examples_do_not_shut_it_out() -> None:
-    """It has no list, and nobody can check how many examples it says it has."""
+    """It has no list, and its number of examples cannot be checked."""
     assert exposure(after(None, weighting="examples")) == 0
     assert exposure(after(ATTACK, ItemMean(), weighting="examples")) == 1
 

@@ -32,10 +32,10 @@ def test_only_the_rows_of_the_targets_and_so_many_times() -> None:
 def test_reports_are_lied_about_too() -> None:
     attack = Overstated((1, 3), 5, 10.0)
     rows = Rows(Ragged.of([[0, 1, 3], [2, 3]]), torch.arange(5.0)[:, None], 12)
-    said = {"m": {"rows": rows, "number": torch.tensor([1.0, 2.0])}}
+    extra = {"m": {"rows": rows, "number": torch.tensor([1.0, 2.0])}}
     _, bad = attack.poison(
         view_of(attack, ITEMS, popularity=POPULARITY),
-        Upload(torch.tensor([7, 8]), torch.ones(2), extra=said),
+        Upload(torch.tensor([7, 8]), torch.ones(2), extra=extra),
     )
     found = bad.extra["m"]["rows"]
     assert found.items.values.tolist() == [1, 3, 3] and found.items.lengths.tolist() == [2, 1]
@@ -46,7 +46,7 @@ def test_reports_are_lied_about_too() -> None:
 
 
 def test_it_pushes_a_target_and_short_groups_take_it_back() -> None:
-    """5 % of liars, each for a hundred; the check leaves their groups out."""
+    """5 % of attackers, each counting as a hundred clients; the check leaves their groups out."""
 
     def exposed(share: float = 0.05, **more: object) -> float:
         attack = {

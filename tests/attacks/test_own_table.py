@@ -1,4 +1,4 @@
-"""Attackers among clients that upload item tables of their own: the same attacks, from the tables that they hold."""
+"""Attackers among clients that upload item tables: the same attacks, from each attacker's table."""
 
 import pytest
 import torch
@@ -9,10 +9,11 @@ from covey.attacks.a_ra import ARa
 from covey.attacks.explicit import ExplicitBoost
 from covey.attacks.sign_flip import SignFlip
 from covey.contract.attack import Attack
+from covey.contract.fleet import Request
 from covey.contract.model import Model
 from covey.contract.views import TrainingData
 from covey.core.errors import CoveyError
-from covey.core.messages import Catalogue, Download
+from covey.core.messages import Catalogue
 from covey.core.ragged import Ragged
 from covey.core.rng import Rng
 from covey.engine.client.malicious import Malicious, SharedMemory
@@ -54,7 +55,7 @@ class TestAttackedCoFedRec(Conformance):
 
 
 class TestAttackedCoFedRecOnNCF(Conformance):
-    """Attackers that train on lists of their own; the MLP's update is an update still."""
+    """Attackers that train on made-up lists; the MLP is still uploaded as an update."""
 
     attackers = 3
 
@@ -74,14 +75,14 @@ def sent(attack: Attack | None, model: Model, table_CID: torch.Tensor) -> torch.
     rng, data = Rng.of(0, 1, IDS), LocalData(TrainingData(LISTS, LISTS))
     start = {k: v.to(table_CID) for k, v in model.private(rng, Rng.server(0, 0, "x")).items()}
     kept = {**start, "items": table_CID}
-    who = Malicious(program, attack, 7, crew=SharedMemory()) if attack else program
-    answer = who.answer("train", kept, data, Download(), IDS, rng, 1)[1]
+    who = Malicious(program, attack, 7, memory=SharedMemory()) if attack else program
+    answer = who.answer(Request("train", 1, IDS), kept, data, rng)[1]
     assert "items" not in answer.update and answer.ids_C.tolist() == [7, 8]
     return answer.model["items"]
 
 
 def test_a_step_from_each_own_table_by_hand() -> None:
-    """A-ra's row of the target, added to the attacker's own row; all other rows stay as they were."""
+    """A-ra's row of the target is added to the attacker's own row; all other rows stay."""
     table_CID = torch.randn(
         2, N_ITEMS, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
     )

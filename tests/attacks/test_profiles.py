@@ -1,4 +1,4 @@
-"""Attacks by made-up lists, and untargeted ones: an upload of each by hand, and a case in which its own idea acts."""
+"""Attacks by made-up lists and untargeted attacks: uploads by hand, and cases in which they act."""
 
 import math
 
@@ -36,7 +36,7 @@ LISTS: list[Attack] = [
     ExplicitBoost((3,), 2.0),
     RandomProfile((3,), 5, 2.0),
     PopularProfile((3,), 5, 2.0),
-    Bandwagon((3,), 6, 0.4, 0.3, 2.0),
+    Bandwagon((3,), 6, 2.0, popular=0.4, head=0.3),
     FedAttack(2, 2.0),
     SignFlip(-2.0, 5),
 ]
@@ -103,7 +103,7 @@ def test_sends_so_many_times_what_an_honest_client_with_that_list_would(attack: 
 
 
 def test_explicit_boosting_by_hand() -> None:
-    """A list of one target and its one negative: half of sigmoid(-u v) u for the target, and -sigmoid(u v) u."""
+    """One target and one negative: half of sigmoid(-u v) u for the target, and -sigmoid(u v) u."""
     bad, _ = trained(ExplicitBoost((3,)), ITEMS, USERS)
     for c, u in enumerate(USERS):
         rows = bad.update["items"].take(torch.tensor([c]))
@@ -149,7 +149,7 @@ def test_exposure_rises_with_scale_and_clipping_takes_it_back(
 
 
 def test_a_popular_list_makes_the_target_like_popular_items() -> None:
-    """Its own idea: the target ends nearer to the popular items than with a random list of the same size."""
+    """The target ends nearer to the popular items than with a random list of the same size."""
     world = World.of(40, 60, attackers=10)
     popular_I = world.catalogue.popularity_I
     assert popular_I is not None
@@ -167,7 +167,7 @@ def test_a_popular_list_makes_the_target_like_popular_items() -> None:
 
 
 def test_fedattack_turns_the_hardest_labels_round() -> None:
-    """By hand with one pair: the worst item is pulled to the user, the best pushed away, half the slope each."""
+    """By hand with one pair: the worst item is pulled to the user, the best pushed away."""
     bad, _ = trained(FedAttack(1), ITEMS, USERS)
     for c, u in enumerate(USERS):
         score_I = ITEMS @ u
@@ -193,13 +193,13 @@ def two_clusters() -> Tensor:
 
 
 def test_cluster_attack_by_hand() -> None:
-    """Every row points to its cluster's centre and is mu + 3 sigma times a draw long, of norms that are mostly 0."""
+    """Each row points to its cluster's centre, with norm mu + 3 sigma u; most norms are 0."""
     table_ID, attack = two_clusters(), ClusterAttack(2)
     honest = Rows(
         Ragged.of([[0, 5], [2]]), torch.tensor([[3.0, 4.0], [0.0, 1.0], [0.6, 0.8]]).double(), 12
     )
     view = view_of(attack, table_ID)
-    said, upload = attack.poison(view, Upload(IDS, torch.ones(2), {"items": honest}))
+    memory, upload = attack.poison(view, Upload(IDS, torch.ones(2), {"items": honest}))
     sent_CID = upload.update["items"].dense()
     unit_CI = view.rng.fold("size").uniform(12)
     for c, norms in enumerate(([5.0, 1.0], [1.0])):
@@ -209,7 +209,7 @@ def test_cluster_attack_by_hand() -> None:
             mine = table_ID[:6] if item < 6 else table_ID[6:]
             way = mine.mean(0) - table_ID[item]
             torch.testing.assert_close(sent_CID[c, item], size_I[item] * way / way.norm())
-    assert int(said["clusters"]) == 2 and float(said["t"]) == 1
+    assert int(memory["clusters"]) == 2 and float(memory["t"]) == 1
 
 
 def test_cluster_attack_has_at_most_fifty() -> None:
@@ -237,7 +237,7 @@ def test_kmeans_finds_planted_clusters() -> None:
 
 
 def test_cluster_attack_makes_items_alike() -> None:
-    """Its own idea: rows end nearer to their clusters' centres than noise of the same length leaves them."""
+    """Rows end nearer to their clusters' centres than with noise of the same length."""
     world = World.of(30, 60, attackers=10)
     spread = {}
     for attack in (ClusterAttack(2, scale=20.0), GaussianNoise(0.3)):
@@ -265,8 +265,8 @@ def test_gaussian_noise_by_hand() -> None:
     assert sent["items"].items is honest.items
 
 
-def told_apart(attack: Attack | None) -> float:
-    """How often an honest user's own item is rated over another after 40 rounds, with ten attackers beside thirty."""
+def ranking_accuracy(attack: Attack | None) -> float:
+    """How often a user's item is rated above another, with 10 attackers among 40 clients."""
     world = World.of(30, 60, attackers=10)
     method = Method(MF(8), Bce(), world.catalogue, Local("sgd", 2.0, 3))
     play = Play(method, world, Setting(cohort=40), attack).begin().go(40)
@@ -292,4 +292,4 @@ def told_apart(attack: Attack | None) -> float:
 )
 def test_untargeted_attacks_do_harm(attack: Attack | None, at_most: float) -> None:
     """Without them 0.97."""
-    assert (0.965 if attack is None else 0.5) < told_apart(attack) < at_most
+    assert (0.965 if attack is None else 0.5) < ranking_accuracy(attack) < at_most

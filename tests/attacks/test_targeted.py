@@ -12,7 +12,7 @@ from covey.attacks.a_ra import ARa
 from covey.attacks.adaptive import Adaptive
 from covey.attacks.fedrecattack import FedRecAttack
 from covey.attacks.pipattack import PipAttack, classes
-from covey.attacks.profiles import some_items
+from covey.attacks.profiles import random_items
 from covey.attacks.psmu import PSMU
 from covey.contract.attack import Attack
 from covey.core.errors import CoveyError
@@ -93,7 +93,8 @@ def sent(upload: Upload, client: int = 0) -> list[int]:
     )
 
 
-sigmoid = lambda x: 1 / (1 + math.exp(-float(x)))
+def sigmoid(x: Tensor | float) -> float:
+    return 1 / (1 + math.exp(-float(x)))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ def test_a_hum_by_hand() -> None:
 
 
 def test_a_hum_pushes_for_those_who_dislike_the_target() -> None:
-    """Its users have been moved against the target's row, so the row turns towards such users; A-ra's does not."""
+    """Its users are moved against the target's row, so the row turns towards such users."""
     v_ID = table([0, 0], [2, 0])
     gain = {}
     for attack in (ARa((1,), scale=0.1, rate=1.0), AHum((1,), scale=0.1, rate=1.0, mine_rate=0.1)):
@@ -151,7 +152,7 @@ PLANTED = table(
 
 @pytest.mark.parametrize("model", [None, NCF(2, (3,))], ids=["MF", "NCF"])
 def test_psmu_raises_the_target_over_its_alternatives(model: NCF | None) -> None:
-    """The row of an alternative goes down for the made-up user; with none only the target's row is sent."""
+    """An alternative's row goes down for the user; with none only the target's row is sent."""
     for kind in ("both", "listed", "similar", "none"):
         attack = PSMU((1,), kind, many=2, top=1, items=2, negatives=1, scale=1.0, rate=1.0)  # type: ignore[arg-type]
         view = view_of(attack, PLANTED, model=model)
@@ -172,7 +173,7 @@ def test_psmu_raises_the_target_over_its_alternatives(model: NCF | None) -> None
 
 
 def test_psmu_by_hand() -> None:
-    """sigmoid(x)' w for each alternative with x its lead over the target, and the negative sum for the target."""
+    """sigmoid(x)' w for each alternative that leads by x, and the negative sum for the target."""
     attack = PSMU((1,), "listed", many=2, items=2, negatives=1, scale=1.0, rate=0.5)
     view = view_of(attack, PLANTED)
     w_CD = attack.user(view, torch.tensor([1]))
@@ -196,14 +197,14 @@ def test_psmu_by_hand() -> None:
 def test_psmu_fits_its_user_to_the_list() -> None:
     attack = PSMU((1,), items=2, negatives=1, scale=0.01, steps=200, fit_rate=0.05)
     view = view_of(attack, PLANTED)
-    lists_CL = some_items(view.rng.fold("list"), 6, 4, torch.tensor([1]))
+    lists_CL = random_items(view.rng.fold("list"), 6, 4, torch.tensor([1]))
     w_CD = attack.user(view, torch.tensor([1]))
     score_CL = (PLANTED[lists_CL] * w_CD[:, None]).sum(-1)
     assert bool((score_CL[:, :2].mean(1) > score_CL[:, 2:].mean(1)).all())
 
 
 def test_fedrecattack_by_hand() -> None:
-    """Two users; the target is item 0, the opponent the second of the items that they would be shown."""
+    """Two users; the target is item 0, the opponent the second item that they would be shown."""
     v_ID = table([0.1, 0.2], [1, 0], [0.5, 0.5], [0, 1])
     u_ND = table([2, 1], [-1, 3])
     known = Ragged.of([[1], [3]])  # user 0 is shown 2, 3; user 1 is shown 2, 1
@@ -212,9 +213,9 @@ def test_fedrecattack_by_hand() -> None:
     x_0, x_1 = u_ND[0] @ (v_ID[3] - v_ID[0]), u_ND[1] @ (v_ID[1] - v_ID[0])
     assert x_0 > 0 > x_1  # the first counts with 1, the second with e^x
     g_3, g_1 = u_ND[0], math.exp(float(x_1)) * u_ND[1]
-    clip = lambda g: g * min(1.0, 2.0 / max(float(g.norm()), 1e-30))
     for item, g in ((0, -g_3 - g_1), (1, g_1), (3, g_3)):
-        torch.testing.assert_close(of(upload, item), -0.1 * clip(g))
+        clipped = g * min(1.0, 2.0 / max(float(g.norm()), 1e-30))
+        torch.testing.assert_close(of(upload, item), -0.1 * clipped)
     assert not of(upload, 2).any()
     assert poisoned(
         FedRecAttack((0,), rows=2, top=2, steps=0), view_of(attack, v_ID, known=known)
@@ -229,7 +230,7 @@ def test_fedrecattack_leaves_those_alone_who_have_the_target() -> None:
 
 
 def test_fedrecattack_pushes_towards_the_users_that_it_knows() -> None:
-    """All users like item 1 and nothing else is known of them: the target's row turns to where item 1 is."""
+    """All users like item 1 and nothing else is known: the target's row turns towards item 1."""
     v_ID = table([0, 0], [1, 0], [-1, 0], [0, 1])
     attack = FedRecAttack((0,), rows=1, steps=50, fit_rate=0.1, noise=0.0)
     upload = poisoned(attack, view_of(attack, v_ID, known=Ragged.of([[1]] * 6)))
@@ -258,7 +259,7 @@ def popular_table() -> tuple[Tensor, list[float]]:
 
 
 def test_pipattack_by_hand_and_by_its_classifier() -> None:
-    """Without alignment rate sigmoid(-w v) w; of a user without preferences only the classifier's gradient is left."""
+    """Without alignment rate sigmoid(-w v) w; for a user of zeros the classifier's gradient."""
     table_ID, popularity = popular_table()
     user_CD = table([1, 2], [0, 0])
     plain = PipAttack((39,), align=0.0, rate=0.1)
@@ -270,16 +271,16 @@ def test_pipattack_by_hand_and_by_its_classifier() -> None:
 
     attack = PipAttack((39,), align=2.0, rate=0.1, steps=200, fit_rate=0.05)
     view = view_of(attack, table_ID, user_CD=user_CD, popularity=popularity)
-    said, upload = attack.poison(view, Upload(IDS, torch.ones(2)))
-    assert bool((classes(said, table_ID[:4]).argmax(1) == 0).all())
-    assert bool((classes(said, table_ID[4:39]).argmax(1) > 0).all())
+    net, upload = attack.poison(view, Upload(IDS, torch.ones(2)))
+    assert bool((classes(net, table_ID[:4]).argmax(1) == 0).all())
+    assert bool((classes(net, table_ID[4:39]).argmax(1) > 0).all())
     row = of(upload, 39, 1)
     v = table_ID[39].clone().requires_grad_()
-    (by_hand,) = torch.autograd.grad(-classes(said, v).log_softmax(0)[0], v)
+    (by_hand,) = torch.autograd.grad(-classes(net, v).log_softmax(0)[0], v)
     torch.testing.assert_close(row, -0.1 * 2.0 * by_hand)
     assert float(row[0]) > 0  # towards the popular ones
-    chance = lambda v: float(classes(said, v).softmax(-1)[0])
-    assert chance(table_ID[39] + row) > chance(table_ID[39])
+    before, after = (classes(net, v).softmax(-1)[0] for v in (table_ID[39], table_ID[39] + row))
+    assert float(after) > float(before)
 
 
 def test_pipattack_trains_its_classifier_over_rounds() -> None:
@@ -330,7 +331,7 @@ def test_the_adaptive_attacker_stays_under_the_bound_and_agrees_with_its_like() 
 
 
 def with_honest(attack: Attack, honest: int) -> tuple[Upload, Tensor]:
-    """Rows of the target alone: honest ones near 0 and those of two attackers, and where the latter point, [D]."""
+    """Rows of the target, honest ones near 0 and two attackers', and the attackers' row, [D]."""
     own = Rows(Ragged.of([[0, 2], [0, 2]]), 0.1 * torch.ones(4, 2, dtype=torch.float64), 6)
     bad = attack.poison(view_of(attack, PLANTED), Upload(IDS, torch.ones(2), {"items": own}))[1]
     torch.manual_seed(0)
@@ -342,7 +343,7 @@ def with_honest(attack: Attack, honest: int) -> tuple[Upload, Tensor]:
 
 
 def test_the_adaptive_attacker_passes_where_a_plain_one_does_not() -> None:
-    """Two attackers of six: Krum takes their common row for the most trustworthy, and A-ra's for what it is."""
+    """Two attackers of six: Krum chooses their common row, but not A-ra's rows."""
     plain, knows = ARa((1,), scale=1.0, rate=5.0), Adaptive((1,), multiple=1.0)
     upload, row = with_honest(knows, 4)
     torch.testing.assert_close(Krum(0.34).combine(upload, ["row"])[0]["row"], row)
@@ -351,7 +352,10 @@ def test_the_adaptive_attacker_passes_where_a_plain_one_does_not() -> None:
 
 
 def test_the_adaptive_attacker_moves_the_median_less_than_krum() -> None:
-    """It cannot be far from honest rows, so a rule that averages or takes the middle gives it less."""
+    """It cannot be far from honest rows, so rules that average or take the middle limit it."""
     upload, row = with_honest(Adaptive((1,), multiple=1.0), 4)
-    along = lambda rule: float(rule.combine(upload, ["row"])[0]["row"] @ row / row.norm() ** 2)
-    assert along(Krum(0.34)) == pytest.approx(1) and along(Median()) < 0.9
+    krum, median = (
+        float(rule.combine(upload, ["row"])[0]["row"] @ row / row.norm() ** 2)
+        for rule in (Krum(0.34), Median())
+    )
+    assert krum == pytest.approx(1) and median < 0.9

@@ -1,4 +1,4 @@
-"""The benchmark's plain loops compute what the engine computes: same negatives in, same round out."""
+"""The benchmark's plain loops compute what the engine computes from the same negatives."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,6 @@ sys.path.append(str(Path(__file__).parents[2] / "bench"))
 
 from bench_engine import PLAIN, TOUCHED, loops
 from common import Engine, config_of
-from covey.core.ragged import Ragged
 from covey.core.rng import Rng
 from covey.evaluate.metrics import with_held
 from plain import Lists, Loop, NcfNet, SampledRanking, ScoreNet, rank_everything
@@ -25,8 +24,8 @@ def feed(loop: Loop, engine: Engine, round_number: int) -> None:
         "examples"
     )
     made = engine.method.objective.examples(training.items, training.avoid, n_items, rng)
-    cut = lambda x: Ragged(x, made.items.offsets).values.split(made.items.lengths.tolist())
-    items, label = cut(made.items.values), cut(made.label.double())
+    sizes = made.items.lengths.tolist()
+    items, label = made.items.values.split(sizes), made.label.double().split(sizes)
     loop.examples = lambda client: (items[client], label[client])  # type: ignore[method-assign]
 
 

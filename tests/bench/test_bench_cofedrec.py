@@ -9,7 +9,6 @@ sys.path.append(str(Path(__file__).parents[2] / "bench"))
 
 from bench_cofedrec import loop_of, on_cpu, steps_of
 from common import Engine, config_of
-from covey.core.ragged import Ragged
 from covey.core.rng import Rng
 
 TINY = ("data.users=30", "data.items=300", "data.mean_items=12", "grouping.categories=4")
@@ -26,8 +25,8 @@ def test_the_loop_and_the_engine_agree() -> None:
     training, objective = engine.fleet.data.training, engine.method.objective
     rng = Rng.of(engine.fleet.seed, 2, torch.arange(len(training.items))).fold("examples")
     made = objective.examples(training.items, training.avoid, engine.method.catalogue.n_items, rng)
-    cut = lambda x: Ragged(x, made.items.offsets).values.split(made.items.lengths.tolist())
-    items, label = cut(made.items.values), cut(made.label.double())
+    sizes = made.items.lengths.tolist()
+    items, label = made.items.values.split(sizes), made.label.double().split(sizes)
     loop.examples = lambda client: (items[client], label[client])  # type: ignore[method-assign]
     sent: list[torch.Tensor] = []
     ask = engine.fleet.ask

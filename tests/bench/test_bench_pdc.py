@@ -1,4 +1,4 @@
-"""The draws that the contribution is measured against have its distribution, and both passes are measured."""
+"""The loop's draws have the distribution of the contribution, and both passes are measured."""
 
 import sys
 from pathlib import Path

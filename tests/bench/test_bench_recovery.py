@@ -1,4 +1,4 @@
-"""Label recovery: the upload in clear gives the list away, what the server of a secure sum holds does not."""
+"""Label recovery: an upload in clear reveals the list, what a server of sums holds does not."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What survives of planted clusters: all of it without much noise, nothing where the noise is all there is."""
+"""What noise leaves of planted clusters: everything if there is little noise, nothing if much."""
 
 import sys
 from pathlib import Path

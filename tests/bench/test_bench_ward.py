@@ -1,4 +1,4 @@
-"""Ward's benchmark: both ways on few reports, in a process of their own."""
+"""Ward's benchmark: both ways on few reports, in a separate process."""
 
 import sys
 from pathlib import Path

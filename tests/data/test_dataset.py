@@ -1,4 +1,4 @@
-"""The record of interactions, its file and its checks."""
+"""Datasets, the files in which they are saved, and their checks."""
 
 from dataclasses import replace
 from pathlib import Path

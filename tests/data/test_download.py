@@ -23,7 +23,7 @@ CONTENT = bytes(range(256)) * 2000
 
 @dataclass
 class Site:
-    """What the server gives, and what it was asked."""
+    """The files that the server has, and the requests that it received."""
 
     url: str = ""
     content: bytes = CONTENT
@@ -156,8 +156,14 @@ def test_a_folder_that_cannot_be_written(site: Site, tmp_path: Path) -> None:
 # --- whole datasets ---
 
 RATINGS = b"1::1::5::978300760\n1::2::3::978302109\n2::1::4::978301968\n"
-INTER = "user_id:token\titem_id:token\trating:float\ttimestamp:float\n1\t7\t3\t881250949\n2\t7\t3\t5\n2\t9\t1\t6\n"
-ITEM = 'item_id:token\tmovie_title:token_seq\trelease_year:token\n7\tKolya "x\t1996\n9\tL.A. Confidential\t1997\n'
+INTER = (
+    "user_id:token\titem_id:token\trating:float\ttimestamp:float\n"
+    "1\t7\t3\t881250949\n2\t7\t3\t5\n2\t9\t1\t6\n"
+)
+ITEM = (
+    "item_id:token\tmovie_title:token_seq\trelease_year:token\n"
+    '7\tKolya "x\t1996\n9\tL.A. Confidential\t1997\n'
+)
 
 
 def archive(**files: str | bytes) -> bytes:

@@ -40,7 +40,7 @@ def test_a_folder_becomes_a_dataset(tmp_path: Path) -> None:
     assert d.user_E.tolist() == [0, 1, 0] and d.item_E.tolist() == [0, 1, 1]
     assert d.time_E is not None and d.time_E.tolist() == [30, 10, 20]
     assert d.users is not None and d.users.tolist() == ["bo", "ann"]
-    assert d.titles == ("x", "Why, not")  # an item without a title shows its own id
+    assert d.titles == ("x", "Why, not")  # the title of an item without one is its id
 
 
 def test_order_is_not_a_clock_and_no_column_is_no_time(tmp_path: Path) -> None:

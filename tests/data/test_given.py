@@ -1,4 +1,4 @@
-"""A split that comes with the data: from a column or from files, checked for leaks, and used as it is."""
+"""Splits that come with the data, from a column or from files, and checks for leaks."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 
 from covey.core.errors import CoveyError
 from covey.data import Dataset, Filter, SplitConfig, apply_filter, folder
-from covey.data.checks import facts, warnings
+from covey.data.checks import summarise, warnings
 from covey.data.split import Split, split
 from covey.data.supplied_split import part_of, together
 from covey.data.tables.importing import Columns, from_file
 
-ROWS = "user,item,time,set\na,x,3,train\na,y,1,Training\na,z,2,test\nb,x,9,TEST\nb,y,8,dev\nb,z,7,train\n"
+ROWS = (
+    "user,item,time,set\na,x,3,train\na,y,1,Training\na,z,2,test\n"
+    "b,x,9,TEST\nb,y,8,dev\nb,z,7,train\n"
+)
 
 
 def imported(tmp_path: Path, text: str = ROWS, **columns: str) -> Dataset:
@@ -24,7 +27,7 @@ def imported(tmp_path: Path, text: str = ROWS, **columns: str) -> Dataset:
 
 
 def lists(d: Dataset, s: Split) -> list[list[list[str]]]:
-    """Own ids of train, valid and test, of each user."""
+    """The original item ids of train, valid and test, of each user."""
     assert d.items is not None
     names = d.items
     ragged = (s.train, s.valid, s.test)
@@ -105,9 +108,7 @@ def test_a_wrong_cell(cell: str, tmp_path: Path) -> None:
 
 
 def test_a_dataset_without_one(tmp_path: Path) -> None:
-    with pytest.raises(
-        CoveyError, match=r"'mine' has no split of its own; import it with .*--split COLUMN"
-    ):
+    with pytest.raises(CoveyError, match=r"'mine' has no split; import it with .*--split COLUMN"):
         split(imported(tmp_path, split=""), SplitConfig("given"))
     with pytest.raises(CoveyError, match="no column 'part'"):
         imported(tmp_path, split="part")
@@ -115,9 +116,10 @@ def test_a_dataset_without_one(tmp_path: Path) -> None:
 
 def test_leaks_are_counted_and_not_tested(tmp_path: Path) -> None:
     """x of a is in train and test, and twice in train; z of b is in valid and test."""
-    text = "user,item,set\na,x,train\na,x,train\na,x,test\na,y,test\nb,z,test\nb,z,valid\nb,y,train\nc,y,test\n"
-    d = imported(tmp_path, text)
-    found = facts(d)
+    a = "a,x,train\na,x,train\na,x,test\na,y,test\n"
+    b = "b,z,test\nb,z,valid\nb,y,train\n"
+    d = imported(tmp_path, f"user,item,set\n{a}{b}c,y,test\n")
+    found = summarise(d)
     assert (found.parts, found.leaks, found.untrained) == ((3, 1, 4), 2, 1)
     told = " ".join(warnings(found))
     assert "2 (user, item) pairs are in two parts" in told
@@ -127,7 +129,7 @@ def test_leaks_are_counted_and_not_tested(tmp_path: Path) -> None:
     given = lists(d, split(d, SplitConfig("given", rows="given")))
     assert given[2] == [["x", "y"], ["z"], ["y"]]
     lost = replace(d, part_E=np.zeros(len(d), np.uint8))
-    assert "has no test part" in " ".join(warnings(facts(lost)))
+    assert "has no test part" in " ".join(warnings(summarise(lost)))
 
 
 @given(
@@ -136,14 +138,17 @@ def test_leaks_are_counted_and_not_tested(tmp_path: Path) -> None:
     )
 )
 def test_files_and_a_column_are_the_same(rows: list[tuple[int, int, int]]) -> None:
-    """Whatever the rows; ids are compared by their own names."""
+    """Rows are random; ids are compared by the original names."""
     rows = [*rows, (0, 0, 0), (1, 1, 1), (2, 0, 2)]
     user_E, item_E, part_E = (
         np.array(x) for x in zip(*sorted(rows, key=lambda row: row[2]), strict=True)
     )
     whole = Dataset("d", 4, 5, user_E, item_E, part_E=part_E.astype(np.uint8))
-    pick = lambda part: Dataset("d", 4, 5, user_E[part_E == part], item_E[part_E == part])
-    made = together({name: pick(part) for part, name in enumerate(("train", "valid", "test"))})
+    parts = {
+        name: Dataset("d", 4, 5, user_E[part_E == part], item_E[part_E == part])
+        for part, name in enumerate(("train", "valid", "test"))
+    }
+    made = together(parts)
     assert made.users is not None and made.items is not None and made.part_E is not None
     assert made.users[made.user_E].tolist() == user_E.astype(str).tolist()
     assert made.items[made.item_E].tolist() == item_E.astype(str).tolist()

@@ -1,4 +1,4 @@
-"""A user's own tables: odd shapes come in, wrong ones are told in one line."""
+"""Import of users' tables: unusual formats are read, wrong ones are errors of one line."""
 
 import gzip
 import sys
@@ -11,14 +11,20 @@ import pytest
 
 from covey.core.errors import CoveyError
 from covey.data import SplitConfig
-from covey.data.checks import facts, warnings
+from covey.data.checks import summarise, warnings
 from covey.data.dataset import Dataset
 from covey.data.split import split
 from covey.data.tables.importing import Columns, from_file, from_frame
 from covey.data.tables.times import looks_like_times
 
-SEMICOLONS = 'Kunde;Artikel;Datum;Titel\r\n007;A1;2024-01-31;"Tee; grün"\r\n7;A1;2024-02-01;\r\n007;B"2;2024-03-01;x\r\n'
-QUOTED = 'user_id,movieId,title,timestamp\n1,01,"Good, the Bad ""and"" Ugly",5\n2,1,"Two\nlines",6\n2,01,,7\n'
+SEMICOLONS = (
+    'Kunde;Artikel;Datum;Titel\r\n007;A1;2024-01-31;"Tee; grün"\r\n'
+    '7;A1;2024-02-01;\r\n007;B"2;2024-03-01;x\r\n'
+)
+QUOTED = (
+    'user_id,movieId,title,timestamp\n1,01,"Good, the Bad ""and"" Ugly",5\n'
+    '2,1,"Two\nlines",6\n2,01,,7\n'
+)
 ZEROS = "\ufeffuser\titem\n\n001\t0001\n01\t0001\n001\t01\n"
 
 
@@ -35,7 +41,7 @@ def own(d: Dataset) -> list[tuple[str, str]]:
 def test_semicolons_and_dates(tmp_path: Path) -> None:
     columns = Columns("Kunde", "Artikel", "Datum", "Titel")
     d = from_file(write(tmp_path / "a.csv", SEMICOLONS), "a", columns).dataset
-    assert own(d) == [("007", "A1"), ("7", "A1"), ("007", 'B"2')]  # own ids out
+    assert own(d) == [("007", "A1"), ("7", "A1"), ("007", 'B"2')]  # the original ids
     assert d.titles == ("Tee; grün", "x")
     assert d.clock and d.time_E is not None and d.time_E[0] == 1706659200
 
@@ -108,7 +114,7 @@ def test_columns_that_look_like_times(name: str, values: list[str], looks: bool)
 
 
 def test_an_order_may_be_a_number_of_an_order(tmp_path: Path) -> None:
-    """A place in the history is read as such, but a clock beside it is pointed at."""
+    """A position in the history is read as such, with a hint about a column of times."""
     path = write(tmp_path / "o.csv", "user,item,order,when\na,x,1,2024-01-31\nb,y,2,2024-02-01\n")
     read = from_file(path, "o")
     assert read.taken["time"] == "order" and "--time when" in read.notes[0]
@@ -146,7 +152,9 @@ def test_spaces_behind_commas_and_other_dates(tmp_path: Path) -> None:
 
 def test_titles_of_a_second_file(tmp_path: Path) -> None:
     rows = write(tmp_path / "rows.csv", "user,item,name\na,x,Ann\nb,y,Bo\n")
-    assert from_file(rows, "r").dataset.titles == ()  # a name beside a user may be the user's
+    assert (
+        from_file(rows, "r").dataset.titles == ()
+    )  # in a table of users it may be the name of the user
     items = write(tmp_path / "items.csv", "item;name\ny;Why\nunused;No\n")
     assert from_file(rows, "r", items=items).dataset.titles == ("x", "Why")
 
@@ -277,7 +285,7 @@ def test_dates_without_a_time_are_times() -> None:
     assert dataset.time_E is not None and sorted(dataset.time_E) == [1704067200.0, 1704153600.0]
 
 
-# --- what would flatter or blur a result ---
+# --- properties that distort results ---
 
 
 def rows(text: str, tmp_path: Path, name: str = "rows") -> Dataset:
@@ -285,7 +293,7 @@ def rows(text: str, tmp_path: Path, name: str = "rows") -> Dataset:
 
 
 def test_facts_by_hand(tmp_path: Path) -> None:
-    found = facts(rows("a,x,1\na,x,2\na,y,2\nb,y,3\nb,z,3\nb,x,4\n", tmp_path))
+    found = summarise(rows("a,x,1\na,x,2\na,y,2\nb,y,3\nb,z,3\nb,x,4\n", tmp_path))
     assert (found.users, found.items, found.rows, found.distinct, found.duplicates) == (
         2,
         3,
@@ -297,7 +305,7 @@ def test_facts_by_hand(tmp_path: Path) -> None:
     assert (found.tied_rows, found.tied_users) == (4, 1)  # b's tie is not at the end
     assert (found.shortest, found.median, found.longest, found.time) == (3, 3, 3, "clock")
     assert [line.split()[0] for line in warnings(found)] == ["1", "1"]
-    assert not warnings(facts(rows("a,x,1\na,y,2\na,z,3\nb,x,1\nb,y,2\nb,z,3\n", tmp_path)))
+    assert not warnings(summarise(rows("a,x,1\na,y,2\na,z,3\nb,x,1\nb,y,2\nb,z,3\n", tmp_path)))
 
 
 def test_an_import_can_be_split(tmp_path: Path) -> None:

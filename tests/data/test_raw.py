@@ -1,4 +1,4 @@
-"""The originals' formats, each as a small copy made by hand."""
+"""The formats of the public datasets, each as a small file made by hand."""
 
 import gzip
 import io
@@ -23,9 +23,8 @@ MOVIES = "1::Toy Story (1995)::Animation\n2::Mis\xe9rables, Les (1995)::Drama\n"
 FILES: dict[str, dict[str, bytes]] = {
     "ml-100k": {
         "u.data": b"196\t242\t3\t881250949\n186\t302\t3\t891717742\n196\t302\t1\t878887116\n",
-        "u.item": "242|Kolya (1996)|24-Jan-1997||url|0|1\n302|Mis\xe9rables (1995)|01-Jan-1997||url|0|1\n".encode(
-            "latin-1"
-        ),
+        "u.item": b"242|Kolya (1996)|24-Jan-1997||url|0|1\n"
+        b"302|Mis\xe9rables (1995)|01-Jan-1997||url|0|1\n",
     },
     "ml-1m": {
         "ratings.dat": b"1::1::5::978300760\n1::2::3::978302109\n2::1::4::978301968\n",
@@ -48,10 +47,12 @@ FILES: dict[str, dict[str, bytes]] = {
         "artists.dat": "id\tname\turl\tpictureURL\n52\tMorcheeba\thttp://x\ty\n63\tSigur R\xf3s\thttp://x\t\n".encode(),
     },
     "amazon-office": {
-        "reviews_Office_Products_5.json": b'{"reviewerID": "A1", "asin": "0001", "overall": 5.0, "unixReviewTime": 9}\n'
+        "reviews_Office_Products_5.json": b'{"reviewerID": "A1", "asin": "0001",'
+        b' "overall": 5.0, "unixReviewTime": 9}\n'
         b'{"reviewerID": "A2", "asin": "0001", "unixReviewTime": 970185601}\n'
         b'{"reviewerID": "A2", "asin": "B2", "unixReviewTime": 3}\n',
-        "meta_Office_Products.json": b"{'asin': '0001', 'title': \"Bob's \\u0026 pens\"}\n{'asin': 'B2', 'price': 3}\n",
+        "meta_Office_Products.json": b"{'asin': '0001', 'title': \"Bob's \\u0026 pens\"}\n"
+        b"{'asin': 'B2', 'price': 3}\n",
     },
     "yelp-s3rec": {
         "yelp_academic_dataset_review.json": "".join(
@@ -158,7 +159,7 @@ def test_one_file_is_enough(name: str, tmp_path: Path) -> None:
         ("ml-100k", ("Kolya (1996)", "Mis\xe9rables (1995)")),
         ("ml-1m", ("Toy Story (1995)", "Mis\xe9rables, Les (1995)")),
         ("lastfm-2k", ("Morcheeba", "Sigur R\xf3s")),
-        ("amazon-office", ("Bob's & pens", "B2")),  # without a title: the own id
+        ("amazon-office", ("Bob's & pens", "B2")),  # without a title, its id
         ("yelp-s3rec", ("b0", "Joe's", "b2", "b3", "b4")),
     ],
 )

@@ -1,4 +1,4 @@
-"""Records of the public datasets, and the cache they are kept in."""
+"""The registry of public datasets, and the cache."""
 
 import re
 from pathlib import Path

@@ -39,7 +39,7 @@ def test_leave_one_out_by_hand() -> None:
     assert lists(s.train) == [
         [1, 3],
         [0, 4],
-    ]  # in the order of time; two rows are too few to hold any out
+    ]  # in the order of time; two rows are too few for held-out ones
     assert lists(s.valid) == [[5], []] and lists(s.test) == [[2], []]
 
 
@@ -47,7 +47,7 @@ def test_ties_rank_the_earlier_row_as_the_later_one() -> None:
     rows = [(0, 0, 7), (0, 1, 9), (0, 2, 9), (0, 3, 9), (0, 4, 7), (1, 0, 1)]
     s = split(make(rows), SplitConfig("loo"))
     assert s.test.values.tolist() == [1] and s.valid.values.tolist() == [2]
-    assert lists(s.train)[0] == [4, 0, 3]  # the same ranking read backwards
+    assert lists(s.train)[0] == [4, 0, 3]  # the same ranking in reverse
 
 
 def test_leave_one_out_is_the_published_ranking() -> None:
@@ -107,7 +107,7 @@ def test_distinct_rows_without_times_count_the_last_place_as_latest() -> None:
 def test_ratio_by_time_by_hand() -> None:
     rows = [(0, i, 100 - i) for i in range(10)] + [(1, 3, 0)]
     s = split(make(rows, n_items=10), SplitConfig("ratio", "time", valid=0.25))
-    assert lists(s.test) == [[1, 0], []]  # int(10 * 0.8) = 8 rows train; a lone row always does
+    assert lists(s.test) == [[1, 0], []]  # int(10 * 0.8) = 8 rows train; a single row always does
     assert len(lists(s.valid)[0]) == 2 and lists(s.valid)[1] == []
     assert sorted(lists(s.train)[0] + lists(s.valid)[0]) == [2, 3, 4, 5, 6, 7, 8, 9]
     assert lists(s.train)[0] == sorted(lists(s.train)[0], reverse=True)
@@ -148,7 +148,7 @@ def test_random_order_belongs_to_the_user_and_the_seed() -> None:
     whole, again, other = split(d, config), split(d, config), split(d, replace(config, seed=1))
     assert lists(whole.test) == lists(again.test) and lists(whole.valid) == lists(again.valid)
     assert lists(whole.test) != lists(other.test)
-    keep_E = d.user_E < 30  # the others' rows change nothing
+    keep_E = d.user_E < 30  # rows of other users change nothing
     half = split(
         replace(
             d, n_users=30, **{k: getattr(d, k)[keep_E] for k in ("user_E", "item_E", "time_E")}
@@ -204,7 +204,7 @@ def test_no_row_is_lost_or_used_twice(d: Dataset, config: SplitConfig) -> None:
     assert all(len(p) == d.n_users and p.values.dtype == torch.int64 for p in parts(s))
     rows_N = sum(p.lengths for p in parts(s))
     assert isinstance(rows_N, torch.Tensor)
-    assert (s.train.lengths[rows_N > 0] > 0).all()  # whoever has rows trains
+    assert (s.train.lengths[rows_N > 0] > 0).all()  # users with rows train
 
 
 @settings(max_examples=100, deadline=None)

@@ -1,4 +1,4 @@
-"""The made-up data: counts, distinctness, signal."""
+"""Synthetic data: counts, distinct items, signal."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def test_pairs_are_distinct_and_the_mean_holds(options: Synthetic) -> None:
     d = check(generate(options))
     pairs = set(zip(d.user_E.tolist(), d.item_E.tolist(), strict=True))
     assert len(pairs) == len(d)
-    assert set(d.user_E.tolist()) == set(range(options.users))  # nobody is empty-handed
+    assert set(d.user_E.tolist()) == set(range(options.users))  # every user has items
     assert len(d) / options.users == pytest.approx(
         options.mean_items, rel=0.05, abs=1 / options.users
     )
@@ -79,8 +79,8 @@ def test_popularity_and_activity_have_long_tails() -> None:
     assert user_N[-1] >= 5
 
 
-def test_a_user_can_be_told_by_its_group() -> None:
-    """A linear model of half of everybody's items knows the other half far better than popularity does."""
+def test_groups_make_items_predictable() -> None:
+    """A linear model of half of all items predicts the other half far better than popularity."""
     d = generate(Synthetic())
     half_E = np.random.default_rng(0).random(len(d)) < 0.5
     seen_NI, rest_NI = np.zeros((1000, 500)), np.zeros((1000, 500))

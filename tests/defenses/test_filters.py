@@ -1,4 +1,4 @@
-"""Clipping of clients, minimum support, HiCS, UNION's filter: by hand, against loops, where they work and break."""
+"""Clipping of clients, minimum support, HiCS and UNION's filter: by hand, against loops, limits."""
 
 from dataclasses import dataclass, replace
 
@@ -45,7 +45,7 @@ def plain(catalogue: Catalogue) -> Method:
 
 @dataclass(frozen=True)
 class Look(Mechanism):
-    """Looks at single uploads and changes nothing: the same sums, not folded chunk by chunk, so in the same order."""
+    """Reads single uploads and changes nothing, so that sums are not folded chunk by chunk."""
 
     name: str = "look"
 
@@ -155,7 +155,7 @@ def test_support_takes_a_lone_row_that_the_median_must_accept_and_breaks_by_thre
 
 
 def test_hics_by_hand() -> None:
-    """Rows of norm 3 and 4 become 2 and 2, their sum over item 3 stays under the second bound, that over item 0 not."""
+    """Rows of norm 3 and 4 become 2 and 2; only their sum over item 0 exceeds the second bound."""
     rows = Rows(Ragged.of([[0, 3], [0, 3]]), torch.tensor([[3.0], [4.0], [1.0], [0.5]]), 5)
     combine = HiCS(("row", "item"), (2.0, 2.5), relative=False, scale="sum")
     update, _ = combine.combine(Upload(torch.arange(2), torch.ones(2), {"items": rows}), ["items"])
@@ -183,14 +183,13 @@ def test_hics_levels_against_a_loop() -> None:
 
 
 def test_hics_works_on_a_long_row_and_not_on_many_of_usual_length() -> None:
-    """One row of 600 times the usual size counts for two; 8 attackers of 24 with rows of usual size are not seen."""
+    """A row of 600 times the usual size counts for two; 8 of 24 attackers of usual size pass."""
     honest = torch.ones(16, 1)
-    combined = lambda bad: float(
-        HiCS().combine(
-            upload_of(Rows(Ragged.of([[0]] * (16 + len(bad))), torch.cat([honest, bad]), 1)),
-            ["items"],
-        )[0]["items"]
-    )
+
+    def combined(bad: Tensor) -> float:
+        rows = Rows(Ragged.of([[0]] * (16 + len(bad))), torch.cat([honest, bad]), 1)
+        return float(HiCS().combine(upload_of(rows), ["items"])[0]["items"])
+
     assert combined(torch.tensor([[-600.0]])) == pytest.approx((16 - 2) / 17)
     assert combined(-torch.ones(8, 1)) == pytest.approx((16 - 8) / 24)
 
@@ -214,7 +213,7 @@ def test_bank_by_hand() -> None:
 
 
 def test_bank_loses_nothing_but_an_attacker_can_wait() -> None:
-    """What waits is released in the end; and the longest row, the attacker's, is always the first to go."""
+    """Waiting rows are applied in the end; the longest row, the attacker's, is always the first."""
     torch.manual_seed(0)
     memory, params, sent = {}, {"items": torch.zeros(10, 2)}, torch.zeros(10, 2)
     for _ in range(20):
@@ -238,7 +237,7 @@ def test_options_are_checked() -> None:
         Bank(0.0)
     with pytest.raises(CoveyError, match="at least 1"):
         MinimumSupport(0)
-    with pytest.raises(CoveyError, match="minority"):
+    with pytest.raises(CoveyError, match="tolerates"):
         Union(0.5)
 
 
@@ -261,7 +260,10 @@ def test_spreads_against_a_loop() -> None:
     torch.manual_seed(1)
     x_BC = torch.rand(4, 9)
     one_B, two_B, upper_BC = spreads(x_BC)
-    square = lambda x: float(((x - x.mean()) ** 2).sum())
+
+    def square(x: Tensor) -> float:
+        return float(((x - x.mean()) ** 2).sum())
+
     for x_C, one, two, upper_C in zip(x_BC, one_B, two_B, upper_BC, strict=True):
         s = x_C.sort().values
         best = min(square(s[:k]) + square(s[k:]) for k in range(1, 9))
@@ -272,7 +274,7 @@ def test_spreads_against_a_loop() -> None:
 
 
 def collapsing(honest: int, attackers: int, strength: float) -> tuple[Tensor, Upload]:
-    """Attackers pull every item towards the middle by a share; honest clients move some items a little."""
+    """Attackers pull all items towards the middle; honest clients move some items a little."""
     torch.manual_seed(4)
     base_ID = torch.randn(40, 4)
     touched_CI = torch.rand(honest, 40) < 0.3
@@ -298,7 +300,7 @@ def test_union_breaks_where_it_cannot_tell_or_where_most_are_malicious() -> None
 
 
 def test_known_number_of_attackers_costs_honest_clients() -> None:
-    """With a known share somebody is left out of every round, also where nobody attacks."""
+    """With a known share some clients are left out of every round, even without attackers."""
     base_ID, honest = collapsing(20, 0, 0.0)
     assert len(filtered(Union(0.45, items=40), honest, base_ID)) < 20
     assert len(filtered(Union(items=40), honest, base_ID)) == 20

@@ -59,7 +59,7 @@ class TestKrumInCoClusters(Conformance):
 
 
 def random_rows(clients: int, items: int, dim: int, seed: int) -> Rows:
-    """Each client touches a random set; item 0 nobody, item 1 one client, item 2 everybody."""
+    """Each client touches a random set; no client has item 0, one has item 1, all have item 2."""
     torch.manual_seed(seed)
     touched_CI = torch.rand(clients, items) < torch.rand(items)
     touched_CI[:, 0], touched_CI[:, 1], touched_CI[:, 2] = False, False, True
@@ -140,12 +140,12 @@ def test_a_huge_upload_does_not_blur_the_others() -> None:
 
 
 def test_majority_of_attackers_is_refused() -> None:
-    with pytest.raises(CoveyError, match="minority"):
+    with pytest.raises(CoveyError, match="tolerates"):
         Krum(0.5)
 
 
 class Wild:
-    """Uploads a table far off in the honest clients' direction, so that it is taken into their group."""
+    """Uploads a table far off in the honest clients' direction, so that it joins their group."""
 
     name, knowledge = "wild", ""
 

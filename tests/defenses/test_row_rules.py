@@ -29,17 +29,17 @@ from robust_loops import Rule, by_item, random_rows, upload_of
 
 CASES: list[tuple[RowRule, Rule, float]] = [
     (Median(), loops.median, 0.0),
-    (Median("sum"), loops.median, 0.0),
+    (Median(scale="sum"), loops.median, 0.0),
     (TrimmedMean(0.0), loops.trimmed, 0.0),
     (TrimmedMean(0.2), loops.trimmed, 0.2),
     (TrimmedMean(0.45, scale="sum"), loops.trimmed, 0.45),
     (TrimmedMean(0.2, "near"), loops.near, 0.2),
     (TrimmedMean(0.45, "near"), loops.near, 0.45),
-    (Krum(0.2, "sum"), loops.krum, 0.2),
+    (Krum(0.2, scale="sum"), loops.krum, 0.2),
     (KrumMean(), loops.krum_mean, 0.0),
     (MultiKrum(0.2), loops.multi_krum, 0.2),
     (MultiKrum(0.45, scale="sum"), loops.multi_krum, 0.45),
-    (Median("everybody"), loops.median, 0.0),
+    (Median(scale="everybody"), loops.median, 0.0),
     (MultiKrum(0.2, again=True), loops.multi_krum_again, 0.2),
     (Bulyan(0.1), loops.bulyan, 0.1),
     (Bulyan(0.2), loops.bulyan, 0.2),
@@ -54,11 +54,10 @@ RULES = [
     MultiKrum(0.2),
     Bulyan(0.2),
 ]
-kind = lambda rule: repr(rule)
 
 
 @pytest.mark.parametrize(
-    ("rule", "naive", "share"), CASES, ids=map(kind, [rule for rule, _, _ in CASES])
+    ("rule", "naive", "share"), CASES, ids=[repr(rule) for rule, _, _ in CASES]
 )
 def test_rows_are_judged_item_by_item(
     rule: RowRule, naive: Rule, share: float, monkeypatch: pytest.MonkeyPatch
@@ -75,7 +74,7 @@ def test_rows_are_judged_item_by_item(
         assert rule.tally(upload, ["items"]) == {"rows with too few uploads": few} and few > 0
 
 
-@pytest.mark.parametrize("rule", RULES, ids=kind)
+@pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_other_parameters_are_judged_whole(rule: RowRule) -> None:
     torch.manual_seed(0)
     w_CAB = torch.randn(9, 5, 2)
@@ -89,11 +88,11 @@ def test_other_parameters_are_judged_whole(rule: RowRule) -> None:
     assert rule.tally(upload, ["w"]) == {"rows with too few uploads": 0}
 
 
-@pytest.mark.parametrize("rule", RULES, ids=kind)
+@pytest.mark.parametrize("rule", RULES, ids=repr)
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**20), n=st.integers(8, 14))
 def test_the_order_of_clients_does_not_matter(rule: RowRule, seed: int, n: int) -> None:
-    """Where more than one neighbour is looked at: two that are each other's nearest have equal scores in Krum."""
+    """With more than one neighbour, as two mutual nearest neighbours have equal Krum scores."""
     torch.manual_seed(seed)
     g_JnP, order = torch.randn(5, n, 2, dtype=torch.float64), torch.randperm(n)
     torch.testing.assert_close(rule.choose(g_JnP), rule.choose(g_JnP[:, order]))
@@ -102,7 +101,10 @@ def test_the_order_of_clients_does_not_matter(rule: RowRule, seed: int, n: int) 
 def test_by_hand() -> None:
     """Six numbers: 0, 1, 2, 3, 10, -50. With a sixth of them malicious f = 1."""
     g_161 = torch.tensor([0.0, 1.0, 2.0, 3.0, 10.0, -50.0]).view(1, 6, 1)
-    by = lambda rule: rule.choose(g_161).item()
+
+    def by(rule: RowRule) -> float:
+        return rule.choose(g_161).item()
+
     assert by(Median()) == 1.5
     assert by(TrimmedMean(0.17)) == 1.5  # of 0, 1, 2, 3
     assert by(TrimmedMean(0.17, "near")) == pytest.approx(16 / 5)  # without -50
@@ -117,7 +119,7 @@ def test_by_hand() -> None:
 
 
 def planted(honest: int, malicious: int) -> Upload:
-    """Item 0: honest rows near 1 in every number, and malicious ones at -1000. Item 1: touched by attackers alone."""
+    """Item 0: honest rows near 1, malicious ones at -1000. Item 1: touched only by attackers."""
     torch.manual_seed(3)
     many = honest + malicious
     rows = [[0]] * honest + [[0, 1]] * malicious
@@ -130,7 +132,7 @@ def planted(honest: int, malicious: int) -> Upload:
 
 
 @pytest.mark.parametrize(
-    "rule", [rule for rule in RULES if not isinstance(rule, KrumMean)], ids=kind
+    "rule", [rule for rule in RULES if not isinstance(rule, KrumMean)], ids=repr
 )
 def test_where_it_works(rule: RowRule) -> None:
     """A fifth of attackers move the mean to -199, and the rule's result not at all."""
@@ -141,9 +143,9 @@ def test_where_it_works(rule: RowRule) -> None:
     torch.testing.assert_close(got, torch.ones(4), atol=0.3, rtol=0)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=kind)
+@pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_where_it_breaks(rule: RowRule) -> None:
-    """A majority decides; and a row that only attackers touched is theirs, which is counted where too few sent it."""
+    """Attackers decide as a majority, and over rows that only they touched, which are counted."""
     got = rule.combine(planted(4, 16), ["items"])[0]["items"]
     assert float(got.max()) < -500
     lone = planted(16, 1)
@@ -154,7 +156,7 @@ def test_where_it_breaks(rule: RowRule) -> None:
 
 
 def test_the_papers_krum_is_moved_by_one_long_upload() -> None:
-    """It takes not the attacker's row but the honest one that lies outermost on the attacker's side."""
+    """It takes the honest row that lies outermost on the attacker's side."""
     upload = planted(16, 1)
     got = KrumMean().combine(upload, ["items"])[0]["items"][0]
     honest_nD = upload.update["items"].values[:16]
@@ -173,12 +175,12 @@ def test_median_forgets_what_few_know() -> None:
 
 @pytest.mark.parametrize("make", [Krum, MultiKrum, TrimmedMean])
 def test_a_majority_of_attackers_is_refused(make: type[Krum]) -> None:
-    with pytest.raises(CoveyError, match="minority"):
+    with pytest.raises(CoveyError, match="tolerates"):
         make(0.5)
 
 
 def test_bulyan_stands_a_quarter() -> None:
-    with pytest.raises(CoveyError, match="quarter"):
+    with pytest.raises(CoveyError, match=r"under 0\.25"):
         Bulyan(0.25)
 
 
@@ -197,7 +199,7 @@ class TestMedianNCF(RobustNCF):
 
 @pytest.mark.slow
 class TestTrimmedNCF(RobustNCF):
-    rule = TrimmedMean(0.2, "near", "sum")
+    rule = TrimmedMean(0.2, "near", scale="sum")
 
 
 @pytest.mark.slow

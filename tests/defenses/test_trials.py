@@ -29,7 +29,7 @@ def filtered(mechanism: Mechanism, upload: Upload) -> Upload:
 
 
 def test_rows_are_clipped_at_a_quantile() -> None:
-    """A hundred rows of length 1 to 100: at 0.99 only the longest is cut, to 99. Few attackers do not move it."""
+    """Rows of length 1 to 100: at 0.99 only the longest is cut, to 99, also with few attackers."""
     values = torch.arange(1.0, 101.0)[:, None] * torch.tensor([0.6, 0.8])
     rows = Rows(Ragged.of([[i] for i in range(100)]), values, 100)
     cut = (
@@ -48,7 +48,7 @@ def test_rows_are_clipped_at_a_quantile() -> None:
 
 
 def test_union_tries_the_servers_own_step() -> None:
-    """With moments of earlier rounds every row moves; a client's table is the one after Adam's step with it alone."""
+    """With Adam's moments every row moves; a client's table is that after a step with it alone."""
     torch.manual_seed(3)
     method = Method(
         MF(3), Bce(), Catalogue(12), mechanisms=(Union(items=12),), server_step=Adam(0.1)

@@ -1,4 +1,4 @@
-"""The totals on the privacy page are those that the plan of each shipped configuration adds up to."""
+"""The totals on the privacy page are what the plans of the shipped configurations add up to."""
 
 import os
 import re

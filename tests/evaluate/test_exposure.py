@@ -1,6 +1,7 @@
 """Exposure of targets: by hand, and in a run with an attack and a filter."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -94,21 +95,16 @@ def test_an_attacked_run_tells_exposure_and_detection(covey: Covey, tmp_path: Pa
 
 
 def test_the_targets_of_an_attack_are_measured_and_must_exist(covey: Covey, tmp_path: Path) -> None:
-    attack = (
-        "--set",
-        "attack.use=covey.attacks.explicit:ExplicitBoost",
-        "--set",
-        "attack.share=0.1",
-    )
-    run = lambda out, *more: covey(
-        "run", "--method", "fedmf", *SMALL, *attack, *more, "--out", tmp_path / out
-    )
-    assert run("a", "--set", "attack.targets=[7]", "--set", "attack.scale=50").code == 0
+    use, share = "attack.use=covey.attacks.explicit:ExplicitBoost", "attack.share=0.1"
+    attack = ("--set", use, "--set", share)
+    run = partial(covey, "run", "--method", "fedmf", *SMALL, *attack, "--out")
+    target = ("--set", "attack.targets=[7]", "--set", "attack.scale=50")
+    assert run(tmp_path / "a", *target).code == 0
     assert rows(tmp_path / "a")[-1]["target"]["er@20"] > 0
-    wrong = run("b", "--set", "attack.targets=[40]")
+    wrong = run(tmp_path / "b", "--set", "attack.targets=[40]")
     assert wrong.code == 2 and "attack.targets = [40]; name items from 0 to 39" in wrong.err
     assert not (tmp_path / "b").exists()
-    many = run("c", "--set", "attack.share=1.5")
+    many = run(tmp_path / "c", "--set", "attack.share=1.5")
     assert many.code == 2 and "share is from 0 (nobody) to 1" in many.err
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from covey.core.errors import CoveyError
 from covey.core.ragged import Ragged
-from covey.evaluate import EvaluateConfig, nothing, per_client, summarise, with_held
-from covey.evaluate.metrics import METRICS
+from covey.evaluate.metrics import METRICS, EvaluateConfig, per_client, summarise, with_held
+from covey.evaluate.ranking import nothing
 from from_scores import evaluate_scores
 
 ALL = tuple(f"{name}@{k}" for name in METRICS for k in (1, 5, 20))

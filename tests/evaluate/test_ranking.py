@@ -52,7 +52,7 @@ def check(score_CI: Tensor, relevant: list[list[int]], hidden: list[list[int]], 
 def test_by_hand() -> None:
     score_CI = torch.tensor([[9.0, 8.0, 7.0, 6.0, 5.0], [1.0, 2.0, 3.0, 4.0, 5.0]])
     found = ranks_full(score_CI, Ragged.of([[4, 1], [0]]), Ragged.of([[0, 3], []]), 4)
-    assert lists(found) == [[3, 1], [5]]  # hidden items give way; beyond the depth is depth + 1
+    assert lists(found) == [[3, 1], [5]]  # hidden items have no rank; larger ranks are depth + 1
 
 
 def test_ties_go_against_the_relevant_item() -> None:
@@ -142,9 +142,12 @@ def test_equals_a_naive_sort(data: st.DataObject, clients: int, items: int, dept
 
 @settings(max_examples=60, deadline=None)
 @given(
-    seed=st.integers(0, 2**31), levels=st.integers(1, 600), items=st.integers(100, 700), depth=st.integers(1, 20),
+    seed=st.integers(0, 2**31),
+    levels=st.integers(1, 600),
+    items=st.integers(100, 700),
+    depth=st.integers(1, 20),
     odd=st.sampled_from([0.0, 0.02]),
-)  # fmt: skip
+)
 def test_equals_a_naive_sort_in_blocks(
     seed: int, levels: int, items: int, depth: int, odd: float
 ) -> None:
@@ -163,7 +166,7 @@ def test_chunks_together_are_the_whole() -> None:
     relevant = Ragged.of([torch.randperm(300, generator=g)[: 5 * c].tolist() for c in range(7)])
     hidden = Ragged.of([torch.randperm(300, generator=g)[: 9 * c].tolist() for c in range(7)])
     chunks = [
-        top_of(score_CI[a:b].clone(), span(relevant, a, b), span(hidden, a, b), 10, spoil=True)
+        top_of(score_CI[a:b].clone(), span(relevant, a, b), span(hidden, a, b), 10, overwrite=True)
         for a, b in ((0, 3), (3, 7))
     ]
     whole = ranks_full(score_CI, relevant, hidden, 10)

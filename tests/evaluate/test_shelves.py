@@ -1,4 +1,4 @@
-"""Scores that are looked at several times, and catalogues in parts: the ranks of one look at the whole."""
+"""Repeated ranking with one score matrix, and ranking by ranges of items, against a single pass."""
 
 import math
 
@@ -13,14 +13,14 @@ from covey.core.rng import Rng
 from covey.engine.client import ranking as measuring
 from covey.engine.client.ranking import HeldOut, Ranker, measure
 from covey.evaluate.metrics import EvaluateConfig
-from covey.evaluate.ranking import Scores, Top, merged, on_shelf, ranks_full, ranks_of
+from covey.evaluate.ranking import Scores, Top, item_range, merged, ranks_full, ranks_of
 from covey.models.mf import MF
 
 CLIENTS, DEPTH = 3, 10
 
 
 def drawn(seed: int, items: int, levels: int, odd: float) -> tuple[Tensor, torch.Generator]:
-    """Scores with ties, and some that are no numbers."""
+    """Scores with ties and some NaN."""
     g = torch.Generator().manual_seed(seed)
     score_CI = torch.randint(0, levels, (CLIENTS, items), generator=g).float()
     for value in (math.nan, math.inf, -math.inf):
@@ -66,8 +66,8 @@ def test_shelves_together_are_the_catalogue(
     tops, mine = [], []
     for first in range(0, items, wide):
         last = min(first + wide, items)
-        held, mine_T = on_shelf(relevant, first, last, items)
-        covered = on_shelf(hidden, first, last, items)[0]
+        held, mine_T = item_range(relevant, first, last, items)
+        covered = item_range(hidden, first, last, items)[0]
         tops.append(Scores(score_CI[:, first:last]).top(held, covered, DEPTH))
         mine.append(mine_T)
     found = ranks_of(Top.joined(tops, mine), relevant)
@@ -86,7 +86,10 @@ def test_a_large_catalogue_is_measured_as_a_small_one(
     }
     ranker = Ranker(MF(4), params, None, Rng.of(0, 1, torch.arange(many)))
     orders = [torch.randperm(items, generator=g) for _ in range(many)]
-    cut = lambda a, b: Ragged.of([order[a:b].tolist() for order in orders])
+
+    def cut(a: int, b: int) -> Ragged:
+        return Ragged.of([order[a:b].tolist() for order in orders])
+
     held, config = (
         HeldOut(cut(20, 23), cut(23, 26)),
         EvaluateConfig(seen=seen, metrics=("recall@200", "ndcg@100")),

@@ -40,7 +40,7 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 def test_a_client_gets_back_the_bits_that_it_left(
     events: list[tuple[bool, list[int], list[float]]],
 ) -> None:
-    """Some tables are offered first, as those that the server hands out are; clients move a row of theirs."""
+    """Some tables are offered first, as if the server handed them out; clients change one row."""
     store, truth = Deltas.empty(N), torch.zeros(N, ITEMS, WIDTH)
     for offered, ids, flat in events:
         table_CID = torch.tensor(flat).view(1, ITEMS, WIDTH).repeat(len(ids), 1, 1)
@@ -66,7 +66,7 @@ def test_only_own_rows_are_held() -> None:
     tables[:, :10] += 1
     store.put(torch.arange(50), tables)
     assert store.bytes() == base.numel() * 4 + 50 * 10 * (8 * 4 + 4)
-    for _ in range(3):  # a base goes when it is nobody's
+    for _ in range(3):  # a base is dropped when no client refers to it
         store.offer(torch.randn(1000, 8))
         store.put(torch.arange(50), store.bases[store.latest].expand(50, -1, -1))
     assert list(store.bases) == [3] and store.bytes() == base.numel() * 4
@@ -106,9 +106,9 @@ def test_a_run_is_the_same_in_whole_tables(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(SimulatedFleet, "_sparse", lambda self: frozenset())
     whole = play_of(world, 0.0).go(5)
     assert isinstance(whole.fleet, SimulatedFleet) and "items" in whole.fleet.store.dense
-    everybody = torch.arange(14)
+    every_N = torch.arange(14)
     assert torch.equal(
-        whole.fleet.store.take(everybody)["items"], sparse.fleet.store.take(everybody)["items"]
+        whole.fleet.store.take(every_N)["items"], sparse.fleet.store.take(every_N)["items"]
     )
     expect_same(whole.outcome(), sparse.outcome())
 

@@ -1,4 +1,4 @@
-"""A fleet of a user's own: twenty lines that delegate to another one, run and resumed by the command."""
+"""A user's fleet of twenty lines that delegates to another one, run and resumed by the command."""
 
 import os
 import subprocess

@@ -17,7 +17,7 @@ N, ITEMS = 6, 9
 
 
 def drawer(ids: list[int], version: int) -> FieldDict:
-    """What clients keep after some training, told apart by client and version."""
+    """What clients keep after some training, different by client and version."""
     lists = [list(range(c % 3 + version % 2, ITEMS, 4)) if (c + version) % 5 else [] for c in ids]
     mark = torch.tensor([c * 100.0 + version for c in ids])
     rows = Rows(Ragged.of(lists), torch.zeros(sum(map(len, lists)), 2), ITEMS)
@@ -118,7 +118,7 @@ def test_received_tables_are_held_once_and_let_go() -> None:
     versions = store.version_of(torch.arange(N))
     assert versions[0] == versions[2] == versions[3] and versions[1] == versions[4]
     assert len(versions.unique()) == 3
-    with pytest.raises(ValueError, match="asked apart"):
+    with pytest.raises(ValueError, match="asked separately"):
         store.take(torch.tensor([0, 1]))
     store.put(torch.tensor([0, 2, 3]), table(3))
     assert len(store.received["received/items"].tables) == 2

@@ -1,4 +1,4 @@
-"""The edge of the fleet: what is no honest answer is dropped and counted, and the round goes on without it."""
+"""The wire fleet drops and counts replies that are not valid; the round goes on without them."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -48,7 +48,10 @@ def play(fault: Fault | None = None, rounds: int = 2, **options: Any) -> Play:
 
 def public_without(lost: set[int]) -> dict[str, Tensor]:
     """The model after the same rounds when some clients never answer."""
-    away = lambda step, round, ids_C: torch.tensor([c in lost for c in ids_C.tolist()])
+
+    def away(step: str, round: int, ids_C: Tensor) -> Tensor:
+        return torch.tensor([c in lost for c in ids_C.tolist()])
+
     return play(lost=away).go().server.public
 
 
@@ -224,7 +227,7 @@ def test_a_node_that_is_rewound_answers_as_before() -> None:
 
 
 def test_a_server_that_repeats_a_round_gets_the_same_model() -> None:
-    """It was killed after its clients had trained, and starts the round again from its checkpoint."""
+    """A server killed after its clients trained starts the round again from its checkpoint."""
     game = play(rounds=2).go(1)
     saved = game.server
     first = game.go(1).server

@@ -1,4 +1,4 @@
-"""Noise that is the device's own is drawn once for each answer: a server that lost its round cannot have it anew."""
+"""Device noise is drawn once for each answer, also if a server that lost its round asks again."""
 
 import secrets
 from collections.abc import Callable
@@ -87,7 +87,7 @@ def test_rewound_it_answers_no_other_request(made: Callable[[], Mechanism], step
     node.handle(request(game, step))
     rewind(node, start)
     before = clone(node.kept)
-    with pytest.raises(Malformed, match="spend the budget again"):
+    with pytest.raises(Malformed, match="new noise would cost privacy"):
         node.handle(request(game, step, times=2.0))
     expect_same(before, node.kept)
 
@@ -103,18 +103,18 @@ def test_the_next_round_has_noise_of_its_own() -> None:
 
 def test_a_budget_of_two_is_two_releases_however_often_a_round_is_lost() -> None:
     game, node = play(hard("budget"))
-    said = []
+    sent = []
     for number in (1, 2, 3):
         start = dict(node.kept)
         for _ in range(3):
-            said.append(
+            sent.append(
                 decode_upload(node.handle(request(game, "report", number)))[1].extra["fedcl"][
                     "user"
                 ]
             )
             rewind(node, start)
         node.handle(request(game, "report", number))
-    assert len({tuple(u_1D[0].tolist()) for u_1D in said}) == 2
+    assert len({tuple(u_1D[0].tolist()) for u_1D in sent}) == 2
     assert int(node.kept["said/fedcl/count"]) == 2
 
 
@@ -123,13 +123,13 @@ def test_a_server_that_loses_every_round_hears_no_more(
     repeat: Literal["once", "budget"], releases: int
 ) -> None:
     game, node = play(hard(repeat))
-    said = set()
+    sent = set()
     for number in range(1, 6):
         start = dict(node.kept)
         u_1D = decode_upload(node.handle(request(game, "report", number)))[1].extra["fedcl"]["user"]
-        said.add(tuple(u_1D[0].tolist()))
+        sent.add(tuple(u_1D[0].tolist()))
         rewind(node, start)
-    assert len(said) == releases
+    assert len(sent) == releases
 
 
 def test_who_enrols_again_says_what_it_said() -> None:

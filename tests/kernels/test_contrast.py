@@ -1,4 +1,4 @@
-"""The kernels against the form of `methods/views.py` that holds a matrix; without a GPU in Triton's interpreter."""
+"""The Triton kernels against `methods/views.py`; without a GPU, in Triton's interpreter."""
 
 import os
 

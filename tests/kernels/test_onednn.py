@@ -1,4 +1,4 @@
-"""Products by oneDNN against the form of `methods/views.py` that every machine has."""
+"""The oneDNN kernel against the form of `methods/views.py` for all machines."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from covey.methods import views
 from two_views import assert_equal_sums, directions
 
 pytestmark = pytest.mark.skipif(
-    not onednn.there(), reason="this machine or this torch has no products by oneDNN"
+    not onednn.available(), reason="this machine or this torch has no products by oneDNN"
 )
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows each client that it was asked for had."""
+    """The number of rows of each client that the kernel was called for."""
     seen: list[int] = []
     real = onednn.log_sums
 

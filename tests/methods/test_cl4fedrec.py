@@ -18,7 +18,7 @@ from covey.core.rng import Rng
 from covey.engine.method import Method
 from covey.methods import cl4fedrec
 from covey.methods.cl4fedrec import Contrast, PopularityRegulariser, repulsion, user_loss
-from covey.methods.views import fews, item_loss, noise
+from covey.methods.views import item_loss, noise, packs
 from covey.models.mf import MF
 from covey.models.ncf import NCF
 from covey.objectives.pairs import Bce
@@ -90,10 +90,14 @@ def test_user_noise() -> None:  # Eq. 6
     assert float(long_CD[0].norm()) == pytest.approx(0.1 * math.sqrt(0.38))
 
 
+def rows64(*rows: list[float]) -> Tensor:
+    return torch.tensor(rows, dtype=F64)
+
+
 def test_user_loss() -> None:  # Eq. 7
-    """u = (1, 0); the views are (1, 0) and (1, 1), the synthetic users (0, 1) and (-2, 0); tau = 0.5."""
-    t = lambda *rows: torch.tensor(rows, dtype=F64)
-    loss_C = user_loss(t([1.0, 0.0]), t([0.0, 0.0]), t([0.0, 1.0]), t([0.0, 1.0], [-2.0, 0.0]), 0.5)
+    """u = (1, 0), its views are (1, 0) and (1, 1), the synthetic users (0, 1) and (-2, 0)."""
+    users_SD = rows64([0.0, 1.0], [-2.0, 0.0])
+    loss_C = user_loss(rows64([1.0, 0.0]), rows64([0.0, 0.0]), rows64([0.0, 1.0]), users_SD, 0.5)
     same = math.exp(math.sqrt(0.5) / 0.5)
     assert loss_C.tolist() == pytest.approx([-math.log(same / (same + math.exp(0) + math.exp(-2)))])
 
@@ -101,8 +105,8 @@ def test_user_loss() -> None:  # Eq. 7
 def test_user_loss_has_the_slope_of_its_value() -> None:
     rng = Rng.of(3, 1, torch.arange(4))
     u_CD, one_CD, two_CD, s_SD = (rng.fold(k).normal(3, dtype=F64) for k in range(4))
-    loss = lambda u_CD: user_loss(u_CD, one_CD, two_CD, s_SD, 0.2)
-    assert torch.autograd.gradcheck(loss, (u_CD.requires_grad_(),))
+    u_CD.requires_grad_()
+    assert torch.autograd.gradcheck(lambda u_CD: user_loss(u_CD, one_CD, two_CD, s_SD, 0.2), u_CD)
 
 
 def test_item_views_are_a_first_step_of_adam() -> None:  # Eq. 8
@@ -126,7 +130,7 @@ def test_item_views_are_a_first_step_of_adam() -> None:  # Eq. 8
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_views_of_positives_are_those_of_all_items(reduction: Any) -> None:
-    """A mean is over all examples of a client, also where most are set aside; one client lacks positives."""
+    """A mean is over all examples of a client, also of a client whose positives are few or none."""
     model, rng = NCF(3, (4, 2), scale=0.5), Rng.of(0, 0, torch.arange(4))
     params = {k: v[None].double() for k, v in model.public(9, Rng.server(0, 0, "p")).items()}
     params |= {"items": rng.normal(6, 3, dtype=F64), "user": rng.fold(1).normal(3, dtype=F64)}
@@ -136,11 +140,11 @@ def test_views_of_positives_are_those_of_all_items(reduction: Any) -> None:
     view = replace(client_view(model, params, batch), objective=Bce(reduction=reduction))
     whole = Contrast(view_step="sgd").prepare(view)
     some = Contrast(view_step="sgd", items="positives").prepare(view)
-    (few,) = fews(some)
-    assert few.clients.tolist() == [0, 1, 3]
+    (pack,) = packs(some)
+    assert pack.clients.tolist() == [0, 1, 3]
     for name in ("one", "two"):
-        want = few.of(whole[f"items {name}"])[few.some_CP]
-        torch.testing.assert_close(some[f"{few.key}/{name}"][few.some_CP], want)
+        want = pack.of(whole[f"items {name}"])[pack.some_CP]
+        torch.testing.assert_close(some[f"{pack.key}/{name}"][pack.some_CP], want)
 
 
 def test_item_views_by_plain_gradient_or_noise() -> None:
@@ -186,7 +190,7 @@ def test_loss_is_the_weighted_sum_of_both() -> None:  # Eq. 11
 
 
 def test_the_item_contrast_leads_at_the_start() -> None:
-    """With the published weight and start, for 100 positives and 400 negatives; 0.002 is where both are alike."""
+    """With the published start, for 100 positives and 400 negatives; at 0.002 both are equal."""
     model, rng = NCF(32, (32, 16), scale=0.01), Rng.of(0, 1, torch.arange(2))
     params = {
         k: v.expand(2, *v.shape) for k, v in model.public(500, Rng.server(0, 0, "public")).items()
@@ -227,7 +231,7 @@ def test_synthetic_histories_follow_popularity() -> None:  # Eq. 4
 
 
 def test_synthetic_users_are_fitted_by_adam() -> None:  # Eq. 5
-    """Five steps on all examples, 4 negatives outside the history for each item, the public model frozen."""
+    """Five steps on all examples with 4 negatives for each item, and a frozen public model."""
     mine, view = Contrast(users=6, history=5), server_view(MF(8, scale=0.5), 40)
     memory = mine.init_state(view, None)
     lists = Ragged.of(memory["items"].tolist())
@@ -272,8 +276,7 @@ def test_synthetic_users_are_refitted_when_a_pass_closes() -> None:
 
 def test_repulsion() -> None:  # Eq. 14
     """One hot item, two normal ones at cosines 0 and 1 / sqrt 2; tau = 0.5."""
-    t = lambda *rows: torch.tensor(rows, dtype=F64)
-    loss = repulsion(t([2.0, 0.0]), t([0.0, 1.0], [1.0, 1.0]), 0.5)
+    loss = repulsion(rows64([2.0, 0.0]), rows64([0.0, 1.0], [1.0, 1.0]), 0.5)
     want = -math.log(math.exp(2) / (math.exp(0) + math.exp(math.sqrt(0.5) / 0.5)))
     assert float(loss) == pytest.approx(want)
 
@@ -300,12 +303,14 @@ def test_regulariser_is_one_adam_over_all_passes() -> None:
 
 def test_regulariser_moves_whom_it_may() -> None:
     """A quarter of 12 items is hot, the last three; each step pushes two of the others, or all."""
-    view, table = (
-        server_view(MF(4, scale=0.5), 12),
-        {"items": server_view(MF(4, scale=0.5), 12).public["items"]},
-    )
+    view = server_view(MF(4, scale=0.5), 12)
+    items_ID = view.public["items"]
     base = PopularityRegulariser(hot_share=0.25, sample=2, steps=1, lr=0.01)
-    moved = lambda mine: (mine.adjust_model(view, table)[1]["items"] != table["items"]).any(1)
+
+    def moved(regulariser: PopularityRegulariser) -> Tensor:
+        _, model = regulariser.adjust_model(view, {"items": items_ID})
+        return (model["items"] != items_ID).any(1)
+
     assert int(moved(base)[:9].sum()) == 2 and moved(base)[9:].all()
     assert moved(replace(base, sample=0)).all()
     assert moved(replace(base, sample=0, freeze_hot=True)).tolist() == [True] * 9 + [False] * 3

@@ -1,4 +1,4 @@
-"""Ward against a naive one and two libraries, also without a matrix of distances; k-means; centres."""
+"""Ward against a naive version and two libraries, also without a matrix of distances; k-means."""
 
 import numpy as np
 import pytest
@@ -21,10 +21,12 @@ def same_partition(a: Tensor, b: Tensor) -> bool:
 def naive_ward(x: np.ndarray, clusters: int) -> Tensor:
     """Joins the two clusters whose union adds least to the squared distances, again and again."""
     groups = [[i] for i in range(len(x))]
+
+    def cost(a: list[int], b: list[int]) -> float:
+        apart = ((x[a].mean(0) - x[b].mean(0)) ** 2).sum()
+        return float(len(a) * len(b) / (len(a) + len(b)) * apart)
+
     while len(groups) > clusters:
-        cost = lambda a, b: (
-            len(a) * len(b) / (len(a) + len(b)) * ((x[a].mean(0) - x[b].mean(0)) ** 2).sum()
-        )
         pairs = [
             (cost(a, b), i, j) for i, a in enumerate(groups) for j, b in enumerate(groups) if i < j
         ]
@@ -91,17 +93,18 @@ def test_centres_are_means_with_everybodys_first() -> None:
     ("epsilon", "least", "most"), [(1e9, 0.7, 1.0), (200.0, 0.7, 1.0), (4.0, 0.2, 0.32)]
 )
 def test_the_noise_of_the_paper_leaves_no_groups(epsilon: float, least: float, most: float) -> None:
-    """Clear groups of users, items round the same centres: how much of a user's own pool its cluster retrieves."""
+    """How much of a user's own pool a cluster retrieves, with clear groups of users and items."""
     gen = torch.Generator().manual_seed(0)
     group_KD = torch.randn(12, 64, generator=gen)
-    around = lambda many: (
+    user_ND, item_ID = (
         group_KD[torch.arange(many) % 12] + 0.5 * torch.randn(many, 64, generator=gen)
+        for many in (600, 400)
     )
-    user_ND, item_ID = around(600), around(400)
-    told_ND = clipped(user_ND, 1.0) + Rng.of(0, 1, torch.arange(600)).laplace(2 / epsilon, 64)
-    label_N = ward(told_ND, 12)
-    pool = lambda query_ND: torch.zeros(600, 400).scatter_(
-        1, (query_ND @ item_ID.mT).topk(100, 1).indices, 1
-    )
-    shared = (pool(centres(told_ND, label_N)[1 + label_N]) * pool(user_ND)).sum(1).mean() / 100
+    report_ND = clipped(user_ND, 1.0) + Rng.of(0, 1, torch.arange(600)).laplace(2 / epsilon, 64)
+    label_N = ward(report_ND, 12)
+
+    def pool(query_ND: Tensor) -> Tensor:
+        return torch.zeros(600, 400).scatter_(1, (query_ND @ item_ID.mT).topk(100, 1).indices, 1)
+
+    shared = (pool(centres(report_ND, label_N)[1 + label_N]) * pool(user_ND)).sum(1).mean() / 100
     assert least <= float(shared) <= most  # 0.25 is chance

@@ -1,4 +1,4 @@
-"""CoFedRec: the contrast against autograd of its formula, the group by hand, and a round as the paper has it."""
+"""CoFedRec: the contrast against autograd of its formula, the group by hand, and a whole round."""
 
 from dataclasses import replace
 
@@ -20,17 +20,13 @@ from covey.methods.cofedrec import (
     ItemCategories,
     ItemContrast,
     TableClusters,
-    _alike,
-    _counted,
-    _least,
-    _often,
+    _with_commonest_table,
     coordinates,
-    explained,
     membership,
     nearest,
-    sharpness,
     similarity,
 )
+from covey.methods.cofedrec_figures import explained, joined_metrics, joined_rounds, sharpness
 from covey.models.mf import MF
 from covey.models.ncf import NCF
 from covey.models.pfedrec import LinearScore
@@ -110,7 +106,7 @@ class TestPFedRecWithContrast(Conformance):
 
 
 def test_contrast_is_computed_for_the_items_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once per step, not once per phase; not before the first categories arrive; the common start is shared."""
+    """Once per step and not per phase, after the first categories; the common start is shared."""
     calls: list[int] = []
     real = cofedrec.published
     monkeypatch.setattr(
@@ -183,7 +179,7 @@ def _noted(uploads: list[Tensor], upload: object) -> object:
 
 
 def test_the_group_is_the_core_clients_own() -> None:
-    """Two kinds of clients that see all items differently: whoever is the core, its kind is the group."""
+    """Two kinds of clients that see all items differently: the group is the core client's kind."""
     world = World.of(4, 40)
     play = Play(method_of(world.catalogue), world, Setting()).begin()
     torch.manual_seed(0)
@@ -209,8 +205,8 @@ def test_needs_uploaded_tables() -> None:
 def test_the_shared_start_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World.of(14, 40)
     outcomes = []
-    for alike in (_alike, lambda table_CID, many: None):
-        monkeypatch.setattr(cofedrec, "_alike", alike)
+    for alike in (_with_commonest_table, lambda table_CID, many: None):
+        monkeypatch.setattr(cofedrec, "_with_commonest_table", alike)
         play = Play(method_of(world.catalogue, CONTRAST), world, Setting(cohort=14)).begin().go(4)
         outcomes.append(play.fleet.store.dense["items"].clone())
     assert torch.equal(*outcomes)
@@ -219,13 +215,13 @@ def test_the_shared_start_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 def test_who_starts_alike() -> None:
     one, two, three = torch.randn(3, 5, 2)
     table_CID = torch.stack([one, two, two, three, two])
-    found = _alike(table_CID, 5)
+    found = _with_commonest_table(table_CID, 5)
     assert found is not None and found.tolist() == [False, True, True, False, True]
-    assert _alike(table_CID[[0, 1, 3]], 3) is None
-    found = _alike(one[None], 3)  # one table that all were sent
+    assert _with_commonest_table(table_CID[[0, 1, 3]], 3) is None
+    found = _with_commonest_table(one[None], 3)  # one table that all were sent
     assert found is not None and found.tolist() == [True, True, True]
     twin = torch.stack([one, one[[1, 0, 2, 3, 4]]])  # the same sum, another table
-    found = _alike(twin, 2)
+    found = _with_commonest_table(twin, 2)
     assert found is None or found.tolist() == [True, False]
 
 
@@ -264,12 +260,13 @@ def test_who_vanishes_before_the_delivery_keeps_its_own_table() -> None:
 
 
 def test_how_often_clients_were_of_the_group() -> None:
-    joined_N = _counted(None, torch.tensor([0, 2, 3]), torch.tensor([2]))
+    joined_N = joined_rounds(None, torch.tensor([0, 2, 3]), torch.tensor([2]))
     assert joined_N.tolist() == [0, -1, 1, 0]
-    joined_N = _counted(joined_N, torch.tensor([2, 5]), torch.tensor([2, 5]))
+    joined_N = joined_rounds(joined_N, torch.tensor([2, 5]), torch.tensor([2, 5]))
     assert joined_N.tolist() == [0, -1, 2, 0, -1, 1]
-    assert float(_often(joined_N, 0.9)) == 0.5  # two of the four that ever took part
-    assert int(_least(joined_N)) == 0
+    metrics = joined_metrics(joined_N, 1)
+    assert float(metrics["often"]) == 0.5  # two of the four that ever took part
+    assert int(metrics["least"]) == 0
 
 
 def test_what_figures_3_and_6_show_as_numbers() -> None:

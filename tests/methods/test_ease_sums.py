@@ -155,7 +155,7 @@ class Losing:
 
 
 def test_who_dropped_out_half_way_can_come_and_go() -> None:
-    """Clients 0 and 5 miss a tile of the sums, 3 one of its farewell: each request asks for what is missing."""
+    """Clients 0 and 5 miss a tile of the sums, 3 one when it leaves: requests ask for these."""
     ours = method()
     fleet = Losing(fleet_of(ours, LISTS), {n: {2: [0, 5], 5: [3]}.get(n, []) for n in range(1, 20)})
     server = summed(ours, fleet)
@@ -181,7 +181,7 @@ def test_who_dropped_out_half_way_can_come_and_go() -> None:
 
 @pytest.mark.parametrize("masks", [False, True])
 def test_who_left_is_forgotten_under_secure_sums(masks: bool) -> None:
-    """Twelve clients, some of which drop out of a tile; three leave, and one of them only on the second attempt."""
+    """Twelve clients, some of which drop out of a tile; three leave, one on its second attempt."""
     ours, lists = method(), Ragged.of([[n % 7, (n + 1) % 7, (3 * n) % 5] for n in range(12)])
     devices = Losing(
         fleet_of(ours, lists), {n: {2: [0, 5], 5: [7]}.get(n, []) for n in range(1, 20)}
@@ -278,11 +278,13 @@ def test_a_new_user_is_served_from_its_own_items() -> None:
 
 
 def test_shown_what_pooled_ease_is_shown_it_ranks_the_same() -> None:
-    """With validation items held back, the list on the device has them in the test unless it is told otherwise."""
+    """By default the list on the device includes the validation items in the test."""
     small = {"users": 200, "items": 80, "mean_items": 12}
-    ndcg = lambda method, *set: covey.fit(
-        method, preset="ratio-full", data=small, set=set
-    ).evaluate()["test"]["ndcg@20"]
+
+    def ndcg(method: str, *set: str) -> float:
+        fitted = covey.fit(method, preset="ratio-full", data=small, set=set)
+        return float(fitted.evaluate()["test"]["ndcg@20"])
+
     pooled = ndcg("ease")
     assert ndcg("ease-sums", 'evaluate.history="train"') == pytest.approx(pooled, abs=1e-6)
     assert ndcg("ease-sums") != pytest.approx(pooled, abs=1e-3)

@@ -1,4 +1,4 @@
-"""FCF: the closed form, the gradient and the server's step on numbers worked by hand, and the inherited suite."""
+"""FCF: the closed form, the gradient and the server's step by hand, and the conformance suite."""
 
 import numpy as np
 import pytest
@@ -117,7 +117,7 @@ def test_the_solved_user_is_the_best_one() -> None:
 
 
 def test_the_servers_step() -> None:
-    """The clients' sum is 2, y = 3, lambda 0.5: the gradient is -2 + 3 = 1, and Adam's first step is lr against it."""
+    """The sum is 2, y = 3, lambda 0.5: the gradient is -2 + 3 = 1, and Adam's first step -lr."""
     _, params = DecayedAdam(lr=0.1, weight=0.5).step(
         {}, {"items": torch.tensor([3.0])}, {"items": torch.tensor([2.0])}
     )

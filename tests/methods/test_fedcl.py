@@ -1,4 +1,4 @@
-"""FedCL: the report's privacy, the draw of hard negatives, and Eq. 1 as a whole against a naive client."""
+"""FedCL: the report's privacy, the draw of hard negatives, and Eq. 1 against a naive client."""
 
 from dataclasses import replace
 
@@ -76,7 +76,7 @@ class TestFedCL(Conformance):
 
 
 class TestFedCLWithUserVectors(Conformance):
-    """The paper's ID model: private vectors, no negatives from the own list, several local steps."""
+    """The paper's ID model: private vectors, no in-batch negatives, several local steps."""
 
     def method(self, catalogue: Catalogue) -> Method:
         objective = NextItemSoftmax(stored=12, local=3)
@@ -87,7 +87,7 @@ class TestFedCLWithUserVectors(Conformance):
 
 @pytest.mark.parametrize("name", shipped("methods"))
 def test_in_batch_negatives_are_for_sequences(name: str) -> None:
-    """With a vector of its own for each user all positions have the same one, and each pulls against the others."""
+    """With a private user vector all positions have the same one, against the other positions."""
     config = Config.of(read("methods", name) | {"method": name})
     if getattr(config.part("objective"), "in_batch", False):
         assert getattr(config.part("model"), "sequential", False)
@@ -192,9 +192,13 @@ def test_hard_negatives_come_from_the_pool_without_replacement() -> None:
 def test_draws_depend_on_seed_round_and_client_alone() -> None:
     memory, items_ID = heard(reports(list(range(30)), 0)), torch.randn(ITEMS, 6)
     memory["member"] = torch.ones(30, dtype=torch.long)  # all in one cluster
-    draw = lambda number, ids: HARD.send(
-        server_view(memory, Round(number, torch.tensor(ids)), items_ID)
-    ).each["items"]
+
+    def draw(number: int, ids: list[int]) -> Tensor:
+        view = server_view(memory, Round(number, torch.tensor(ids)), items_ID)
+        items_CT = HARD.send(view).each["items"]
+        assert isinstance(items_CT, Tensor)
+        return items_CT
+
     together = draw(1, list(range(30)))
     assert torch.equal(draw(1, [12, 3]), together[[12, 3]])
     assert (

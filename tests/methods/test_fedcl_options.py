@@ -1,4 +1,4 @@
-"""FedCL's options: how often a client reports and what that costs it, whose vector retrieves, from which pool."""
+"""FedCL's options: how often a client reports, what that costs, and what is retrieved by whom."""
 
 import logging
 import math
@@ -55,7 +55,8 @@ class TestEveryRound(Conformance):
 class TestBudgetOnAnMlp(Conformance):
     """The paper's NCF with an MLP: inner products retrieve, the MLP scores.
 
-    A softmax does not feel the last bias, whose gradient is rounding alone: `eps` keeps Adam from blowing it up.
+    A softmax does not depend on the last bias, whose gradient is only rounding; `eps` keeps Adam
+    from amplifying it.
     """
 
     def method(self, catalogue: Catalogue) -> Method:
@@ -265,7 +266,7 @@ def test_by_the_letter_only_this_rounds_reports_are_clustered(
     memory = hear(letter, list(range(12)), 0)
     with caplog.at_level(logging.WARNING):
         memory = hear(letter, [3, 15], 1, memory)
-    assert "2 reports cannot make 5 clusters" in caplog.text
+    assert "2 reports make fewer than 5 clusters" in caplog.text
     assert memory["known"].nonzero()[:, 0].tolist() == [3, 15] and len(memory["centre"]) == 3
     assert int(memory["heard"][3]) == 2
 

@@ -83,7 +83,7 @@ def seen(public_ID: Tensor, ids: list[int], memory: dict[str, Tensor]) -> Server
 
 
 def test_the_public_table_is_the_mean_of_the_neighbours() -> None:
-    """Three tables of one item each; threshold 1.5 links east and west to each other, north to itself."""
+    """Three tables of one item each; threshold 1.5 links east and west, and north to itself."""
     rows = Rows(
         Ragged(torch.zeros(3, dtype=torch.long), torch.arange(4)),
         torch.tensor([EAST, NORTH, WEST]),
@@ -107,7 +107,7 @@ def test_tables_of_those_who_were_away_are_kept() -> None:
 
 
 def test_the_pull_moves_the_rows_that_no_example_names() -> None:
-    """From g = r in the first round there is nothing to pull; then every row is pulled to the neighbours'."""
+    """In the first round g = r and nothing is pulled; then every row is, to the neighbours'."""
     world = World.of(6, 80)
     play = Play(method_of(world.catalogue, GraphPull(1.0)), world, Setting(cohort=6)).begin()
     moved = []

@@ -46,7 +46,7 @@ class TestItemSimilarityInGroups(Conformance):
 
 
 def test_by_hand() -> None:
-    """Items 0, 1, 2 are a category: east, north and north-east; 3 is alone. The client knows 0 and 3."""
+    """Items 0, 1, 2 (east, north, north-east) are a category, 3 is alone; the client has 0, 3."""
     table_CID = torch.tensor(
         [[[2.0, 0.0], [0.0, 5.0], [3.0, 3.0], [0.0, 1.0]]], dtype=torch.float64
     )

@@ -17,7 +17,7 @@ from covey.core.ragged import Ragged
 from covey.core.rng import Rng
 from covey.engine.method import Method
 from covey.methods.pdc_frs import DataContribution, item_gradient, user_loss
-from covey.methods.pdc_frs_auxiliary import made_up
+from covey.methods.pdc_frs_auxiliary import synthetic_users
 from covey.models.mf import MF
 from covey.models.ncf import NCF
 from covey.objectives.next_item import NextItemSoftmax
@@ -95,17 +95,13 @@ def enrolment(ids: list[int], lists: list[list[int]]) -> Upload:
 
 def test_asked_again_a_client_says_the_same() -> None:
     items = Ragged.of([[1, 2, 3], [], [4, 4, 5, 6]])
-    ask = lambda round, pick: MINE.enrol(
-        ClientView(
-            {},
-            TrainingData(items.take(pick), items.take(pick)),
-            Sent(),
-            Rng.of(0, round, pick),
-            MF(),
-            Bce(),
-            Catalogue(50),
-        )
-    )["list"]
+
+    def ask(round: int, pick: Tensor) -> Ragged:
+        data, rng = TrainingData(items.take(pick), items.take(pick)), Rng.of(0, round, pick)
+        lists = MINE.enrol(ClientView({}, data, Sent(), rng, MF(), Bce(), Catalogue(50)))["list"]
+        assert isinstance(lists, Ragged)
+        return lists
+
     together = ask(0, torch.arange(3))
     assert together.lengths.tolist() == [3, 0, 4]
     assert ask(7, torch.arange(3)).values.tolist() == together.values.tolist()
@@ -117,14 +113,11 @@ def test_item_contrast() -> None:  # Eq. 8
     v_ID, aux_ID = vectors([1.0, 0.0], [1.0, 1.0]), vectors([2.0, 0.0], [0.0, 3.0])
 
     def loss(v_ID: Tensor) -> float:
-        cosine = lambda i, j: float(v_ID[i] @ aux_ID[j] / v_ID[i].norm() / aux_ID[j].norm())
-        return (
-            sum(
-                -math.log(math.exp(cosine(i, i)) / sum(math.exp(cosine(i, j)) for j in (0, 1)))
-                for i in (0, 1)
-            )
-            / 2
-        )
+        e = [
+            [math.exp(v_ID[i] @ aux_ID[j] / v_ID[i].norm() / aux_ID[j].norm()) for j in (0, 1)]
+            for i in (0, 1)
+        ]
+        return sum(-math.log(e[i][i] / sum(e[i])) for i in (0, 1)) / 2
 
     assert loss(v_ID) == pytest.approx((math.log(1 + math.exp(-1)) + math.log(2)) / 2)
     grad_ID = item_gradient(v_ID, aux_ID, 1.0)
@@ -201,13 +194,13 @@ def test_made_up_others_are_nobody_and_spread_alike() -> None:
     assert sent.shared["users"].shape == (5, 3)
     assert float(torch.cdist(sent.shared["users"], unit_MD).min()) > 1e-6
     u_MD = vectors([1.0, 2.0], [3.0, 2.5], [5.0, 0.0], [-1.0, 4.0])
-    many_KD = made_up(u_MD, 200_000, Rng.server(0, 1, "x"))
+    many_KD = synthetic_users(u_MD, 200_000, Rng.server(0, 1, "x"))
     torch.testing.assert_close(many_KD.mean(0), u_MD.mean(0), rtol=0, atol=0.03)
     torch.testing.assert_close(many_KD.mT.cov(), u_MD.mT.cov(), rtol=0, atol=0.06)
 
 
 def test_what_is_told() -> None:
-    """Delta of four items without likeness is 1: epsilon 2 ln 4 keeps an item with e^(ln 4) / (e^(ln 4) + 3)."""
+    """Delta of four unlike items is 1: epsilon 2 ln 4 keeps one with e^(ln 4) / (e^(ln 4) + 3)."""
     memory = replace(MINE, epsilon=2 * math.log(4)).init_state(server_view(4), None)
     assert float(memory["tell/sensitivity"]) == 1
     assert float(memory["tell/items kept"]) == pytest.approx(4 / 7)
@@ -222,7 +215,7 @@ def test_what_is_told() -> None:
 
 
 def test_augmentation() -> None:  # Eq. 7
-    """Item 1 is the client's own and stays hard; the sampled negative 7 contradicts what was sent."""
+    """Item 1 is the client's own and stays hard; the drawn negative 7 contradicts what was sent."""
     own = Ragged.of([[1, 2], [3]])
     made = Examples(
         Ragged.of([[1, 7, 2, 8], [3, 7]]), torch.tensor([1.0, 0, 1, 0, 1, 0]), torch.ones(6)

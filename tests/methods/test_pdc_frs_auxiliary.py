@@ -1,4 +1,4 @@
-"""The auxiliary model's training: the same as by PyTorch's own Adam on the same batches, recorded or not."""
+"""The auxiliary model's training equals that by PyTorch's own Adam on the same batches."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from covey.contract.views import ServerView
 from covey.core.messages import Catalogue, Round
 from covey.core.ragged import Fields, Ragged
 from covey.core.rng import Rng
-from covey.methods.pdc_frs_auxiliary import UNRECORDED, Again, Auxiliary
+from covey.methods.pdc_frs_auxiliary import WARM_UP, Auxiliary, RepeatedStep
 from covey.models.ncf import NCF
 from covey.objectives.pairs import Bce
 
@@ -31,7 +31,7 @@ def start(device: str = "cpu") -> Fields:
 
 
 def plainly(leaves: Fields) -> int:
-    """Row by row of the shuffled examples, 3 rows of 8 at a time; the last batch of an epoch is what is left."""
+    """The shuffled examples, 3 rows of 8 at a time; the last batch of an epoch is smaller."""
     view = look()
     owner_R, items_RW, label_RW, weight_RW = MINE._rows(view, LISTS, leaves["items"])
     moving = [x.requires_grad_() for x in leaves.values()]
@@ -53,7 +53,7 @@ def _scores(leaves: Fields, user: int, items_W: Tensor) -> Tensor:
 
 
 def test_rows_of_examples_hold_every_user_apart() -> None:
-    """Users with 3 and 0 and 9 items of 40: rows of 8 examples, whose weights are 1 + 4 for each contributed item."""
+    """Users with 3, 0 and 9 of 40 items: rows of 8 examples, with weight 1 + 4 for each item."""
     lists = Ragged.of([[1, 2, 3], [], list(range(10, 19))])
     parts = Auxiliary(1, 0.1, 64, 4)._rows(look(), lists, torch.zeros(1, dtype=torch.float64))
     owner_R, items_RW, label_RW, weight_RW = parts
@@ -85,17 +85,17 @@ def test_again_on_a_cpu_is_the_step() -> None:
     def step() -> None:
         count.add_(1)
 
-    again = Again(step, torch.device("cpu"))
-    for _ in range(UNRECORDED + 2):
+    again = RepeatedStep(step, torch.device("cpu"))
+    for _ in range(WARM_UP + 2):
         again()
-    assert int(count) == UNRECORDED + 2 and again.graph is None
+    assert int(count) == WARM_UP + 2 and again.graph is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 def test_a_recorded_step_does_what_the_step_does(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded, plain, cpu = start("cuda"), start("cuda"), start()
     MINE.train(look("cuda"), recorded, LISTS)
-    monkeypatch.setattr("covey.methods.pdc_frs_auxiliary.UNRECORDED", 1 << 30)
+    monkeypatch.setattr("covey.methods.pdc_frs_auxiliary.WARM_UP", 1 << 30)
     MINE.train(look("cuda"), plain, LISTS)
     MINE.train(look(), cpu, LISTS)
     for name, value in recorded.items():

@@ -1,4 +1,4 @@
-"""What clients contribute to PDC-FRS: distributions by hand and by counting, and how alike titles are."""
+"""What clients contribute to PDC-FRS: distributions by hand and by counting; similar titles."""
 
 import math
 from importlib.util import find_spec
@@ -25,7 +25,7 @@ def vectors(*rows: list[float]) -> Tensor:
 
 
 def test_exponential_mechanism() -> None:  # Eq. 5
-    """Three items at cosines 1, 0 and -1 of the first: S ranges over 2, so epsilon 4 weighs exp(S)."""
+    """Items at cosines 1, 0 and -1 of the first: S ranges over 2, so epsilon 4 weighs exp(S)."""
     like = Likeness(3, vectors([1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]), sensitivity=2.0)
     weights = [math.exp(1), math.exp(0), math.exp(-1)]
     edges = torch.tensor([w / sum(weights) for w in weights], dtype=F64).cumsum(0)
@@ -79,7 +79,7 @@ def test_likeness_without_titles_is_randomised_response() -> None:
 @given(st.lists(st.integers(0, 6), max_size=40), st.floats(0.1, 30), st.integers(0, 2**31))
 @settings(max_examples=40, deadline=None)
 def test_draws_are_those_of_each_item_alone(items: list[int], epsilon: float, seed: int) -> None:
-    """Whoever else draws: position by position the inverse of the item's own distribution function."""
+    """Each position is the inverse of its item's distribution function, whichever others draw."""
     like = table_likeness(Rng.of(seed, 0, torch.arange(1)).normal(7, 3, dtype=F64)[0])
     items_T, unit_T = (
         torch.tensor(items, dtype=torch.long),
@@ -93,7 +93,7 @@ def test_draws_are_those_of_each_item_alone(items: list[int], epsilon: float, se
 @given(st.floats(0.1, 20), st.sampled_from(["exact", "range", "clipped"]), st.integers(0, 2**31))
 @settings(max_examples=40, deadline=None)
 def test_every_bound_of_the_sensitivity_is_one(epsilon: float, bound: str, seed: int) -> None:
-    """No output is more than e^epsilon likelier from one item than from another, nor e^(epsilon/2) than uniform."""
+    """Outputs are at most e^epsilon likelier by one item than another, e^(epsilon/2) than uniform."""
     v_ID = Rng.of(seed, 0, torch.arange(1)).normal(9, 2, dtype=F64)[0]
     like = table_likeness(v_ID, bound)  # type: ignore[arg-type]
     assert like.rows(torch.arange(9)).min() >= like.least
@@ -115,7 +115,7 @@ def test_bounds_by_hand() -> None:
 
 
 def test_lists_of_equal_length() -> None:
-    """Everybody contributes 5; the first has nothing and draws uniformly, the last has one item only."""
+    """All contribute 5; the first has no items and draws uniformly, the last has only one item."""
     like = Likeness(4, None)
     own = Ragged.of([[], [0, 1], [3]])
     rng = Rng.of(0, 0, torch.arange(3))
@@ -130,13 +130,13 @@ def test_lists_of_equal_length() -> None:
 
 
 def test_draws_of_a_device() -> None:
-    """By OpenDP: nothing comes of the run's seed; near certain at a large epsilon, uniform from an empty list."""
+    """By OpenDP, without the run's seed: near certain at a large epsilon, uniform without items."""
     pytest.importorskip("opendp")
     own, rng, like = Ragged.of([[2] * 30, []]), Rng.of(0, 0, torch.arange(2)), Likeness(3, None)
     said = contribution(own, rng, "perturbed", like, 80.0, 30, "opendp")
     assert said.values[:30].tolist() == [2] * 30 and set(said.values[30:].tolist()) == {0, 1, 2}
-    draw = lambda: contribution(own, rng, "perturbed", like, 0.1, 30, "opendp").values.tolist()
-    assert draw() != draw()
+    twice = [contribution(own, rng, "perturbed", like, 0.1, 30, "opendp") for _ in range(2)]
+    assert not torch.equal(twice[0].values, twice[1].values)
 
 
 def test_nothing_of_the_list_is_in_a_uniform_contribution() -> None:
@@ -149,9 +149,9 @@ def test_nothing_of_the_list_is_in_a_uniform_contribution() -> None:
 def test_pieces_of_words() -> None:
     """ "film" and "films" share no word but most of their pieces."""
     titles = ("a good film", "two films", "sky", "blue sky")
-    near = lambda by: float(likeness(titles, 4, by).rows(torch.tensor([0]))[0, 1])
-    assert near("words") == pytest.approx(0, abs=1e-6)
-    assert near("characters") > 0.1
+    rows = {by: likeness(titles, 4, by).rows(torch.tensor([0])) for by in ("words", "characters")}
+    assert float(rows["words"][0, 1]) == pytest.approx(0, abs=1e-6)
+    assert float(rows["characters"][0, 1]) > 0.1
 
 
 def test_a_missing_encoder_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ def test_a_missing_encoder_names_the_command(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_mean_over_words_ignores_the_padding() -> None:
-    """A model of one layer with random weights: a title has the same vector alone and beside a longer one."""
+    """With a layer of random weights: a title has the same vector alone and with a longer one."""
     torch.manual_seed(0)
     config = {
         "hidden_size": 8,

@@ -27,7 +27,7 @@ class TestWithCL4FedRec(Conformance):
 
 
 class TestWithFedCL(Conformance):
-    """Hard negatives are examples like others, and one that the auxiliary model recommends is dropped."""
+    """Hard negatives are examples, and one that the auxiliary model recommends is dropped."""
 
     def method(self, catalogue: Catalogue) -> Method:
         theirs = HardNegatives(clusters=3, count=4)
@@ -37,7 +37,7 @@ class TestWithFedCL(Conformance):
 
 @pytest.mark.slow
 class TestContrastWithFedCLAsPublished(Conformance):
-    """A softmax over positions has no place for scored items: the contrast alone, one gradient, server Adam."""
+    """A softmax over positions takes no scored items: the contrast, one gradient, server Adam."""
 
     def method(self, catalogue: Catalogue) -> Method:
         mine = DataContribution(

@@ -1,4 +1,4 @@
-"""Noisy sums: the noise is what the budget says, a client's part is bounded, and the budget ends."""
+"""Noisy sums: the noise is what the budget needs, summands are bounded, and the budget ends."""
 
 import math
 from dataclasses import replace
@@ -70,10 +70,11 @@ class TestPrivateCount(Conformance):
 
 
 def test_the_budget_by_hand() -> None:
-    """mu = 1, epsilon = 1: Phi(-1/2) - e Phi(-3/2) = 0.3085 - 2.7183 * 0.0668 = 0.1269 (Balle and Wang, 2018).
+    """Balle and Wang (2018) with mu = 1 and epsilon = 1.
 
-    Four sums with noise 2 are one with noise 1, so that is what they cost; each alone, with mu = 1/2, costs
-    delta = 0.1269 / 4 at epsilon 0.6423: Phi(-1.0346) - e^0.6423 Phi(-1.5346) = 0.1504 - 1.9009 * 0.0624 = 0.0317.
+    delta = Phi(-1/2) - e Phi(-3/2) = 0.3085 - 2.7183 * 0.0668 = 0.1269. Four sums with noise 2 cost
+    as much as one with noise 1; each alone, with mu = 1/2, costs delta = 0.1269 / 4 at epsilon
+    0.6423: Phi(-1.0346) - e^0.6423 Phi(-1.5346) = 0.1504 - 1.9009 * 0.0624 = 0.0317.
     """
     part = PrivateSubspace(sums=4, epsilon=1.0, delta=0.126937)
     assert part.sigma == pytest.approx(2.0, abs=1e-4)
@@ -106,7 +107,7 @@ def test_the_budget_by_another_accountant(sums: int, epsilon: float) -> None:
 
 
 def test_two_private_parts_spend_together() -> None:
-    """A count and a subspace, each of epsilon 2: 1/z^2 adds up, and the total is below 4 and above 2."""
+    """A count and a subspace, each of epsilon 2: 1/z^2 adds up to a total between 2 and 4."""
     parts = (PrivateCount(epsilon=2.0), PrivateSubspace(sums=2, epsilon=2.0))
     ledger = Ledger.of(d for part in parts for d in part.disclosures())
     ledger.sends = {("report", "count/sum"): 1, ("report", "spectral/sum"): 2}
@@ -116,7 +117,7 @@ def test_two_private_parts_spend_together() -> None:
 
 
 def test_strength_damps_by_the_mean_value() -> None:
-    """Values 3 and 1, their mean 2: with strength 1 directions pass by 3 / (3 + 2) and 1 / (1 + 2)."""
+    """Values 3 and 1, their mean 2: with strength 1 the gains are 3 / (3 + 2) and 1 / (1 + 2)."""
     part, z_ID = (
         PrivateSubspace(shrink=0.0, strength=1.0),
         torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]]),
@@ -163,7 +164,7 @@ def test_nobody_adds_more_than_one(scale: float) -> None:
 
 
 def test_shares_add_up_to_the_noise() -> None:
-    """Of the sum over clients: as wide as the budget asks, and wider by what drop-outs could take away."""
+    """Of the sum over clients: as the budget needs, and wider by the reserve for drop-out."""
     lists = Ragged.of([[] for _ in range(50)])
     nothing = Total(
         torch.arange(50), torch.tensor(50.0), {}, extra={"count": {"sum": torch.zeros(4000, 1)}}

@@ -42,7 +42,7 @@ class TestSimGCLOtherReadings(TestSimGCL):
 
 
 def test_loss_is_the_contrast_of_two_noisy_tables() -> None:
-    """The third row is padding; noise is 0.1 long and drawn once, so that later steps move the rows under it."""
+    """The third row is padding; noise is 0.1 long and drawn once, so later steps keep it."""
     rng, none = Rng.of(0, 1, torch.arange(2)), Ragged.of([[], []])
     v_CRD = rng.fold("v").normal(3, 4, dtype=F64)
     real = torch.tensor([[True, True, False]] * 2)

@@ -1,4 +1,4 @@
-"""Subspace iteration by sums: it is the power method on the pooled, normalised matrix, and forgets nobody."""
+"""Subspace iteration by sums is the power method on the pooled, normalised matrix."""
 
 from typing import Any
 
@@ -176,7 +176,7 @@ def test_low_rank_ease_comes_from_the_sums() -> None:
 
 
 def test_an_item_that_stands_twice_counts_squared_in_the_diagonal() -> None:
-    """x = (2, 1): X'X = [[4, 2], [2, 1]], so the diagonal is 4 and 1; the columns are u, degree, diagonal."""
+    """x = (2, 1): X'X = [[4, 2], [2, 1]] has the diagonal 4, 1; columns are u, degree, diagonal."""
     ours = method(1, 2, sums=1, response="ease", item_power=0.0, user_power=0.0)
     fleet = fleet_of(ours, Ragged.of([[0, 1, 0]]))
     total = fleet.ask(
@@ -220,7 +220,7 @@ def test_scores_by_hand() -> None:
 
 
 def test_clients_choose_the_filter_that_serves_their_validation_items() -> None:
-    """The chosen strength is the best of those tried one by one, and what is sent are sums of K + 1 numbers."""
+    """The chosen strength is the best of those tried one by one; sums of K + 1 numbers are sent."""
     rows = split(
         generate(Synthetic(users=300, items=80, mean_items=16)),
         SplitConfig(kind="ratio", order="random"),
@@ -312,9 +312,9 @@ def test_only_sums_reach_the_server() -> None:
     ours = method(3, ITEMS)
     fleet = fleet_of(ours, LISTS)
     public = Sent(dict(start(ours).public))
-    answer = fleet.ask(Request("report", 1, fleet.ids_N, Download(public), fold=ours.hears_sums))
+    answer = fleet.ask(Request("report", 1, fleet.ids_N, Download(public), fold=ours.folds_reports))
     assert isinstance(answer, Total)
-    assert ours.hears_sums and ours.folds
+    assert ours.folds_reports and ours.folds_uploads
 
 
 def test_four_sums_beat_popularity() -> None:

@@ -1,4 +1,4 @@
-"""A correction on top of the spectral score: when it stands alone, what an own item sees of itself, its unit."""
+"""A correction of the spectral score: without training, without own items, and its unit."""
 
 from dataclasses import replace
 
@@ -20,10 +20,10 @@ from covey.engine.fleet.simulated import SimulatedFleet
 from covey.engine.method import Method
 from covey.engine.rounds import enrol, start
 from covey.inference.scorers import private_part
-from covey.methods.cl4fedrec import Contrast, part_of
+from covey.methods.cl4fedrec import Contrast
 from covey.methods.spectral import SubspaceIteration
 from covey.methods.spectral_residual import PUBLIC, SpectralResidual, left_out, log_odds, moments
-from covey.methods.views import Few
+from covey.methods.views import RowPack, packed_view
 from covey.models.mf import MF
 from covey.models.ncf import NCF
 from covey.models.pfedrec import LinearScore
@@ -126,7 +126,7 @@ def test_nothing_moves_before_there_is_something_to_correct() -> None:
 
 
 def test_an_own_item_is_left_out_of_its_own_score() -> None:
-    """As if the list had been without it, in all its copies; any other item is scored by the whole list."""
+    """As from the list without all copies of the item; other items are scored by the whole list."""
     given, model = tables(), Spectral(3)
     wanted = Ragged.of([[3, 0, 5], [4, 0], [1], [5, 2]])
     found = left_out(given, LISTS, wanted, N)
@@ -170,7 +170,7 @@ def test_the_unit_is_the_slope_of_the_log_odds() -> None:
 
 
 def test_somebody_new_is_served_on_top_of_the_same_base() -> None:
-    """By the API: the list of one who was not there is scored, and the private part learns what is left."""
+    """By the API: a new user's list is scored, and the private part learns the correction."""
     part = 'mechanism=[{use="covey.methods.spectral_residual:SpectralResidual",rank=4,sums=2}]'
     data = {"users": 60, "items": 30, "mean_items": 6}
     still = ["solver.lr=0.0", "model.scale=0.0"]  # the base alone
@@ -190,13 +190,13 @@ def test_somebody_new_is_served_on_top_of_the_same_base() -> None:
 
 
 def test_contrast_sees_the_offsets_of_the_rows_that_take_part() -> None:
-    """Two examples of row 1; row 0 does not take part; beside them stands one for all that is set aside."""
+    """Two examples of row 1; row 0 does not take part; one more row is for all others."""
     index, ones = torch.tensor([[0, 1, 1, 2]] * 2), torch.ones(2, 4)
     offset = torch.tensor([[5.0, 2.0, 2.0, 3.0], [6.0, -2.0, -2.0, -3.0]])
     batch = Batch(
         torch.tensor([[7, 8, 9]] * 2), torch.ones(2, 3).bool(), index, ones, ones, None, offset
     )
-    few = Few(
+    pack = RowPack(
         "",
         torch.arange(2),
         torch.tensor([[1, 2, 0], [4, 5, 0]]),
@@ -205,7 +205,7 @@ def test_contrast_sees_the_offsets_of_the_rows_that_take_part() -> None:
     params = {"items": torch.zeros(2, 3, 4), "user": torch.zeros(2, 4)}
     data, rng = TrainingData(LISTS, LISTS), Rng.of(0, 1, torch.arange(2))
     view = ClientView(params, data, Sent(), rng, MF(4), Bce(), Catalogue(N), batch)
-    some = part_of(view, few).batch
+    some = packed_view(view, pack).batch
     assert some is not None and some.offset_CL is not None
     assert some.offset_CL.tolist() == [[2, 3, 0, 0], [-2, -3, 0, 0]]
 
@@ -224,7 +224,7 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(CoveyError, match="there are 6 items"):
         joined(Method(MF(2), Bce(), Catalogue(N), Local("sgd", 0.1), (replace(SMALL, rank=7),)))
     with pytest.raises(
-        CoveyError, match="a model stands on one base, here are spectral residual, other"
+        CoveyError, match="a model has at most one base, here are spectral residual, other"
     ):
         Program(
             MF(2), Bce(), Catalogue(N), Local("sgd", 0.1), (SMALL, replace(SMALL, name="other"))

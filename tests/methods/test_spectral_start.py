@@ -1,4 +1,4 @@
-"""A start from the spectral factors: the table is theirs when the sums are there, and training goes on from it."""
+"""A start from the spectral factors: after the sums the table is set, and training goes on."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The supervised contrast in closed form: against autograd of its formulas, by hand, and in the sampled form."""
+"""The supervised contrast in closed form: against autograd, by hand, and in the sampled form."""
 
 import math
 
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.methods import supcon
-from covey.methods.supcon import Known, members, printed, published
+from covey.methods.supcon import KnownGradient, members, printed, published
 
 TAU, TAU0 = 0.1, 0.5
 
@@ -90,7 +90,7 @@ def test_two_pairs_by_hand() -> None:
     # s = 2 to the partner, 0 to the others: -log(e^2 / (e^2 + 1 + 1)) for each item, tau = tau_0
     assert value_C.tolist() == pytest.approx([math.log1p(2 * math.exp(-2))] * 2, rel=1e-5)
     value_C, _ = printed(table_CID, member_KI, 0.5)
-    # raw products over tau: 20 between 0 and 1, 6 between 2 and 3, 0 across; a sum over the four items
+    # Products over tau: 20 between 0 and 1, 6 between 2 and 3, 0 across; a sum over four items.
     hand = 2 * math.log1p(2 * math.exp(-20)) + 2 * math.log1p(2 * math.exp(-6))
     assert value_C.tolist() == pytest.approx([hand] * 2, rel=1e-9)
 
@@ -120,7 +120,7 @@ def test_samples_are_right_on_average() -> None:
 def test_a_known_slope_is_handed_on() -> None:
     table_CID = torch.randn(2, 3, 4, requires_grad=True)
     slope_CID = torch.randn(2, 3, 4)
-    value_C = Known.apply(table_CID, torch.tensor([1.0, 2.0]), slope_CID)
+    value_C = KnownGradient.apply(table_CID, torch.tensor([1.0, 2.0]), slope_CID)
     (grad,) = torch.autograd.grad((value_C * torch.tensor([3.0, -1.0])).sum(), table_CID)
     assert value_C.tolist() == [1.0, 2.0]
     torch.testing.assert_close(grad, slope_CID * torch.tensor([3.0, -1.0])[:, None, None])

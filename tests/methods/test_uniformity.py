@@ -1,4 +1,4 @@
-"""The uniformity penalty: its value by hand, what it does to a table, and the suite that every method inherits."""
+"""The uniformity penalty: its value by hand, its effect on a table, and the conformance suite."""
 
 import math
 from dataclasses import replace

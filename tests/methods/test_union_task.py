@@ -47,7 +47,7 @@ def view_of(lists: list[list[int]], n_items: int = 20) -> ClientView:
 
 
 def test_by_hand() -> None:
-    """Anchor (1, 2); the partner scores 3, a negative 1; the other does not exist; the second anchor is none."""
+    """One anchor (1, 2): the partner scores 3, a negative 1; the other does not exist."""
     v = torch.tensor([[[[1.0, 2.0], [1.0, 1.0], [-1.0, 1.0], [9.0, 9.0]]] * 2], dtype=F64)
     exists, anchors = torch.tensor([[[True, False]] * 2]), torch.tensor([[True, False]])
     want = -math.log(math.exp(3) / (math.exp(3) + math.exp(1)))
@@ -85,7 +85,7 @@ def test_negatives_are_rows_without_weight() -> None:
 
 
 def test_rows_of_the_task_make_no_steps() -> None:
-    """Adam would move on in a step without examples; 15 and 5 of them are 4 and 2 steps, whatever the task adds."""
+    """Adam would move in a step without examples; 15 and 5 of them are always 4 and 2 steps."""
     view = view_of([[1, 4, 6], [3]])
     for weight in (0.0, 1.0):
         trainer = Trainer(Local("adam", batch=4), (UnionTask(weight),), Engine())
@@ -95,7 +95,7 @@ def test_rows_of_the_task_make_no_steps() -> None:
 
 
 def test_rows_are_found_where_the_client_has_them() -> None:
-    """Rows 1, 4, 6 and 7 of a table of 9; a row's vector is its item's number, so scores are products of numbers."""
+    """Rows 1, 4, 6 and 7 of 9; a row's vector is its item's number, so scores are products."""
     view = view_of([[1, 4], [6]], n_items=9)
     ids = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8], [2, 6, 7, 0, 0, 0, 0, 0, 0]])
     real = torch.tensor([[True] * 9, [True] * 3 + [False] * 6])

@@ -9,7 +9,14 @@ import torch.nn.functional as F
 from covey.contract.examples import Batch
 from covey.core.rng import Rng
 from covey.methods import views
-from covey.methods.views import contrasted_rows, few_items_loss, few_rows, fews, item_loss, noise
+from covey.methods.views import (
+    contrasted_rows,
+    item_loss,
+    noise,
+    pack_rows,
+    packed_item_loss,
+    packs,
+)
 
 F64 = torch.float64
 
@@ -42,18 +49,18 @@ def test_few_items_are_the_same_items() -> None:
     rows_CR = rng.fold(3).uniform(16).argsort(1) < torch.tensor([0, 1, 4, 7, 16])[:, None]
     weights = torch.tensor([1.0, -2.0, 0.5, 3.0, 1.0], dtype=F64)
     whole_C = item_loss(v_CRD + one_CRD, v_CRD + two_CRD, rows_CR, 0.2)
-    ready = few_rows(rows_CR)
-    for few in fews(few_rows(rows_CR)):
-        ready |= {f"{few.key}/one": few.of(one_CRD), f"{few.key}/two": few.of(two_CRD)}
-    few_C = few_items_loss(v_CRD, ready, 0.2)
-    torch.testing.assert_close(few_C, whole_C)
+    ready = pack_rows(rows_CR)
+    for pack in packs(pack_rows(rows_CR)):
+        ready |= {f"{pack.key}/one": pack.of(one_CRD), f"{pack.key}/two": pack.of(two_CRD)}
+    packed_C = packed_item_loss(v_CRD, ready, 0.2)
+    torch.testing.assert_close(packed_C, whole_C)
     (whole,) = torch.autograd.grad(whole_C @ weights, v_CRD, retain_graph=True)
-    (few,) = torch.autograd.grad(few_C @ weights, v_CRD)
-    torch.testing.assert_close(few, whole)
+    (grad,) = torch.autograd.grad(packed_C @ weights, v_CRD)
+    torch.testing.assert_close(grad, whole)
 
 
 def test_which_items_are_contrasted() -> None:
-    """Two examples of row 0, one of them positive; a negative in row 1; row 2 without weight; row 3 is padding."""
+    """Two examples of row 0, one positive; a negative of row 1; row 2 without weight; 3 is padding."""
     index, label, weight = (
         torch.tensor([[0, 0, 1, 2]]),
         torch.tensor([[1.0, 0, 0, 1]]),

@@ -1,4 +1,4 @@
-"""Softmax among candidates: term by term, also with large scores, doubled candidates and none at all."""
+"""Softmax among candidates: term by term, with large scores, doubled candidates and none at all."""
 
 import pytest
 import torch

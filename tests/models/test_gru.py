@@ -1,4 +1,4 @@
-"""The GRU: torch's own recurrence, alike for one set of weights and for one per client, blind to padding."""
+"""The GRU is torch's own recurrence, for shared and for personal weights, whatever the padding."""
 
 import pytest
 import torch
@@ -125,12 +125,15 @@ def test_the_recurrence_is_torchs_with_its_gradients() -> None:
 
 
 def test_vectors_of_many_clients_are_those_of_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lists of all lengths, none and more than is read among them, at once, a few at a time, and one by one."""
+    """Lists of all lengths, also empty and too long ones, at once, a few at a time, one by one."""
     model, rng = GRU(dim=8, last=20), Rng.server(0, 0, "test")
     weights = {k: v[None] for k, v in model.public(30, rng).items()}
     length_C = torch.arange(40)
     items = Ragged(torch.arange(int(length_C.sum())) % 30, F.pad(length_C.cumsum(0), (1, 0)))
-    of = lambda some: model.user(weights, History.of(some), rng, False)
+
+    def of(some: Ragged) -> Tensor:
+        return model.user(weights, History.of(some), rng, False)
+
     together = of(items)
     monkeypatch.setattr(lists, "CPU_NUMBERS", 1000)
     assert torch.equal(of(items), together)

@@ -9,7 +9,7 @@ from covey.models.ncf import NCF
 
 
 def test_layers_that_start_as_for_relu() -> None:
-    """U(-b, b) with b = sqrt(6 / fan-in), of user and item together in the first layer; biases are 0."""
+    """U(-b, b) with b = sqrt(6 / fan-in), which counts user and item together; biases are 0."""
     plain, he = (NCF(8, (16, 4), he=he).public(10, Rng.server(0, 0, "x")) for he in (False, True))
     assert torch.equal(plain["items"], he["items"])
     for name, fan_in in (("user_half", 16), ("w0", 16), ("w1", 16), ("w2", 4)):
@@ -26,7 +26,7 @@ def test_layers_that_start_as_for_relu() -> None:
 
 @pytest.mark.parametrize("own", [False, True])
 def test_all_items_in_pieces_score_as_at_once(own: bool) -> None:
-    """More clients and items than one piece has, tables shared or each client's own, all items or some in a row."""
+    """More clients and items than a tile, with shared and personal tables, all items or some."""
     many, n_items, model = (
         2 * DEEP_CLIENTS + 5,
         2 * DEEP_ITEMS + 77,

@@ -1,4 +1,4 @@
-"""The conformance suite on every sequence model and objective, with one gradient and with several local steps."""
+"""The conformance suite on every sequence model and objective, with one or several local steps."""
 
 from covey.aggregate.combine import Mean, Sum
 from covey.aggregate.step import Adam

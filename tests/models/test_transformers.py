@@ -1,4 +1,4 @@
-"""SASRec and BERT4Rec: against plain loops, alike for one set of weights and for one per client, blind to padding."""
+"""SASRec and BERT4Rec against plain loops, with shared and personal weights and any padding."""
 
 import math
 
@@ -12,7 +12,7 @@ from covey.core.errors import CoveyError
 from covey.core.ragged import Fields, Ragged
 from covey.core.rng import Rng
 from covey.models.attention import Dropout
-from covey.models.base import kept
+from covey.models.base import drop_by_bits
 from covey.models.bert4rec import BERT4Rec, cloze
 from covey.models.gru import GRU
 from covey.models.sasrec import SASRec
@@ -168,7 +168,7 @@ def test_padding_does_not_reach_a_vector(model: SASRec | BERT4Rec, training: boo
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
 def test_lists_of_any_length(model: SASRec | BERT4Rec) -> None:
-    """The newest `last` less one count, of ten thousand as of six; one item is enough, and so is none."""
+    """The newest `last` - 1 items count, of ten thousand as of six; one item or none is enough."""
     long = [k * k % ITEMS for k in range(10_000)]
     u_CD = model.user(params(model), history([long, long[-5:], [2], []]), RNG, False)
     torch.testing.assert_close(u_CD[0], u_CD[1], rtol=0, atol=1e-12)
@@ -190,7 +190,7 @@ def test_the_same_bits_whoever_is_asked_beside(model: SASRec | BERT4Rec, many: i
     "model", [SASRec(D, dropout=0.5), BERT4Rec(D, dropout=0.5), GRU(D, dropout=0.5)]
 )
 def test_dropout_is_the_clients_own(model: SASRec | BERT4Rec | GRU) -> None:
-    """The same alone as in a cohort, whatever the padding; another in another round; none in evaluation."""
+    """The same alone and in a cohort with any padding; new in each round; none in evaluation."""
     assert model.stochastic
     start = model.public(ITEMS, Rng.server(0, 0, "public"))
     stacked = {k: v[None].double() for k, v in start.items()}
@@ -211,7 +211,7 @@ def test_dropout_is_the_clients_own(model: SASRec | BERT4Rec | GRU) -> None:
 
 
 def test_dropout_keeps_the_mean() -> None:
-    x = kept(torch.ones(1, 100_000), Rng.of(0, 0, torch.arange(1)).bits(100_000), 0.3)
+    x = drop_by_bits(torch.ones(1, 100_000), Rng.of(0, 0, torch.arange(1)).bits(100_000), 0.3)
     assert x.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
     assert float(x.mean()) == pytest.approx(1.0, abs=0.01)
     maps = Dropout(0.3, Rng.of(0, 0, torch.arange(2))).of_map(torch.ones(2, 2, 100, 100), "here")

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from covey.core.ragged import Ragged
-from covey.evaluate import nothing
-from covey.pooled import Ease, Popularity
+from covey.evaluate.ranking import nothing
+from covey.pooled.ease import Ease
+from covey.pooled.popularity import Popularity
 
 TRAIN = [[0, 1, 2], [1, 2], [1], [3, 1, 1], []]
 

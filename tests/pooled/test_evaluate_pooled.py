@@ -8,10 +8,11 @@ from torch import Tensor
 
 from covey.core.errors import CoveyError
 from covey.core.ragged import Ragged
-from covey.evaluate import EvaluateConfig, merged, nothing
-from covey.pooled import PooledMF, Popularity, evaluate_pooled, fit_selected
-from covey.pooled.common import FitRequest, Fitted, SplitLike
-from covey.pooled.mf import FittedMF
+from covey.evaluate.metrics import EvaluateConfig
+from covey.evaluate.ranking import merged, nothing
+from covey.pooled.common import FitRequest, Fitted, SplitLike, evaluate_pooled, fit_selected
+from covey.pooled.mf import FittedMF, PooledMF
+from covey.pooled.popularity import Popularity
 from from_scores import evaluate_scores
 
 USERS, ITEMS = 9, 250

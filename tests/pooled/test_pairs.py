@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from covey.core.ragged import Ragged
-from covey.pooled import FitRequest, PooledMF, PooledNCF
-from covey.pooled.common import Fitted, shuffled
+from covey.pooled.common import FitRequest, Fitted, shuffled
+from covey.pooled.mf import PooledMF
+from covey.pooled.ncf import PooledNCF
 from covey.pooled.pairs import pairs
 
 ITEMS = 12

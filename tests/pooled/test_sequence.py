@@ -1,4 +1,4 @@
-"""GRU, SASRec and BERT4Rec on pooled data: do they learn, what do they look at, when do they stop."""
+"""Pooled GRU, SASRec and BERT4Rec: whether they learn, what they use, and when they stop."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,17 +11,16 @@ from covey.contract.model import History
 from covey.core.errors import CoveyError
 from covey.core.ragged import Ragged
 from covey.core.rng import Rng
-from covey.evaluate import EvaluateConfig, summarise
-from covey.pooled import (
-    FitRequest,
+from covey.evaluate.metrics import EvaluateConfig, summarise
+from covey.pooled import sequence
+from covey.pooled.common import FitRequest, evaluate_pooled, fit_selected
+from covey.pooled.sequence import (
+    FittedSequence,
     PooledBERT4Rec,
     PooledGRU,
     PooledSASRec,
-    evaluate_pooled,
-    fit_selected,
-    sequence,
+    batch_loss,
 )
-from covey.pooled.sequence import FittedSequence, batch_loss
 
 ITEMS = 12
 Options = PooledGRU | PooledSASRec | PooledBERT4Rec
@@ -118,14 +117,16 @@ def test_one_list_is_learnt_by_heart() -> None:
 def test_a_batch_learns_the_same_whoever_is_padded_with_whom(
     options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lists of like length side by side, or all padded to the longest; dropout and hidden items are a user's own."""
+    """Grouped by length, or all padded to the longest: dropout and masks are drawn per user."""
     options = replace(options, last=200, dropout=0.3)
     lists = Ragged.of([walk(user, 0, many) for user, many in enumerate([2, 150, 9, 3, 40, 17, 8])])
     users, hide = torch.arange(7), (0.3, 0.3) if isinstance(options, PooledBERT4Rec) else None
     found = []
     for together in (False, True):
         if together:
-            monkeypatch.setattr(sequence, "alike", lambda length_B: [torch.arange(len(length_B))])
+            monkeypatch.setattr(
+                sequence, "by_length", lambda length_B: [torch.arange(len(length_B))]
+            )
         start = options.model().public(ITEMS, Rng.server(0, 0, "start"))
         params = {k: v[None].requires_grad_() for k, v in start.items()}
         loss = batch_loss(
@@ -138,7 +139,7 @@ def test_a_batch_learns_the_same_whoever_is_padded_with_whom(
 
 
 def test_lists_are_alike_up_to_the_next_power_of_two() -> None:
-    groups = sequence.alike(torch.tensor([2, 150, 9, 3, 40, 17, 8, 16]))
+    groups = sequence.by_length(torch.tensor([2, 150, 9, 3, 40, 17, 8, 16]))
     assert [group.tolist() for group in groups] == [[0, 3, 6], [2, 7], [5], [4], [1]]
 
 

@@ -1,8 +1,9 @@
-"""Noise in whole numbers: its law, the clip on the grid, and the guarantee counted out on a small case."""
+"""Noise in whole numbers: its distribution, clipping on the grid, and the guarantee."""
 
 import math
 import random
 from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
 
@@ -11,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
+from torch import Tensor
 
 from covey.privacy.discrete import bernoulli_exp, discrete_laplace, on_grid, released, scale_of
 
@@ -60,10 +62,13 @@ def test_what_is_not_finite_counts_as_nothing() -> None:
 
 
 def test_the_guarantee_on_every_pair_of_inputs() -> None:
-    """Two coordinates, three steps long at most: no output tells any two inputs apart by more than e^epsilon."""
+    """Two coordinates of at most three steps: probabilities differ by e^epsilon at most."""
     most, epsilon = 3, 1.5
     scale = float(scale_of(most, epsilon))
-    chance = lambda out, z: math.exp(-sum(abs(o - x) for o, x in zip(out, z, strict=True)) / scale)
+
+    def chance(out: Sequence[int], z: Sequence[int]) -> float:
+        return math.exp(-sum(abs(o - x) for o, x in zip(out, z, strict=True)) / scale)
+
     inputs = {
         tuple(on_grid([float(x) for x in z], 1.0, most)) for z in product(range(-9, 10), repeat=2)
     }
@@ -93,6 +98,11 @@ def test_a_release_has_the_scale_of_the_paper() -> None:
 
 
 def test_the_system_is_asked_for_the_randomness() -> None:
-    """Another answer each time, whatever the seeds of the process."""
-    draw = lambda: (random.seed(0), torch.manual_seed(0), released(torch.zeros(2, 8), 1.0, 1.0))[2]
+    """Draws differ each time, whatever the seeds of the process."""
+
+    def draw() -> Tensor:
+        random.seed(0)
+        torch.manual_seed(0)
+        return released(torch.zeros(2, 8), 1.0, 1.0)
+
     assert not torch.equal(draw(), draw())

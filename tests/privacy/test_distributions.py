@@ -1,7 +1,8 @@
-"""A million draws of each of our mechanisms, ten thousand of the library's: distribution, and the bound on neighbours.
+"""The distribution of draws, and the bound on neighbouring inputs.
 
-Seeds are fixed, so a test passes always or never. A fit is rejected at 1 in 1,000, a privacy bound at 1 in 10,000 over
-all bins together; each audit is also shown to find noise that is too small.
+There are a million draws of each of our mechanisms, and ten thousand of the library's. Seeds are
+fixed, so a test passes always or never. A fit is rejected at 1 in 1,000, a privacy bound at 1 in
+10,000 over all bins together; each audit is also shown to find noise that is too small.
 """
 
 import math
@@ -22,9 +23,7 @@ from covey.privacy.discrete import discrete_laplace
 
 MANY = 1_000_000
 FIT, RISK = 1e-3, 1e-4
-SCORES = (
-    torch.linspace(0, 1, 12)[None] ** 2
-)  # of twelve candidates; a neighbour's are the other way round
+SCORES = torch.linspace(0, 1, 12)[None] ** 2  # of twelve candidates; a neighbour's are reversed
 
 
 def ours(kind: str, spread: float, seed: int = 0, many: int = MANY) -> np.ndarray:
@@ -51,7 +50,10 @@ def loss_at_least(one: np.ndarray, other: np.ndarray) -> float:
 
 def binned(x: np.ndarray, y: np.ndarray, bins: int = 60) -> tuple[np.ndarray, np.ndarray]:
     edges = np.quantile(np.concatenate([x, y]), np.linspace(0, 1, bins + 1)[1:-1])
-    count = lambda z: np.bincount(np.searchsorted(edges, z), minlength=bins)
+
+    def count(z: np.ndarray) -> np.ndarray:
+        return np.bincount(np.searchsorted(edges, z), minlength=bins)
+
     return count(x), count(y)
 
 
@@ -86,13 +88,16 @@ def test_gaussian_draws() -> None:
 
 
 def excess(deviation: float, epsilon: float) -> tuple[float, float]:
-    """Limits of delta: how much likelier one input makes an event than e^epsilon times the other does.
+    """Limits of delta: by how much one input makes an event likelier than e^epsilon allows.
 
     The event is where the first half of the draws says so; the second half measures it.
     """
     x, y = ours("gaussian", deviation, 1), 1 + ours("gaussian", deviation, 2)
     half, edges = MANY // 2, np.linspace(-3 * deviation, 1 + 3 * deviation, 200)
-    count = lambda z: np.bincount(np.searchsorted(edges, z), minlength=201)
+
+    def count(z: np.ndarray) -> np.ndarray:
+        return np.bincount(np.searchsorted(edges, z), minlength=201)
+
     likelier = count(x[:half]) > math.exp(epsilon) * count(y[:half])
     events = [np.array([likelier[np.searchsorted(edges, z[half:])].sum()]) for z in (x, y)]
     (low, high), (low2, high2) = (bounds(n, half, 2) for n in events)
@@ -102,7 +107,7 @@ def excess(deviation: float, epsilon: float) -> tuple[float, float]:
 
 
 def test_gaussian_keeps_its_epsilon_and_delta() -> None:
-    """Inputs 0 and 1: delta is what was asked for, neither more nor much less; with less noise it is more."""
+    """Inputs 0 and 1: delta is as requested, and not much less; with less noise it is more."""
     deviation = gaussian.multiplier_for(1.0, 0.02)
     low, high = excess(deviation, 1.0)
     assert 0.015 < low <= 0.02 < high
@@ -130,7 +135,7 @@ def chosen(scores: torch.Tensor, epsilon: float, seed: int) -> np.ndarray:
 
 
 def test_exponential_draws() -> None:
-    """Probabilities by the formula, and by hand for two candidates: e / (1 + e) where scores are 1 apart."""
+    """Probabilities by the formula, and for two candidates by hand: e / (1 + e)."""
     p = exponential.probabilities(SCORES, 3.0, 1.0)[0].numpy()
     weight = np.exp(1.5 * SCORES[0].double().numpy())
     np.testing.assert_allclose(p, weight / weight.sum())
@@ -141,7 +146,7 @@ def test_exponential_draws() -> None:
 
 
 def test_exponential_keeps_its_epsilon() -> None:
-    """Every score changes by 1 at most: the counts prove at most epsilon, and find a sensitivity too small."""
+    """Scores change by at most 1: the counts agree with epsilon, and reveal a low sensitivity."""
     apart = [chosen(SCORES, 2.0, 1), chosen(SCORES.flip(1), 2.0, 2)]
     assert 0.8 < loss_at_least(*apart) <= 2.0
     exact = [exponential.probabilities(s, 2.0, 1.0) for s in (SCORES, SCORES.flip(1))]
@@ -166,9 +171,12 @@ def test_exponential_draws_do_not_depend_on_company() -> None:
 
 @pytest.mark.slow
 def test_discrete_laplace_draws_and_keeps_its_epsilon() -> None:
-    """The device's sampler with a seeded source: P(x) ~ exp(-|x| / 1.5); neighbours are 3 steps apart, epsilon 2."""
+    """The seeded sampler: P(x) ~ exp(-|x| / 1.5); neighbours are 3 steps apart, epsilon 2."""
     source = random.Random(5)
-    below = lambda n: int(source.random() * n)  # fast; n is at most a few hundred
+
+    def below(n: int) -> int:  # fast; n is at most a few hundred
+        return int(source.random() * n)
+
     x = np.array([discrete_laplace(Fraction(3, 2), below) for _ in range(MANY)])
     near = np.arange(-15, 16)
     p = math.tanh(1 / 3) * np.exp(-np.abs(near) / 1.5)  # (1 - q) / (1 + q) with q = exp(-1 / 1.5)

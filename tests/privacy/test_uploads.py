@@ -1,4 +1,4 @@
-"""Clipping and noise on uploads: by hand, by distribution, beside every kind of upload, and what the ledger says."""
+"""Clipping and noise on uploads: by hand, by distribution, on every field, and in the ledger."""
 
 import math
 from dataclasses import replace
@@ -118,7 +118,7 @@ def test_rows_are_clipped_by_hand() -> None:
 
 
 def test_whole_uploads_are_clipped_by_hand() -> None:
-    """Client 0 has 7 + 0.7 + 2 in the L1 norm, and 25 + 0.25 + 4 squared; client 1 stays under the bound."""
+    """Client 0: L1 norm 7 + 0.7 + 2, and 25 + 0.25 + 4 squared; client 1 stays under the bound."""
     for kind, factor in (("laplace", 1 / 9.7), ("gaussian", 29.25**-0.5)):
         out = sealed(
             NoisyUploads(CLEAR, clip=1.0, kind=kind, per="upload"), example(), [[0], [3]]
@@ -154,7 +154,7 @@ def drawn(mechanism: NoisyUploads, clients: int, width: int) -> Tensor:
 
 
 def test_the_noise_fits_the_sensitivity() -> None:
-    """Two vectors of norm 0.5 differ by 1: Laplace noise of scale 1 / 2, whose deviation is sqrt(2) / 2."""
+    """Vectors of norm 0.5 differ by 1: Laplace noise of scale 1 / 2 and deviation sqrt(2) / 2."""
     x = drawn(NoisyUploads(2.0, clip=0.5), 2000, 100)
     assert x.std() == pytest.approx(math.sqrt(2) / 2, rel=0.02)
     assert x.abs().mean() == pytest.approx(0.5, rel=0.02)
@@ -239,7 +239,7 @@ def test_pseudo_items_are_not_the_clients() -> None:
 
 
 def test_pseudo_items_look_like_the_others() -> None:
-    """Mean and deviation of the client's rows, column by column; the same items in every round, or others."""
+    """They have the mean and deviation of the client's columns; `fixed` keeps the items."""
     values = torch.stack([torch.linspace(-1, 3, 50), torch.linspace(5, 6, 50)], 1).double()
     upload = Upload(
         torch.arange(1), torch.ones(1), {"items": Rows(Ragged.of([list(range(50))]), values, 5000)}

@@ -41,7 +41,8 @@ def classes(package: Any) -> set[str]:
     for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         for name, cls in inspect.getmembers(import_module(info.name), inspect.isclass):
             kind = hasattr(cls, "poison") or issubclass(cls, (Combine, Mechanism, ServerStep))
-            if cls.__module__ == info.name and kind and hasattr(cls, "__dataclass_fields__"):
+            part = hasattr(cls, "__dataclass_fields__") and not inspect.isabstract(cls)
+            if cls.__module__ == info.name and kind and part:
                 found.add(f"{info.name}:{name}")
     return found
 

@@ -1,9 +1,10 @@
-"""A fleet of which the server hears sums only: the same rounds as in clear, to rounding, and nothing else."""
+"""A fleet of secure sums: the same rounds as in clear, up to rounding, and no single answer."""
 
 import json
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +67,11 @@ class Given:
 
 def an_upload(n: int = 9) -> Upload:
     """Every kind of field, unequal weights, ids that are no row numbers."""
-    draw = lambda *shape: torch.randn(
-        *shape, generator=torch.Generator().manual_seed(n), dtype=torch.float64
-    )
+
+    def draw(*shape: int) -> Tensor:
+        generator = torch.Generator().manual_seed(n)
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
     items = Ragged.of([[c % 5, 4 + c % 3] for c in range(n)])
     update: FieldDict = {"items": Rows(items, draw(2 * n, 3), 7), "bias": draw(n, 2)}
     model: FieldDict = {"score": draw(n, 2, 2)}
@@ -78,7 +81,7 @@ def an_upload(n: int = 9) -> Upload:
 
 def expect_same_total(one: Total, two: Total, atol: float = 1e-8) -> None:
     assert one.ids_C.tolist() == two.ids_C.tolist()
-    same = lambda a, b: torch.testing.assert_close(a, b, rtol=0, atol=atol)
+    same = partial(torch.testing.assert_close, rtol=0, atol=atol)
     same(one.weight, two.weight)
     for mine, other in (
         (one.update, two.update),
@@ -109,10 +112,11 @@ def test_the_total_of_every_kind_of_field(masks: bool) -> None:
 
 def test_masks_change_no_bit() -> None:
     upload = an_upload()
-    ask = lambda config: SecureFleet(Given.of(upload), config).ask(
-        Request("train", 1, upload.ids_C, Download(), fold=True)
+    request = Request("train", 1, upload.ids_C, fold=True)
+    one, two = (
+        SecureFleet(Given.of(upload), config).ask(request)
+        for config in (SECURE, replace(SECURE, masks=False))
     )
-    one, two = ask(SECURE), ask(replace(SECURE, masks=False))
     assert isinstance(one, Total) and isinstance(two, Total)
     expect_same_total(one, two, atol=0)
 
@@ -223,7 +227,7 @@ class Filters(Mechanism):
         ({"combine": Krum()}, "'Krum' reads single uploads"),
         ({"mechanisms": (Filters(),)}, "'filters' reads single uploads"),
         ({"mechanisms": (Reports(),)}, "'reports' reads single reports"),
-        ({"mechanisms": (Tells(),)}, "'tells' reads what single clients say when they join"),
+        ({"mechanisms": (Tells(),)}, "'tells' reads what single clients send when they join"),
     ],
 )
 def test_the_part_that_cannot_live_with_sums_is_named(parts: dict[str, Any], message: str) -> None:
@@ -235,7 +239,7 @@ def test_the_part_that_cannot_live_with_sums_is_named(parts: dict[str, Any], mes
 
 
 def test_reports_that_may_be_read_and_updates_that_may_not(tmp_path: Path) -> None:
-    """FedCL as its paper has it: noisy vectors one by one, gradients by a secure sum. The ledger knows which."""
+    """FedCL as in its paper: noisy vectors one by one, gradients by a secure sum."""
     tree = read("methods", "fedcl-ncf")
     sizes = [
         "data.users=24",
@@ -281,12 +285,11 @@ def test_rounds_equal_those_in_clear(combine: Any, wire: bool, weighting: Any) -
 
 
 def test_devices_that_drop_out_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their masks are taken out again: the round is that of the rest."""
+    """Their masks are removed again: the round is that of the other clients."""
     upload, handle = an_upload(), Party.handle
-    gone = lambda party, request: party.client in (3, 7) and request[5] == 2
 
     def lost(party: Party, request: bytes) -> bytes:
-        if gone(party, request):
+        if party.client in (3, 7) and request[5] == 2:
             raise secure_fleet.Absent
         return handle(party, request)
 
@@ -312,8 +315,8 @@ def test_a_run_equals_the_one_in_clear(method: str, covey: Covey, tmp_path: Path
             "fleet.holders=8",
             "run.ceilings=[]",
         )
-        said = covey("run", "--method", method, *changes, "--out", tmp_path / name)
-        assert said.code == 0, said
+        done = covey("run", "--method", method, *changes, "--out", tmp_path / name)
+        assert done.code == 0, done
         results[name] = json.loads((tmp_path / name / "result.json").read_text())
     assert results["clear"]["test"] == pytest.approx(results["hidden"]["test"], abs=1e-3)
     mine = {
@@ -358,7 +361,7 @@ def test_who_joins_late_meets_the_same_server_as_the_others(
     ("method", "changes", "message"),
     [
         ("cofedrec", [], "reads single uploads, which secure aggregation hides"),
-        ("pdc-frs", [], "reads what single clients say when they join"),
+        ("pdc-frs", [], "reads what single clients send when they join"),
         ("fedmf", ["combine.use=covey.defenses.krum:Krum"], "'Krum' reads single uploads"),
         ("fedmf", ["fleet.bits=32"], "lower fleet.range, or set fleet.bits = 64"),
         ("fedmf", ["fleet.bits=48"], "fleet.bits = 48 is not valid"),
@@ -371,7 +374,7 @@ def test_impossible_pairs(
     method: str, changes: list[str], message: str, covey: Covey, tmp_path: Path
 ) -> None:
     sizes = [s for s in SMALL if method in ("fedmf", "pdc-frs") or not s.startswith("model.")]
-    said = covey(
+    done = covey(
         "run",
         "--method",
         method,
@@ -379,13 +382,16 @@ def test_impossible_pairs(
         "--out",
         tmp_path / "out",
     )
-    expect_line(said, message)
+    expect_line(done, message)
     expect_nothing(tmp_path / "out")
 
 
 def test_without_the_package(tmp_path: Path) -> None:
     """One line, and nothing is left behind."""
-    hide = "import sys; sys.modules['cryptography'] = None; from covey.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    hide = (
+        "import sys; sys.modules['cryptography'] = None;"
+        " from covey.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
     words = [
         "run",
         "--method",
@@ -394,11 +400,11 @@ def test_without_the_package(tmp_path: Path) -> None:
         "--out",
         str(tmp_path / "out"),
     ]
-    said = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", hide, *words], capture_output=True, text=True, check=False
     )
-    assert said.returncode == 2 and said.stderr.count("\n") == 1, said
-    assert "secure sums need the cryptography package; pip install 'covey[secure]'" in said.stderr
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done
+    assert "secure sums need the cryptography package; pip install 'covey[secure]'" in done.stderr
     expect_nothing(tmp_path / "out")
 
 
@@ -421,7 +427,7 @@ def test_every_shipped_method_gives_the_same_or_is_refused(name: str, tmp_path: 
     sizes += [f"model.{k}={v}" for k, v in (("dim", 4), ("rank", 4)) if k in tree["model"]]
     config = Config.of(assign(tree, sizes))
     sizes += ["fleet.secure=true", "fleet.masks=false"]
-    single = {step for _, step in method_of(config, Catalogue(40)).singles()}
+    single = {step for _, step in method_of(config, Catalogue(40)).single_readers()}
     if single:
         with pytest.raises(
             CoveyError, match=r"^'[\w -]+' reads .*, which secure aggregation hides"

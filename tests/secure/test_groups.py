@@ -1,4 +1,4 @@
-"""Sums by groups: the same total, and a group in which somebody says far too much is left out."""
+"""Sums by groups: the same total, and a group with a far too long contribution is left out."""
 
 from dataclasses import dataclass, field, replace
 
@@ -23,7 +23,7 @@ N, ITEMS = 23, 6
 
 
 def an_upload(liar: int = -1, times: float = 1.0) -> Upload:
-    """Each client says two rows of ones; the liar says them so many times."""
+    """Each client contributes two rows of ones; the liar contributes them so many times."""
     items = Ragged.of([[c % 5, 5] for c in range(N)])
     value_T = torch.ones(2 * N, 3, dtype=torch.float64)
     value_T[2 * liar : 2 * liar + 2] *= times if liar >= 0 else 1.0
@@ -66,7 +66,7 @@ def test_everybody_is_in_one_group_by_lot() -> None:
     ]
     assert all(ids_C[g].tolist() == sorted(ids_C[g].tolist()) for g in groups)
     others = [[g.tolist() for g in drawn(ids_C, 3, 0, round, "report")] for round in range(1, 20)]
-    assert len({str(o) for o in others}) > 10  # whom a liar stands with is not known beforehand
+    assert len({str(o) for o in others}) > 10  # the group of a liar is not known beforehand
     assert [g.tolist() for g in drawn(ids_C, 0, 0, 1, "report")] == [ids_C.argsort().tolist()]
     assert len(drawn(ids_C, 5, 0, 1, "report")) == 1  # too few for two groups
 
@@ -90,13 +90,11 @@ def test_the_longest_row_by_hand() -> None:
 
 
 def test_a_group_that_is_much_longer_than_most_is_left_out() -> None:
-    one = lambda length: GroupSum(torch.arange(3), np.zeros(2), {"rows": length, "weight": 3.0})
-    assert within([one(4.0), one(5.0), one(6.0), one(15.1)], 3.0) == [
-        True,
-        True,
-        True,
-        True,
-    ]  # the median is 5.5
+    def one(length: float) -> GroupSum:
+        return GroupSum(torch.arange(3), np.zeros(2), {"rows": length, "weight": 3.0})
+
+    # The median is 5.5.
+    assert within([one(4.0), one(5.0), one(6.0), one(15.1)], 3.0) == [True] * 4
     assert within([one(4.0), one(5.0), one(6.0), one(16.6)], 3.0) == [True, True, True, False]
     assert within([one(4.0), one(float("nan")), one(5.0)], 0.0) == [True] * 3
     assert within([], 3.0) == []
@@ -104,7 +102,7 @@ def test_a_group_that_is_much_longer_than_most_is_left_out() -> None:
 
 @pytest.mark.parametrize("masks", [True, False])
 def test_a_liar_takes_its_group_with_it(masks: bool) -> None:
-    """Honest rows of a group of 5 are up to 5 sqrt 3 long: a hundred times its own is caught, twice is not."""
+    """Honest rows of a group of 5 are at most 5 sqrt 3 long: 100 times one is caught, 2 are not."""
     total, dropped = asked(an_upload(liar=7, times=100.0), group=5, longest=3.0, masks=masks)
     assert 7 + 4 not in total.ids_C.tolist() and N - len(total) == dropped[
         "in a group with too long a row"

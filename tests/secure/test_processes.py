@@ -1,7 +1,7 @@
-"""Server and clients in separate processes; what the server process received and sent is the evidence.
+"""Server and clients in separate processes, with a record of all that the server process handled.
 
-The label-recovery audit: the rows of one upload point one way for positives and the other way for negatives, so
-the top eigenvector tells them apart by sign, and the smaller side are the positives.
+The label-recovery audit: the rows of one upload point one way for positives and the other way for
+negatives, so the sign of the top eigenvector separates them, and the smaller side is positive.
 """
 
 import json
@@ -72,9 +72,11 @@ def run(
     for number, ids in enumerate(np.array_split(np.arange(len(values)), hosts)):
         np.savez(folder / f"clients-{number}.npz", ids=ids, values=values[ids])
     env = {**os.environ, "SECURE_TEST_KEY": secrets.token_hex(16), "OMP_NUM_THREADS": "1"}
-    start = lambda *args: subprocess.Popen(
-        [sys.executable, str(HOSTS), *args], env=env, stdout=subprocess.PIPE, text=True
-    )
+
+    def start(*args: str) -> subprocess.Popen[str]:
+        command = [sys.executable, str(HOSTS), *args]
+        return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+
     server = start("server", str(folder))
     assert server.stdout is not None
     port = server.stdout.readline().strip()
@@ -109,7 +111,7 @@ def lists(upload: Upload) -> list[set[int]]:
 
 @pytest.fixture(scope="module")
 def summed(upload: Upload, tmp_path_factory: pytest.TempPathFactory) -> Sum:
-    """A third of the clients drop out: some before they contribute, some before they open the masks."""
+    """A third of the clients drop out, before they contribute or before they reveal shares."""
     layout = Layout.of(part_of(upload, 0))
     values = np.stack([layout.vector(part_of(upload, row)) for row in range(CLIENTS)])
     lost = np.random.default_rng(0).permutation(CLIENTS)[: CLIENTS // 3].tolist()
@@ -133,7 +135,7 @@ def test_the_total_is_that_of_the_clients_that_were_left(summed: Sum) -> None:
 
 
 def test_no_key_that_opens_a_contribution_was_in_the_server_process(summed: Sum) -> None:
-    """Of a client in the sum no share of its mask key, of one that is not no share of its own mask's seed."""
+    """No share of the mask key of a client in the sum, none of the seed of one outside it."""
     ids, everything = set(left(summed)), (summed.folder / "record.bin").read_bytes()
     for client, (seed, mask_key) in summed.secrets().items():
         assert seed not in everything and mask_key not in everything, client
@@ -159,7 +161,10 @@ def test_the_server_process_reads_no_contribution(
         "update/items",
         "touched/items",
     ]
-    rows_of = lambda x: x[: ITEMS * DIM].reshape(ITEMS, DIM)
+
+    def rows_of(x: np.ndarray) -> np.ndarray:
+        return x[: ITEMS * DIM].reshape(ITEMS, DIM)
+
     total = rows_of(summed.outcome["total"][1:])
     found: dict[str, list[float]] = {"in clear": [], "masked": [], "guessed": [], "of the sum": []}
     for client, body in summed.replies(messages.VECTOR).items():
@@ -206,7 +211,7 @@ def f1(found: set[int], true: set[int]) -> float:
 
 @pytest.mark.parametrize("lost", [2, 3])
 def test_a_process_for_each_client(lost: int, tmp_path: Path) -> None:
-    """Of 6 it takes 4: with two gone the sum is right; with three it fails closed, and nobody is asked to open."""
+    """It takes 4 of 6: with two gone the sum is right, with three no share is requested."""
     values = np.random.default_rng(lost).uniform(-1, 1, (6, 20))
     done = run(
         tmp_path,
@@ -219,7 +224,6 @@ def test_a_process_for_each_client(lost: int, tmp_path: Path) -> None:
     if lost == 2:
         np.testing.assert_allclose(done.outcome["total"], values[2:].sum(0), atol=1e-12)
     else:
-        assert "3 of 6 clients contributed; a sum needs 4: nothing was opened" in str(
-            done.outcome["error"]
-        )
+        why = "3 of 6 clients contributed; a sum needs 4: no mask was opened"
+        assert why in str(done.outcome["error"])
         assert "total" not in done.outcome and messages.REVEAL not in phases

@@ -1,4 +1,4 @@
-"""The protocol: drop-outs at every point, thresholds, and everybody who does not keep to it."""
+"""The protocol: drop-outs at every point, thresholds, and parties that deviate from it."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -62,7 +62,7 @@ def test_whoever_drops_out_the_sum_is_that_of_the_rest_or_none(n: int, data: st.
 def test_below_the_threshold_nothing_is_opened(phase: int) -> None:
     room = Room(values(12))
     room.gone = dict.fromkeys(list(room.values)[:6], phase)  # 6 of 12 are left, 7 are needed
-    with pytest.raises(SumFailed, match=r"6 of 12 clients .* a sum needs 7: nothing was opened"):
+    with pytest.raises(SumFailed, match=r"6 of 12 clients .* a sum needs 7: no mask was opened"):
         room.run()
     assert REVEAL not in {phase for phase, _ in room.asked}
 
@@ -192,7 +192,7 @@ def test_shares_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         shamir, "split", lambda s, n, t: true([bytes(32)] * 2 if s[0] == liar.seed else s, n, t)
     )
-    with pytest.raises(SumFailed, match="client 6 dealt out shares of nothing"):
+    with pytest.raises(SumFailed, match="client 6 dealt out shares of no secret"):
         room.run()
     assert room.server.flagged == {"false shares dealt out": [6]}
 
@@ -216,7 +216,7 @@ def test_a_mask_that_is_not_its_own_is_noticed(what: str, monkeypatch: pytest.Mo
 
 
 def test_one_number_changed_on_the_way() -> None:
-    """High bits show in the total; low ones are a contribution like any other, which nobody can tell."""
+    """High bits show in the total; low ones look like an ordinary contribution."""
     room = Room(values(8))
     room.fault = lambda phase, client, reply: [
         reply[:-1] + bytes([reply[-1] ^ 0x40]) if (phase, client) == (VECTOR, 6) else reply
@@ -254,7 +254,7 @@ def test_the_same_request_has_the_same_answer_and_another_has_none() -> None:
         assert alone.party.handle(request) == alone.party.answered[phase][1]
     one_less = np.ones(8, bool)
     one_less[0] = False  # now the other share of client 0 is asked for
-    alone.expect_refusal(REVEAL, messages.bits_of(one_less), "twice, but differently")
+    alone.expect_refusal(REVEAL, messages.bits_of(one_less), "another request of this phase")
 
 
 def test_requests_out_of_order_or_for_others() -> None:
@@ -270,10 +270,8 @@ def test_requests_out_of_order_or_for_others() -> None:
     ("left", "message"),
     [
         ([0, 1, 2, 3], "too few"),  # 4 of 8; it takes 5
-        (
-            [0, 1, 3, 4, 5, 6],
-            "too few clients are left, or others",
-        ),  # without the client itself, place 2
+        # Without the client itself, place 2:
+        ([0, 1, 3, 4, 5, 6], "too few clients are left, or others"),
     ],
 )
 def test_a_client_does_not_open_a_sum_of_too_few(left: list[int], message: str) -> None:
@@ -290,10 +288,9 @@ def test_a_client_does_not_open_somebody_who_never_dealt_out() -> None:
 def test_a_client_does_not_open_a_sum_in_parts() -> None:
     alone = Alone(upto=REVEAL)
     graph = alone.party.graph
-    alone.party.graph = Graph(
-        np.full_like(graph.partners, alone.party.place), graph.holders
-    )  # as if nobody had others
-    alone.expect_refusal(REVEAL, messages.bits_of(np.ones(8, bool)), "fall into parts")
+    # As if no client had partners.
+    alone.party.graph = Graph(np.full_like(graph.partners, alone.party.place), graph.holders)
+    alone.expect_refusal(REVEAL, messages.bits_of(np.ones(8, bool)), "fall into unconnected parts")
 
 
 @pytest.mark.parametrize("ids", [[0, 3], [0, 3, 9], [0, 6, 6, 9], [9, 6, 3], [3, 4, 5]])

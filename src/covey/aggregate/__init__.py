@@ -1,1 +1,1 @@
-"""Grouping, combine and server step: the three parts of aggregation."""
+"""The three steps of aggregation: group clients, combine their uploads, step the server's model."""

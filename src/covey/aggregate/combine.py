@@ -1,4 +1,4 @@
-"""Linear combines: they need only sums, so they fold over chunks and under secure aggregation."""
+"""Sums and averages of uploads. They need only the total, so they work under secure aggregation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,31 +13,32 @@ from .fold import total_of
 
 @dataclass(frozen=True)
 class Sum(Combine):
+    """The weighted sum of the updates; uploaded models are averaged."""
+
     reads_uploads: Reads = "total"
 
     def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
         total = total_of(upload)
-        model = {k: v / total.weight.to(v) for k, v in total.model.items() if k in names}
-        return {k: v for k, v in total.update.items() if k in names}, model
+        update = {k: v for k, v in total.update.items() if k in names}
+        return update, _average(total, total.model, names)
 
 
 @dataclass(frozen=True)
 class Mean(Combine):
-    """FedAvg: the weighted mean over everybody who answered."""
+    """FedAvg: the weighted average over all clients that answered."""
 
     reads_uploads: Reads = "total"
 
     def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
         total = total_of(upload)
-        mean = lambda part: {k: v / total.weight.to(v) for k, v in part.items() if k in names}
-        return mean(total.update), mean(total.model)
+        return _average(total, total.update, names), _average(total, total.model, names)
 
 
 @dataclass(frozen=True)
 class ItemMean(Combine):
-    """Each item row over the clients that touched it, everything else over everybody (FedNCF).
+    """Averages each item row over the clients that touched it, all else over all clients (FedNCF).
 
-    Plain FedAvg divides by all participants and so shrinks every row by its touch rate.
+    FedAvg divides by the number of participants, so a row that few of them touch hardly moves.
     """
 
     reads_uploads: Reads = "total"
@@ -48,6 +49,10 @@ class ItemMean(Combine):
         update, model = Mean().combine(total, [k for k in names if k not in tables])
         for name in tables:
             sum_I = total.update[name]
-            some_I = total.touched[name].clamp(min=1e-12)  # a row nobody touched has sum 0
-            update[name] = sum_I / some_I.view(-1, *[1] * (sum_I.dim() - 1)).to(sum_I)
+            weight_I = total.touched[name].clamp(min=1e-12)  # an untouched row has sum 0
+            update[name] = sum_I / weight_I.view(-1, *[1] * (sum_I.dim() - 1)).to(sum_I)
         return update, model
+
+
+def _average(total: Total, sums: Fields, names: Sequence[str]) -> Fields:
+    return {k: v / total.weight.to(v) for k, v in sums.items() if k in names}

@@ -1,6 +1,6 @@
-"""Sums of uploads, chunk by chunk and in the order of the clients, so a million never exist at once.
+"""Sums uploads chunk by chunk, so that not all uploads of a large cohort are in memory at once.
 
-Adding in a fixed order gives the same bits however the cohort is cut into chunks.
+Clients are added one after the other in their order, so the bits do not depend on the chunks.
 """
 
 from dataclasses import dataclass, field
@@ -16,31 +16,32 @@ ROWS_AT_ONCE = 256
 
 @dataclass
 class Fold:
+    """A running sum of uploads."""
+
     ids: list[Tensor] = field(default_factory=list)
-    weight: Tensor | None = None
     sums: dict[str, Tensor] = field(default_factory=dict)  # by path, such as "update/items"
     touched: Fields = field(default_factory=dict)
 
     def add(self, upload: Upload) -> None:
         self.ids.append(upload.ids_C)
         self._sum("weight", upload.weight_C)
-        for kind, drawer in _drawers(upload).items():
+        extra = {f"extra/{mechanism}": fields for mechanism, fields in upload.extra.items()}
+        kinds: dict[str, FieldDict] = {"update": upload.update, "model": upload.model, **extra}
+        for kind, fields in kinds.items():
             weighted = kind in ("update", "model")
-            for name, value in drawer.items():
+            for name, value in fields.items():
                 self._sum(f"{kind}/{name}", _weigh(value, upload.weight_C) if weighted else value)
                 if kind == "update" and isinstance(value, Rows):
                     self._touch(name, value, upload.weight_C)
 
     def add_total(self, total: Total) -> None:
-        """A part that was summed where it was computed."""
+        """Adds clients whose updates were summed where they were computed."""
         self.ids.append(total.ids_C)
-        self._join("weight", total.weight)
+        _add_to(self.sums, "weight", total.weight)
         for name, value in total.update.items():
-            self._join(f"update/{name}", value)
+            _add_to(self.sums, f"update/{name}", value)
         for name, value in total.touched.items():
-            self.touched[name] = (
-                self.touched[name] + value if name in self.touched else value.clone()
-            )
+            _add_to(self.touched, name, value)
 
     def total(self) -> Total:
         ids_C = torch.cat(self.ids) if self.ids else torch.zeros(0, dtype=torch.long)
@@ -55,14 +56,10 @@ class Fold:
 
     def _sum(self, path: str, value: Field) -> None:
         if isinstance(value, Ragged):
-            raise ValueError(
-                f"{path} holds lists, which have no sum; the mechanism must hear each report"
-            )
+            raise ValueError(f"{path} holds lists, which have no sum; it needs single uploads")
         if isinstance(value, Rows):
-            acc = self.sums.setdefault(
-                path, value.values.new_zeros(value.height, *value.values.shape[1:])
-            )
-            acc.index_add_(0, value.items.values, value.values)
+            zeros = value.values.new_zeros(value.height, *value.values.shape[1:])
+            self.sums.setdefault(path, zeros).index_add_(0, value.items.values, value.values)
             return
         acc = self.sums.setdefault(path, value.new_zeros(value.shape[1:]))
         first = torch.zeros(len(value), dtype=torch.long, device=value.device)
@@ -72,16 +69,9 @@ class Fold:
         acc = self.touched.setdefault(name, weight_C.new_zeros(value.height))
         acc.index_add_(0, value.items.values, weight_C.repeat_interleave(value.items.lengths))
 
-    def _join(self, path: str, value: Tensor) -> None:
-        self.sums[path] = self.sums[path] + value if path in self.sums else value.clone()
 
-
-def _drawers(upload: Upload) -> dict[str, FieldDict]:
-    return {
-        "update": upload.update,
-        "model": upload.model,
-        **{f"extra/{k}": v for k, v in upload.extra.items()},
-    }
+def _add_to(sums: dict[str, Tensor], path: str, value: Tensor) -> None:
+    sums[path] = sums[path] + value if path in sums else value.clone()
 
 
 def _weigh(value: Field, weight_C: Tensor) -> Field:
@@ -94,7 +84,7 @@ def _weigh(value: Field, weight_C: Tensor) -> Field:
 
 
 def total_of(upload: Upload | Total, some: Tensor | None = None) -> Total:
-    """The sum of an upload, or of some of its rows, few of them copied at a time."""
+    """Returns the sum of the rows of an upload, or of the rows `some`; a total as it is."""
     if isinstance(upload, Total):
         return upload
     fold = Fold()

@@ -1,4 +1,4 @@
-"""Who shares a model: everyone."""
+"""Which clients share a model: all of them, or none."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Everyone(Grouping):
 
 @dataclass(frozen=True)
 class Nobody(Grouping):
-    """Purely local training: nothing is shared, so nothing is combined."""
+    """Local training only: nothing is shared, so nothing is combined."""
 
     name: str = "nobody"
     reads_uploads: Reads = "total"

@@ -1,4 +1,4 @@
-"""What the server does with a combined update. An update is a step, so its negative is the gradient."""
+"""How the server applies a combined update, whose negative plays the gradient of an optimiser."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,22 +12,20 @@ from covey.core.ragged import FieldDict, Fields
 
 @dataclass(frozen=True)
 class Add(ServerStep):
-    """Apply the update, scaled; 1 is FedAvg."""
+    """Adds the update times `rate`; a rate of 1 is FedAvg."""
 
     rate: float = 1.0
     name: str = "server step"
     by_row: ClassVar[bool] = True
 
     def step(self, memory: FieldDict, params: Fields, update: Fields) -> tuple[FieldDict, Fields]:
-        return memory, {
-            **params,
-            **{k: torch.add(params[k], d, alpha=self.rate) for k, d in update.items()},
-        }
+        moved = {k: torch.add(params[k], d, alpha=self.rate) for k, d in update.items()}
+        return memory, {**params, **moved}
 
 
 @dataclass(frozen=True)
 class Adam(ServerStep):
-    """Dense Adam on the server (FedOpt): rows that nobody touched keep moving by their momentum."""
+    """Adam on the server (FedOpt); rows that no client touched still move by their momentum."""
 
     lr: float = 0.001
     beta1: float = 0.9

@@ -1,7 +1,7 @@
-"""A-hum (Rong et al., Poisoning Deep Learning Based Recommender Model in Federated Learning Scenarios, IJCAI 2022).
+"""A-hum: like A-ra, but the imagined users are first moved to where they rate the targets lowest.
 
-As A-ra, but its imagined users are moved to where the model rates the targets lowest: hard users.
-S = imagined users of an attacker, K = targets.
+Rong et al., "Poisoning Deep Learning Based Recommender Model in Federated Learning Scenarios",
+IJCAI 2022. Shape suffixes: S = imagined users of an attacker, K = targets.
 """
 
 from dataclasses import dataclass
@@ -11,43 +11,25 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.attack import AttackView
-from covey.core.checks import positive
-from covey.core.messages import Upload
-from covey.core.ragged import FieldDict, Fields
+from covey.core.ragged import Ragged
 
-from .base import chosen, has_users
-from .crafting import alike, frozen, imagined, one_step, ratings
+from .a_ra import ARa
+from .crafting import ratings, received
 
 
 @dataclass(frozen=True)
-class AHum:
+class AHum(ARa):
     """Uploads one gradient step: the rows of the targets and no others, and the shared layers."""
 
-    targets: tuple[int, ...] = (0,)
-    users: int = 10  # s
-    scale: float = 0.01  # standard deviation of imagined users
-    rate: float = 0.001  # of the step; in the paper that of everybody
     mine_steps: int = 30
-    mine_rate: float = 0.001  # in the paper that of everybody
+    mine_rate: float = 0.001  # in the paper that of all clients
     name: str = "a-hum"
-    knowledge: str = ""
 
-    def __post_init__(self) -> None:
-        positive(self.name, users=self.users)
-
-    def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
-        if view.step != "train":
-            return {}, upload
-        has_users(view, "A-hum")
-        items = alike(chosen(view, self.name, self.targets), len(view.ids_C))
-        u_CSD = self.hard(view, frozen(view, items), imagined(view, self.users, self.scale))
-        loss = lambda leaves: F.softplus(-ratings(view, leaves, u_CSD)).mean((1, 2))
-        return {}, one_step(view, upload, items, loss, self.rate)
-
-    def hard(self, view: AttackView, received: Fields, u_CSD: Tensor) -> Tensor:
-        """Each user for itself goes down the cross-entropy of rating the targets 0; the model stands still."""
+    def imagined(self, view: AttackView, items: Ragged) -> Tensor:
+        """A-ra's users after descent on the cross-entropy of rating the targets 0, [C, S, D]."""
+        params, u_CSD = received(view, items), super().imagined(view, items)
         for _ in range(self.mine_steps):
             u_CSD = u_CSD.detach().requires_grad_()
-            loss_CS = F.softplus(ratings(view, received, u_CSD)).mean(2)
+            loss_CS = F.softplus(ratings(view, params, u_CSD)).mean(2)
             u_CSD = u_CSD - self.mine_rate * torch.autograd.grad(loss_CS.sum(), u_CSD)[0]
         return u_CSD.detach()

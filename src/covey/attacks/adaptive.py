@@ -1,14 +1,14 @@
-"""An attacker that knows the defence: it pushes as far as the server's rule lets it, and no further.
+"""An attacker that knows the defence, and pushes as far as the server's rule allows.
 
-Against clipping its rows are as long as the rule allows. Against rules that compare uploads all attackers
-send the same row, so that they are each other's nearest neighbours. Against rules on whole uploads it sends
-the honest rows of a made-up list beside the targets. S = imagined users, K = targets.
+Against clipping, its rows are as long as the rule allows. Against rules that compare uploads, all
+attackers send the same row, so that they are each other's nearest neighbours. Against rules on
+whole uploads, it sends the honest rows of a made-up list beside the targets.
+Shape suffixes: S = imagined users, K = targets.
 """
 
 from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.attack import AttackView
@@ -16,22 +16,23 @@ from covey.contract.views import TrainingData
 from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.core.messages import Upload
-from covey.core.ragged import FieldDict, Fields, Ragged, Rows, offsets_of
+from covey.core.ragged import FieldDict, Ragged, Rows, offsets_of
 from covey.core.rng import Rng
 
-from .base import chosen, has_users
-from .crafting import alike, one_step, ratings
+from .base import TrainingAttack, checked_targets, equal_lists, need_user_vectors
+from .crafting import promoted
 from .profiles import random_list
 
 
 @dataclass(frozen=True)
-class Adaptive:
-    """Gradients of A-ra's kind as long as the rule lets pass: the targets' rows, and the layers against honest ones."""
+class Adaptive(TrainingAttack):
+    """A-ra's gradients, as long as the rule accepts: rows of the targets, and the shared layers."""
 
     targets: tuple[int, ...] = (0,)
-    bound: float = 0.0  # norm of a row that passes; 0: `multiple` times the median of the attacker's honest rows
+    # The norm of a row that the rule accepts; 0: `multiple` times the median of the honest rows.
+    bound: float = 0.0
     multiple: float = 2.0
-    items: int = 30  # of the list that is trained on honestly
+    items: int = 30  # length of the made-up list, which is trained on honestly
     users: int = 10  # imagined
     scale: float = 0.1  # standard deviation of imagined users
     name: str = "adaptive"
@@ -43,61 +44,55 @@ class Adaptive:
             raise CoveyError(f"{self.name}: bound = {self.bound}; it is a norm, or 0 to guess it")
 
     def profile(self, view: AttackView) -> TrainingData:
-        target_K = chosen(view, self.name, self.targets)
-        return random_list(view, self.items, target_K)
+        return random_list(view, self.items, checked_targets(view, self.name, self.targets))
 
-    def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
-        if view.step != "train":
-            return {}, upload
-        has_users(view, "the adaptive attacker")
-        target_K, many = chosen(view, self.name, self.targets), len(view.ids_C)
-        honest = upload.update["items"]
+    def craft(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
+        need_user_vectors(view, self.name)
+        target_K, many = checked_targets(view, self.name, self.targets), len(view.ids_C)
+        honest, items = upload.update["items"], equal_lists(target_K.expand(many, -1))
         assert isinstance(honest, Rows)
-        u_SD = self._users(view)
-
-        def loss(leaves: Fields) -> Tensor:
-            return F.softplus(-ratings(view, leaves, u_SD.expand(many, -1, -1))).mean((1, 2))
-
-        made = one_step(view, upload, alike(target_K, many), loss, 1.0).update
+        u_CSD = self._users(view).expand(many, -1, -1)
+        made = promoted(view, upload, items, u_CSD, 1.0).update
         rows = made.pop("items")
-        long_T = self.length(honest).repeat_interleave(rows.items.lengths)
+        length_T = self.length(honest).repeat_interleave(items.lengths)
         update: FieldDict = {
-            k: _as_long(g, self.multiple * _norm(upload.update[k])) for k, g in made.items()
+            k: _with_norm(g, self.multiple * _norm(upload.update[k])) for k, g in made.items()
         }
-        update["items"] = _joined(replace(rows, values=_as_long(rows.values, long_T)), honest)
-        return {}, replace(upload, update=update)
+        long = replace(rows, values=_with_norm(rows.values, length_T))
+        return {}, replace(upload, update=update | {"items": _merged(long, honest)})
 
     def length(self, honest: Rows) -> Tensor:
-        """How long a target's row may be, [C]."""
+        """The norm of a target's row, [C]."""
         norm_T = honest.values.norm(dim=1)
         if self.bound:
             return norm_T.new_full((len(honest),), self.bound)
-        some = honest.items.like(norm_T).padded(max(int(honest.items.lengths.max()), 1), torch.nan)
-        return self.multiple * some.nanmedian(1).values.nan_to_num(0)
+        width = max(int(honest.items.lengths.max()), 1)
+        norm_CR = honest.items.like(norm_T).padded(width, torch.nan)
+        return self.multiple * norm_CR.nanmedian(1).values.nan_to_num(0)
 
     def _users(self, view: AttackView) -> Tensor:
-        """The same imagined users for all attackers of a round, so that they send the same row, [S, D]."""
+        """Imagined users, [S, D]; equal for all attackers of a round, so that their rows agree."""
         table_ID = view.download.public.shared["items"]
         rng = Rng.server(0, view.round, self.name).to(table_ID.device)
         return self.scale * rng.normal(self.users, table_ID.shape[1], dtype=table_ID.dtype)[0]
 
 
 def _norm(x: Tensor) -> Tensor:
-    """Of each client's part, [C]."""
+    """The norm of each entry along the first dimension."""
     return x.flatten(1).norm(dim=1)
 
 
-def _as_long(x: Tensor, norm: Tensor) -> Tensor:
-    """The same directions with given norms."""
+def _with_norm(x: Tensor, norm: Tensor) -> Tensor:
+    """The same directions with the norms given."""
     return x * (norm / _norm(x).clamp(min=1e-12)).view(-1, *[1] * (x.dim() - 1))
 
 
-def _joined(made: Rows, honest: Rows) -> Rows:
-    """Rows of both, ascending for each client; those made up take the place of honest ones."""
-    own_T = made.items.owner * made.height + made.items.values
+def _merged(made: Rows, honest: Rows) -> Rows:
+    """The rows of both, ascending for each client; made-up rows replace honest ones."""
+    made_T = made.items.owner * made.height + made.items.values
     key_T = honest.items.owner * made.height + honest.items.values
-    keep_T = ~torch.isin(key_T, own_T)
-    keys, order = torch.cat([own_T, key_T[keep_T]]).sort()
+    keep_T = ~torch.isin(key_T, made_T)
+    keys, order = torch.cat([made_T, key_T[keep_T]]).sort()
     values = torch.cat([made.values, honest.values[keep_T]])[order]
     owner = keys // made.height
     lengths = torch.bincount(owner, minlength=len(made))

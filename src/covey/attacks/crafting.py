@@ -1,66 +1,67 @@
-"""Uploads made by hand: one gradient step on a loss of the attacker's own. S = imagined users, K = its items."""
+"""Uploads that an attacker computes itself: one gradient step on a loss of its choice.
+
+Shape suffixes: S = imagined users of an attacker, K = items whose rows it uploads.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.attack import AttackView
 from covey.core.messages import Upload
 from covey.core.ragged import FieldDict, Fields, Ragged, Rows
 
-Loss = Callable[
-    [Fields], Tensor
-]  # rows of the attacker's items [C, K, D] under "items", layers -> [C]
+Loss = Callable[[Fields], Tensor]
 
 
 def one_step(view: AttackView, upload: Upload, items: Ragged, loss: Loss, rate: float) -> Upload:
-    """The update: `rate` times the negative gradient of these items' rows and of the layers, and nothing else.
+    """Replaces the update by one gradient step for some item rows and the shared layers.
 
-    `items` are ascending and distinct for each client; the loss must not look at rows beyond them.
+    Args:
+        view: What the attackers received.
+        upload: The honest upload, of which everything but the update is kept.
+        items: The items whose rows are uploaded, ascending and distinct for each client.
+        loss: Computes a loss for each client, [C], from the shared layers and, under "items", the
+            rows of `items`, [C, K, D]. It must not use the padding beyond a client's items.
+        rate: The learning rate; the update is -rate times the gradient.
     """
-    shared, many, width = view.download.public.shared, len(view.ids_C), int(items.lengths.max())
-    leaves = {
-        k: shared[k].expand(many, *shared[k].shape).clone()
-        for k in view.model.shared
-        if k != "items"
-    }
-    leaves["items"] = shared["items"][items.padded(width)]
-    leaves = {k: v.requires_grad_() for k, v in leaves.items()}
+    leaves = {k: v.clone().requires_grad_() for k, v in received(view, items).items()}
     grads = torch.autograd.grad(loss(leaves).sum(), list(leaves.values()), allow_unused=True)
-    step = lambda leaf, grad: torch.zeros_like(leaf) if grad is None else -rate * grad
     update: FieldDict = {
-        k: step(leaf, grad) for (k, leaf), grad in zip(leaves.items(), grads, strict=True)
+        name: torch.zeros_like(leaf) if grad is None else -rate * grad
+        for (name, leaf), grad in zip(leaves.items(), grads, strict=True)
     }
-    update["items"] = Rows(items, update["items"][items.mask(width)], len(shared["items"]))
+    step_CKD, height = update["items"], len(view.download.public.shared["items"])
+    update["items"] = Rows(items, step_CKD[items.mask(step_CKD.shape[1])], height)
     return replace(upload, update=update)
 
 
-def alike(items_K: Tensor, many: int) -> Ragged:
-    """The same list for every client."""
-    return Ragged(
-        items_K.repeat(many), torch.arange(many + 1, device=items_K.device) * len(items_K)
-    )
+def promoted(view: AttackView, upload: Upload, items: Ragged, u_CSD: Tensor, rate: float) -> Upload:
+    """One step on the cross-entropy of rating `items` 1 for the users `u_CSD`."""
 
+    def loss(leaves: Fields) -> Tensor:
+        return F.softplus(-ratings(view, leaves, u_CSD)).mean((1, 2))
 
-def imagined(view: AttackView, users: int, scale: float) -> Tensor:
-    """Users that nobody has seen, drawn anew each time, [C, S, D]."""
-    table_ID = view.download.public.shared["items"]
-    return scale * view.rng.fold("users").normal(users, table_ID.shape[1], dtype=table_ID.dtype)
+    return one_step(view, upload, items, loss, rate)
 
 
 def ratings(view: AttackView, leaves: Fields, u_CSD: Tensor) -> Tensor:
-    """Logits of the attacker's items for its imagined users, [C, S, K]: each of them scored as a client."""
+    """Logits of the attacker's items for its imagined users, [C, S, K]."""
     C, S, _ = u_CSD.shape
     wide = {k: v.repeat_interleave(S, 0) for k, v in leaves.items()}
     return view.model.score(wide, u_CSD.flatten(0, 1), wide["items"]).view(C, S, -1)
 
 
-def frozen(view: AttackView, items: Ragged) -> Fields:
-    """What was received, stacked for each attacker, with the rows of its items."""
-    shared, many = view.download.public.shared, len(view.ids_C)
-    layers = {
-        k: shared[k].expand(many, *shared[k].shape) for k in view.model.shared if k != "items"
-    }
-    return {**layers, "items": shared["items"][items.padded()]}
+def shared_params(view: AttackView) -> Fields:
+    """The shared parameters, [1, ...] each."""
+    return {k: view.download.public.shared[k][None] for k in view.model.shared}
+
+
+def received(view: AttackView, items: Ragged) -> Fields:
+    """The shared parameters for each attacker: its layers, [C, ...], and the rows of `items`."""
+    params, many = shared_params(view), len(view.ids_C)
+    layers = {k: v.expand(many, *v.shape[1:]) for k, v in params.items() if k != "items"}
+    return {**layers, "items": params["items"][0][items.padded()]}

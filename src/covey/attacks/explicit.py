@@ -1,12 +1,12 @@
-"""Explicit boosting: a client that likes the targets and nothing else (a baseline of Rong et al., 2022)."""
+"""Explicit boosting: a client that has the targets and nothing else, a baseline of A-ra's paper."""
 
 from dataclasses import dataclass
 
 from covey.contract.attack import AttackView
 from covey.contract.views import TrainingData
 
-from .base import chosen
-from .profiles import ScaledUpdate, listed
+from .base import checked_targets
+from .profiles import ScaledUpdate, training_on
 
 
 @dataclass(frozen=True)
@@ -19,4 +19,5 @@ class ExplicitBoost(ScaledUpdate):
     knowledge: str = ""
 
     def profile(self, view: AttackView) -> TrainingData:
-        return listed(chosen(view, self.name, self.targets).expand(len(view.ids_C), -1))
+        target_K = checked_targets(view, self.name, self.targets)
+        return training_on(target_K.expand(len(view.ids_C), -1))

@@ -1,25 +1,29 @@
-"""Adam on an attacker's own variables."""
-
-from collections.abc import Callable
+"""Adam for variables that an attacker trains itself."""
 
 import torch
-from torch import Tensor
 
 from covey.core.ragged import Fields
 
+from .crafting import Loss
 
-def adam(
-    x: Fields,
-    loss: Callable[[Fields], Tensor],
-    steps: int,
-    rate: float,
-    state: Fields | None = None,
-) -> Fields:
-    """The variables after so many steps, and under "name/m", "name/v" and "t" where Adam stands; `loss` is [...]."""
-    x = {k: v.detach().clone() for k, v in x.items()}
-    m = {k: (state or {}).get(f"{k}/m", torch.zeros_like(v)) for k, v in x.items()}
-    v2 = {k: (state or {}).get(f"{k}/v", torch.zeros_like(v)) for k, v in x.items()}
-    before = int((state or {}).get("t", torch.tensor(0)))
+
+def adam(x: Fields, loss: Loss, steps: int, rate: float, state: Fields | None = None) -> Fields:
+    """Minimises the sum of `loss` over its entries.
+
+    Args:
+        x: The variables at the start.
+        loss: Computes a tensor of any shape from the variables.
+        steps: The number of steps.
+        rate: The learning rate.
+        state: An earlier result, whose moments and count are used again.
+
+    Returns:
+        The variables, and under "name/m", "name/v" and "t" the state of Adam.
+    """
+    state, x = state or {}, {k: v.detach().clone() for k, v in x.items()}
+    m = {k: state.get(f"{k}/m", torch.zeros_like(v)) for k, v in x.items()}
+    v2 = {k: state.get(f"{k}/v", torch.zeros_like(v)) for k, v in x.items()}
+    before = int(state.get("t", torch.tensor(0)))
     for t in range(before + 1, before + steps + 1):
         leaves = {k: v.requires_grad_() for k, v in x.items()}
         grads = torch.autograd.grad(loss(leaves).sum(), list(leaves.values()))

@@ -1,7 +1,7 @@
-"""Attacks where clients upload item tables of their own, as CoFedRec's do.
+"""Lets attacks work where clients upload item tables of their own, as in CoFedRec.
 
-Attacks are written for an update of a shared table. An attacker takes the table that it holds for the shared one,
-and adds to it the update that it would have sent.
+Attacks are written for updates of a shared table. Here an attacker treats its own table as the
+shared one, and uploads this table with the poisoned update added.
 """
 
 from dataclasses import replace
@@ -18,17 +18,16 @@ def uploads_table(model: Model) -> bool:
 
 
 def as_shared(view: AttackView) -> AttackView:
-    """What one attacker sees, its own table in the place of a shared one."""
+    """The view of one attacker, with its own table in place of a shared one."""
     public = view.download.public
     own = {**public.shared, "items": view.kept["items"][0]}
     model = cast(Model, replace(cast(Any, view.model), keep_items=False))
-    return replace(
-        view, model=model, download=Download(replace(public, shared=own), view.download.extra)
-    )
+    download = Download(replace(public, shared=own), view.download.extra)
+    return replace(view, model=model, download=download)
 
 
 def as_update(view: AttackView, upload: Upload) -> Upload:
-    """The honest answer as an update: the rows that changed."""
+    """The honest upload as an update, which has the rows that changed."""
     if not upload.model:
         return upload
     change_ID = upload.model["items"][0] - view.kept["items"][0]
@@ -38,12 +37,10 @@ def as_update(view: AttackView, upload: Upload) -> Upload:
 
 
 def as_table(view: AttackView, upload: Upload) -> Upload:
-    """The table that is sent instead."""
-    rows = upload.update.get("items")
+    """The poisoned update as the table to upload."""
+    rows, table_ID = upload.update.get("items"), view.kept["items"][0]
     if not isinstance(rows, Rows):
         return upload
-    table_ID = view.kept["items"][0].index_add(
-        0, rows.items.values, rows.values.to(view.kept["items"])
-    )
+    table_ID = table_ID.index_add(0, rows.items.values, rows.values.to(table_ID))
     rest = {k: v for k, v in upload.update.items() if k != "items"}
     return replace(upload, update=rest, model={"items": table_ID[None]})

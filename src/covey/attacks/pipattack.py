@@ -1,7 +1,8 @@
-"""PipAttack (Zhang et al., Poisoning Federated Recommender Systems for Manipulating Item Promotion, WSDM 2022).
+"""PipAttack: makes the targets look like popular items to a classifier.
 
-From its abstract and from descriptions by others. An attacker raises its targets' scores for its own user,
-and moves their rows to where a classifier takes them for popular items. K = targets, H = hidden units.
+Zhang et al., "PipAttack: Poisoning Federated Recommender Systems for Manipulating Item Promotion",
+WSDM 2022; written from its abstract and from descriptions by others. An attacker also raises the
+targets' scores for its own user. Shape suffix: K = targets.
 """
 
 from dataclasses import dataclass, replace
@@ -19,27 +20,25 @@ from covey.core.messages import Upload
 from covey.core.ragged import FieldDict, Fields, Rows
 from covey.core.rng import Rng
 
-from .base import chosen, has_users, popularity
-from .crafting import alike, one_step, ratings
+from .base import TrainingAttack, checked_targets, equal_lists, need_user_vectors, popularity
+from .crafting import one_step, ratings
 from .fitting import adam
 from .profiles import random_list
 
-HEAD, TORSO = 0.1, 0.45  # shares of the catalogue: the most popular, and those with them
+HEAD, TORSO = 0.1, 0.45  # cumulative shares of the catalogue, the most popular items first
 
 
 @dataclass(frozen=True)
-class PipAttack:
+class PipAttack(TrainingAttack):
     """Uploads one gradient step: the rows of the targets and the shared layers."""
 
     targets: tuple[int, ...] = (0,)
     align: float = 60.0  # a: weight of the popularity loss
-    near: float = (
-        0.0  # b: how much the update is drawn to that of an honest client with random items
-    )
-    steps: int = 1  # of Adam for the classifier, each round
+    near: float = 0.0  # b: weight of the distance to the update of an honest, random client
+    steps: int = 1  # of Adam for the classifier, in each round
     fit_rate: float = 0.001
-    items: int = 30  # of the random list
-    rate: float = 0.001  # of the upload
+    items: int = 30  # length of the random list
+    rate: float = 0.001  # learning rate of the upload
     name: str = "pipattack"
     knowledge: str = "how popular each item is"
 
@@ -49,28 +48,25 @@ class PipAttack:
             raise CoveyError(f"{self.name}: near = {self.near}; it is a weight, 0 or more")
 
     def profile(self, view: AttackView) -> TrainingData:
-        """Random items: the honest update that the attacker knows, and a user vector of its own."""
-        target_K = chosen(view, self.name, self.targets)
-        return random_list(view, self.items, target_K)
+        """Random items, which give the attacker an honest update and a user vector."""
+        return random_list(view, self.items, checked_targets(view, self.name, self.targets))
 
-    def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
-        if view.step != "train":
-            return {}, upload
-        has_users(view, "PipAttack")
-        target_K = chosen(view, self.name, self.targets)
-        net = self.classifier(view, target_K)
-        w_CD = view.kept["user"]
+    def craft(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
+        need_user_vectors(view, self.name)
+        target_K = checked_targets(view, self.name, self.targets)
+        net, w_CD = self.classifier(view, target_K), view.kept["user"]
 
         def loss(leaves: Fields) -> Tensor:
             raise_C = F.softplus(-ratings(view, leaves, w_CD[:, None])).sum((1, 2))  # L_exp
             popular_CK = -classes(net, leaves["items"]).log_softmax(-1)[..., 0]  # L_pop
             return raise_C + self.align * popular_CK.sum(1)
 
-        made = one_step(view, upload, alike(target_K, len(view.ids_C)), loss, self.rate)
+        items = equal_lists(target_K.expand(len(view.ids_C), -1))
+        made = one_step(view, upload, items, loss, self.rate)
         return dict(net), self._near(made, upload)
 
     def classifier(self, view: AttackView, target_K: Tensor) -> Fields:
-        """Popularity classes from item rows, trained on from round to round; the targets are left out."""
+        """Predicts popularity from item rows; each round trains it on all items but the targets."""
         table_ID, popular_I = view.download.public.shared["items"], popularity(view, self.name)
         place_I = popular_I.argsort(descending=True, stable=True).argsort()
         label_I = (place_I >= HEAD * len(place_I)).long() + (place_I >= TORSO * len(place_I)).long()
@@ -84,12 +80,12 @@ class PipAttack:
         return adam(net, loss, self.steps, self.fit_rate, view.memory)
 
     def _near(self, made: Upload, honest: Upload) -> Upload:
-        """The least of |x - made|^2 + near |x - honest|^2: in the rows that it sends, and in the layers."""
+        """Minimises |x - made|^2 + near |x - honest|^2 over the rows and layers that are sent."""
         if not self.near:
             return made
         update: FieldDict = {}
         for name, value in made.update.items():
-            if isinstance(value, Rows):  # the honest client has no row of a target, or one near 0
+            if isinstance(value, Rows):  # an honest client's row of a target is missing or near 0
                 update[name] = replace(value, values=value.values / (1 + self.near))
             else:
                 update[name] = (value + self.near * honest.update[name]) / (1 + self.near)
@@ -97,7 +93,7 @@ class PipAttack:
 
 
 def classes(net: Fields, v: Tensor) -> Tensor:
-    """Logits of the classes, the most popular first: an MLP of 16 and 8 units."""
+    """Logits of the classes, the most popular first, by an MLP with 16 and 8 hidden units."""
     for k in range(2):
         v = (v @ net[f"w{k}"] + net[f"b{k}"]).relu()
     return v @ net["w2"] + net["b2"]

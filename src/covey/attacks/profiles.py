@@ -1,9 +1,7 @@
-"""Made-up lists of items, and what attacks do with the honest update of such a list.
+"""Made-up lists of items, and attacks that upload what honest training on such a list gives."""
 
-Attacks with the same list or the same use of its update inherit `RandomList` or `ScaledUpdate`.
-"""
-
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,15 +10,16 @@ from covey.contract.attack import AttackView
 from covey.contract.views import TrainingData
 from covey.core.checks import positive
 from covey.core.messages import Upload
-from covey.core.ragged import Field, FieldDict, Ragged, Rows
+from covey.core.ragged import Field, FieldDict, Rows
 from covey.core.rng import Rng
 
+from .base import TrainingAttack, equal_lists
 
-class RandomList:
-    """Attackers that have no target and train on random items, which they keep for good."""
 
-    name: str
-    items: int  # of the list
+class RandomList(TrainingAttack):
+    """Base of attacks without targets, whose clients have random items, the same in all rounds."""
+
+    items: int
 
     def __post_init__(self) -> None:
         positive(self.name, items=self.items)
@@ -30,47 +29,73 @@ class RandomList:
         return random_list(view, self.items, none)
 
 
-class ScaledUpdate:
-    """Attackers that train honestly on a made-up list, and send `scale` times the update."""
+class ScaledUpdate(ABC):
+    """Base of attacks that train honestly on a made-up list, and send `scale` times the update."""
 
     scale: float
 
     def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
-        return {}, times(upload, self.scale)
+        return {}, scaled_upload(upload, self.scale)
+
+    @abstractmethod
+    def profile(self, view: AttackView) -> TrainingData:
+        """Returns the list that each attacker trains on."""
 
 
-def some_items(rng: Rng, n_items: int, many: int, without_K: Tensor) -> Tensor:
-    """So many different items for each client, every set equally likely, [C, many]; fewer if there are no more."""
+@dataclass(frozen=True)
+class PromotingList(ScaledUpdate):
+    """Base of attacks whose clients have the targets and other items, the same in all rounds."""
+
+    targets: tuple[int, ...] = (0,)
+    items: int = 30  # length of the list, with the targets
+    scale: float = 1.0  # multiplies the update
+    name: str = ""
+    knowledge: str = ""
+
+    def __post_init__(self) -> None:
+        positive(self.name, items=self.items)
+
+
+def random_items(rng: Rng, n_items: int, many: int, without_K: Tensor) -> Tensor:
+    """Draws different items for each client, every set equally likely.
+
+    Args:
+        rng: A stream for each client.
+        n_items: The size of the catalogue.
+        many: The number of items to draw.
+        without_K: Items that are never drawn.
+
+    Returns:
+        Items [C, many], or all that can be drawn if they are fewer.
+    """
     unit_CI = rng.uniform(n_items)
-    unit_CI[:, without_K] = 2  # last
+    unit_CI[:, without_K] = 2  # sorts last
     return unit_CI.argsort(dim=1, stable=True)[:, : min(many, n_items - len(without_K))]
 
 
 def random_list(view: AttackView, many: int, without_K: Tensor) -> TrainingData:
     """A list of `many` random items for each attacker, the same in all rounds."""
-    return listed(some_items(view.rng.home("profile"), view.catalogue.n_items, many, without_K))
+    rng = view.rng.home("profile")
+    return training_on(random_items(rng, view.catalogue.n_items, many, without_K))
 
 
-def listed(items_CL: Tensor) -> TrainingData:
-    """The lists as a client's own; negatives are drawn from the rest."""
-    C, L = items_CL.shape
-    offsets = torch.arange(C + 1, device=items_CL.device) * L
-    return TrainingData(
-        Ragged(items_CL.flatten(), offsets), Ragged(items_CL.sort(1).values.flatten(), offsets)
-    )
+def training_on(items_CL: Tensor) -> TrainingData:
+    """Training data with these lists; negatives are drawn from the other items."""
+    return TrainingData(equal_lists(items_CL), equal_lists(items_CL.sort(1).values))
 
 
 def with_targets(target_K: Tensor, filler_CL: Tensor) -> TrainingData:
-    return listed(torch.cat([target_K.expand(len(filler_CL), -1), filler_CL], 1))
+    """Training data with the targets followed by each attacker's other items."""
+    return training_on(torch.cat([target_K.expand(len(filler_CL), -1), filler_CL], 1))
 
 
-def times(upload: Upload, scale: float) -> Upload:
-    """The same update, so many times as large."""
+def scaled_upload(upload: Upload, scale: float) -> Upload:
+    """The upload with its update multiplied by `scale`."""
 
-    def one(value: Field) -> Field:
+    def scaled(value: Field) -> Field:
         if isinstance(value, Rows):
             return replace(value, values=value.values * scale)
         assert isinstance(value, Tensor)
         return value * scale
 
-    return replace(upload, update={k: one(v) for k, v in upload.update.items()})
+    return replace(upload, update={k: scaled(v) for k, v in upload.update.items()})

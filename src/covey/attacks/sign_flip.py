@@ -1,4 +1,4 @@
-"""Sign flip: untargeted, the honest update of a made-up list the wrong way round."""
+"""Sign flip: the honest update of a made-up list with its sign changed; it has no target."""
 
 from dataclasses import dataclass
 
@@ -6,17 +6,17 @@ from covey.contract.attack import AttackView
 from covey.core.messages import Upload
 from covey.core.ragged import FieldDict
 
-from .profiles import RandomList, times
+from .profiles import RandomList, scaled_upload
 
 
 @dataclass(frozen=True)
 class SignFlip(RandomList):
-    """Trains on random items, which it keeps for good, and uploads -`scale` times the update."""
+    """Trains on random items, which stay the same, and uploads -`scale` times the update."""
 
     scale: float = 1.0
-    items: int = 30
+    items: int = 30  # length of the random list
     name: str = "sign flip"
     knowledge: str = ""
 
-    def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
-        return {}, times(upload, -self.scale) if view.step == "train" else upload
+    def craft(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
+        return {}, scaled_upload(upload, -self.scale)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from covey.data.checks import Facts
+    from covey.data.checks import Summary
     from covey.data.dataset import Dataset
     from covey.data.public.registry import Source
 
@@ -301,10 +301,10 @@ def _done(
     cut: "Dataset | None" = None,
 ) -> int:
     """Prints what was done, and how the dataset looks where there is one."""
-    from covey.data.checks import facts, warnings
+    from covey.data.checks import summarise, warnings
 
-    found = facts(dataset) if dataset else None
-    filtered = facts(cut) if cut else None
+    found = summarise(dataset) if dataset else None
+    filtered = summarise(cut) if cut else None
     notes = (*notes, *(warnings(found) if found else ()))
     if options.json:
         tree = {
@@ -324,7 +324,7 @@ def _done(
     return 0
 
 
-def _tree(found: "Facts | None") -> dict[str, Any] | None:
+def _tree(found: "Summary | None") -> dict[str, Any] | None:
     return (
         asdict(found) | {"duplicates": found.duplicates, "density": found.density}
         if found
@@ -332,7 +332,7 @@ def _tree(found: "Facts | None") -> dict[str, Any] | None:
     )
 
 
-def _table(found: "Facts", filtered: "Facts | None") -> None:
+def _table(found: "Summary", filtered: "Summary | None") -> None:
     print(f"{'':<16}{'users':>10}{'items':>10}{'rows':>12}{'distinct':>12}{'density':>10}")
     for label, row in (("all rows", found), ("papers' filter", filtered)):
         if row:

@@ -1,1 +1,1 @@
-"""What the author of a method and the engine agree on: interfaces, records and defaults; nothing here runs."""
+"""The interfaces, records and defaults on which the author of a method and the engine agree."""

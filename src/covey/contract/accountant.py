@@ -1,19 +1,19 @@
-"""What several private releases cost together: by adding up always, and tighter where that is known.
+"""The privacy accountant: how much several private releases spend together.
 
-Composition. Basic: epsilons and deltas add up. Releases with Gaussian noise alone: k of them with noise
-multiplier z are one with z / sqrt(k), whose epsilon is known exactly (Balle and Wang, 2018). Anything else: the
-privacy loss distribution of dp-accounting, where that is installed; any epsilon-private release is at most as
-telling as randomised response with that epsilon.
+Basic composition adds epsilons and deltas up. Where all noise is Gaussian, k releases with noise
+multiplier z are one release with z / sqrt(k), whose epsilon is known exactly (Balle and Wang,
+2018). For other releases, dp-accounting composes privacy loss distributions, if it is installed; it
+treats an epsilon-private release as randomised response with that epsilon, the worst case.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from importlib.util import find_spec
 
-MOST = 1_000_000  # releases that are composed one by one; beyond, adding up has to do
-WORTH = 0.99  # of the plain sum: what is not smaller than this is not worth a delta
+MAX_COMPOSED = 1_000_000  # of more releases, only the basic composition is computed
+WORTH = 0.99  # a total above this share of the basic one is not worth a delta
 EXACT, LIBRARY = "exact for Gaussian noise", "by dp-accounting"
 
 
@@ -23,44 +23,47 @@ class Release:
 
     epsilon: float
     delta: float = 0.0
-    multiplier: float = 0.0  # Gaussian noise over the sensitivity; 0: another kind of noise
+    multiplier: float = 0.0  # deviation of Gaussian noise over the sensitivity; 0: other noise
     count: int = 1
 
 
 def basic(releases: Sequence[Release]) -> tuple[float, float]:
-    """Epsilon and delta of all together, by basic composition."""
+    """The epsilon and delta of all releases together, by basic composition."""
     return sum(r.epsilon * r.count for r in releases), sum(r.delta * r.count for r in releases)
 
 
 def tighter(releases: Sequence[Release], delta: float) -> tuple[float, str] | None:
-    """A smaller epsilon at this delta, and how it was found; None where there is none to be had."""
-    some = [r for r in releases if r.count]
-    if (
-        not some
-        or not delta
-        or any(math.isinf(r.epsilon) for r in some)
-        or sum(r.count for r in some) > MOST
-    ):
+    """Computes a smaller epsilon than that of basic composition.
+
+    Args:
+        releases: All releases, in any order.
+        delta: The delta of the total.
+
+    Returns:
+        The epsilon and the name of the method, or None if none is smaller or known.
+    """
+    made = [r for r in releases if r.count]
+    finite = made and delta and not any(math.isinf(r.epsilon) for r in made)
+    if not finite or sum(r.count for r in made) > MAX_COMPOSED:
         return None
-    if all(r.multiplier for r in some):
-        together = sum(r.count / r.multiplier**2 for r in some) ** -0.5
+    if all(r.multiplier for r in made):
+        together = sum(r.count / r.multiplier**2 for r in made) ** -0.5
         found, how = gaussian_epsilon(delta, together), EXACT
-    elif not _large(some) and find_spec("dp_accounting"):
-        found, how = _by_library(some, delta), LIBRARY
+    elif not _large(made) and find_spec("dp_accounting"):
+        found, how = _by_library(made, delta), LIBRARY
     else:
         return None
-    total, slack = basic(some)
-    return (found, how) if found < WORTH * total or slack > delta else None
+    total, total_delta = basic(made)
+    return (found, how) if found < WORTH * total or total_delta > delta else None
 
 
 def _large(releases: Sequence[Release]) -> bool:
-    """Whether every release loses nearly its whole epsilon each time, so that losses do not cancel out.
+    """Whether every release loses nearly its whole epsilon each time, so that no loss cancels out.
 
     Randomised response loses epsilon * tanh(epsilon / 2) on average.
     """
-    return all(
-        not r.multiplier and not r.delta and math.tanh(r.epsilon / 2) > 0.95 for r in releases
-    )
+    pure = not any(r.multiplier or r.delta for r in releases)
+    return pure and all(math.tanh(r.epsilon / 2) > 0.95 for r in releases)
 
 
 def _by_library(releases: Sequence[Release], delta: float) -> float:
@@ -68,9 +71,8 @@ def _by_library(releases: Sequence[Release], delta: float) -> float:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     sizes = {r.epsilon for r in releases}
-    step = min(sizes) / (
-        1 if len(sizes) == 1 and not releases[0].multiplier else 50
-    )  # losses of one size: no rounding
+    alike = len(sizes) == 1 and not releases[0].multiplier  # then no loss has to be rounded
+    step = min(sizes) / (1 if alike else 50)
     parts = []
     for r in releases:
         if r.multiplier:
@@ -79,14 +81,12 @@ def _by_library(releases: Sequence[Release], delta: float) -> float:
             promise = common.DifferentialPrivacyParameters(r.epsilon, r.delta)
             one = pld.from_privacy_parameters(promise, value_discretization_interval=step)
         parts.append(one.self_compose(r.count))
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole.compose(part)
+    whole = reduce(lambda one, two: one.compose(two), parts)
     return float(whole.get_epsilon_for_delta(delta))
 
 
 def gaussian_delta(epsilon: float, multiplier: float) -> float:
-    """The smallest delta of Gaussian noise: `multiplier` is its deviation over the sensitivity (Theorem 8)."""
+    """The smallest delta of Gaussian noise with this multiplier (Balle and Wang, Theorem 8)."""
     from scipy.special import log_ndtr
 
     half, far = 0.5 / multiplier, epsilon * multiplier
@@ -94,25 +94,24 @@ def gaussian_delta(epsilon: float, multiplier: float) -> float:
 
 
 def gaussian_epsilon(delta: float, multiplier: float) -> float:
-    """The smallest epsilon at this delta."""
-    low, high = 0.0, 1.0
+    """The smallest epsilon of Gaussian noise with this multiplier, at this delta."""
     if gaussian_delta(0.0, multiplier) <= delta:
         return 0.0
-    while gaussian_delta(high, multiplier) > delta:
-        high *= 2
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if gaussian_delta(middle, multiplier) > delta else (low, middle)
-    return high
+    return _smallest(lambda epsilon: gaussian_delta(epsilon, multiplier) <= delta)
 
 
 @lru_cache(maxsize=64)
 def gaussian_multiplier(epsilon: float, delta: float) -> float:
-    """The least noise that is (epsilon, delta)-private, over the sensitivity."""
+    """The smallest multiplier of Gaussian noise that is (epsilon, delta)-private."""
+    return _smallest(lambda multiplier: gaussian_delta(epsilon, multiplier) <= delta)
+
+
+def _smallest(suffices: Callable[[float], bool]) -> float:
+    """The smallest positive number that suffices, by bisection."""
     low, high = 0.0, 1.0
-    while gaussian_delta(epsilon, high) > delta:
+    while not suffices(high):
         high *= 2
     for _ in range(100):
         middle = (low + high) / 2
-        low, high = (middle, high) if gaussian_delta(epsilon, middle) > delta else (low, middle)
+        low, high = (low, middle) if suffices(middle) else (middle, high)
     return high

@@ -1,4 +1,4 @@
-"""The parts of aggregation: who shares a model, how uploads are combined, what the server does with them."""
+"""The three steps of aggregation: grouping clients, combining uploads, and the server's step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,48 +13,71 @@ from covey.core.ragged import FieldDict, Fields
 
 @dataclass(frozen=True)
 class Group:
-    """Clients that share a model for some parameters. `rows` None: everyone; public: published."""
+    """Clients that share some parameters.
+
+    Attributes:
+        names: The shared parameters.
+        rows: The places of the clients in the upload; None for all of them.
+        public: Whether the result becomes the public model; else only these clients receive it.
+        weight: The weight of each client, in place of its own; None for its own.
+    """
 
     names: tuple[str, ...]
     rows: Tensor | None = None
     public: bool = True
-    weight: Tensor | None = None  # how much each of them counts; None: as it says itself
+    weight: Tensor | None = None
 
 
 class Grouping:
-    """Who shares a model. Single numbers in its drawer under `tell/` are written down with each round."""
+    """Decides which clients share a model.
+
+    Single numbers in its state under names that begin with `tell/` are metrics: they are logged.
+    """
 
     name: str = "grouping"
     reads_uploads: Reads = "total"
 
     def init_state(self, view: ServerView) -> FieldDict:
+        """Returns the first state."""
         return {}
 
     def send(self, view: ServerView) -> Sent:
+        """Returns what goes to the clients before training, in addition to the public model."""
         return Sent()
 
     def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
+        """Returns the new state and the groups; a total has the single group of all clients."""
         raise NotImplementedError
 
 
 class Combine:
-    """How the uploads of a group become one update, and one model where models were uploaded."""
+    """Aggregates the uploads of a group into one update, and into one model if models are sent."""
 
     reads_uploads: Reads = "total"
 
     def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
+        """Aggregates the uploads of a group.
+
+        Args:
+            upload: The uploads of the group, or their sum where `reads_uploads` is "total".
+            names: The parameters to aggregate.
+
+        Returns:
+            The update and the uploaded model, by parameter; each has the shape of the parameter.
+        """
         raise NotImplementedError
 
     def tally(self, upload: Upload | Total, names: Sequence[str]) -> dict[str, int]:
-        """What is worth counting over a run, such as rows that a rule had too few uploads for."""
+        """Returns counts that are added up over a run, such as rows with too few uploads."""
         return {}
 
 
 class ServerStep:
-    """What the server does with an update; the drawer holds its optimiser state."""
+    """Applies an aggregated update to the public parameters; its state is that of the optimiser."""
 
     name: str = "server step"
-    by_row: ClassVar[bool] = False  # whether what becomes of a row depends on that row alone
+    by_row: ClassVar[bool] = False  # whether the new value of a row depends on that row alone
 
     def step(self, memory: FieldDict, params: Fields, update: Fields) -> tuple[FieldDict, Fields]:
+        """Returns the new state and the new parameters, for the state `memory` and one update."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What an attack is to Covey: it sees what a client sees, and decides what is sent instead."""
+"""The interface of attacks, which see what a client sees and replace what the client sends."""
 
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -14,46 +14,53 @@ from covey.core.rng import Rng
 
 @dataclass(frozen=True)
 class AttackView:
-    """What an attacker has: its own profile, the downloads such a client gets, the model's code."""
+    """A cohort of C malicious clients as the attack sees it."""
 
-    step: str
+    step: str  # the exchange, such as "train"
     round: int
     download: Download
     data: TrainingData
     ids_C: Tensor
-    rng: Rng
+    rng: Rng  # one stream per client
     model: Model
     catalogue: Catalogue
-    memory: FieldDict  # what the attackers told each other in earlier rounds
-    kept: FieldDict = field(default_factory=dict)  # what such a client keeps
-    known: Ragged | None = None  # items of the honest users, where an attack is `Informed`
+    memory: FieldDict  # what the malicious clients shared in earlier rounds
+    kept: FieldDict = field(default_factory=dict)  # what a client keeps on the device
+    known: Ragged | None = None  # items of the honest users, for an attack that is `Informed`
 
 
 class Attack(Protocol):
-    """`knowledge` names what a paper assumes beyond that, for the report; empty: nothing."""
+    """An attack of malicious clients."""
 
     @property
     def name(self) -> str: ...
     @property
-    def knowledge(self) -> str: ...
+    def knowledge(self) -> str:
+        """What the attack knows beyond `AttackView`, for the report; empty for nothing."""
 
     def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
-        """The honest answer of such a client comes in, what is sent instead goes out.
+        """Replaces the honest answer of the clients.
 
-        An item table that clients upload as it is comes as its change, and goes out so (own_table.py).
+        Args:
+            view: The clients.
+            upload: Their honest answer. An item table that is uploaded as it is comes as its
+                change and has to be returned as one.
+
+        Returns:
+            What the malicious clients share, and what they send.
         """
 
 
 @runtime_checkable
 class Profiled(Protocol):
-    """An attack whose clients make up a list and train on it as an honest client would."""
+    """An attack whose clients invent a list of items and train on it as an honest client would."""
 
     def profile(self, view: AttackView) -> TrainingData: ...
 
 
 @runtime_checkable
 class Informed(Protocol):
-    """An attack that is given a share of every honest user's training items, rounded up."""
+    """An attack that knows a share of every honest user's training items, rounded up."""
 
     @property
     def leak(self) -> float: ...

@@ -1,4 +1,4 @@
-"""What a client trains on: examples in catalogue ids, then as rows of a small local item table."""
+"""The examples that clients train on, in catalogue ids and as rows of a small local item table."""
 
 from dataclasses import dataclass
 
@@ -11,24 +11,29 @@ from covey.core.ragged import Ragged, offsets_of
 
 @dataclass(frozen=True)
 class Examples:
-    """Flat lists over clients. `slot` ties an example to one position of a sequence; -1: to all.
+    """The examples of a cohort, T in all.
 
-    `offset` is what another recommender says of an example, as a logit: the model learns what to add to it.
+    Attributes:
+        items: The item of each example, as one list per client.
+        label: [T].
+        weight: [T].
+        slot: [T], the position of a sequence that an example belongs to; -1 for all positions.
+        offset: [T], the logits of another recommender, to which the model learns to add; all
+            examples of a client with the same item have the same offset.
     """
 
     items: Ragged
-    label: Tensor  # [T]
-    weight: Tensor  # [T]
-    slot: Tensor | None = None  # [T]
-    offset: Tensor | None = None  # [T], the same wherever a client's item stands
+    label: Tensor
+    weight: Tensor
+    slot: Tensor | None = None
+    offset: Tensor | None = None
 
     @classmethod
     def of(cls, parts: list["Examples"]) -> "Examples":
-        """Several lists of the same clients as one, client by client, parts in order."""
+        """Joins several lists of the same clients, client by client, with the parts in order."""
         if any(p.offset is not None for p in parts):
-            raise CoveyError(
-                "examples were added after they had offsets; list the mechanism that gives these last"
-            )
+            why = "examples were added after they had offsets"
+            raise CoveyError(f"{why}; list the mechanism that gives these last")
         owner = torch.cat([p.items.owner for p in parts])
         order = owner.argsort(stable=True)
         lengths = torch.stack([p.items.lengths for p in parts]).sum(0)
@@ -40,17 +45,22 @@ class Examples:
         return cls(Ragged(values, offsets_of(lengths)), label, weight, slot)
 
     def append(self, items: Ragged, label: Tensor, weight: Tensor | None = None) -> "Examples":
-        """More examples for the same clients, tied to no position."""
+        """Adds examples for the same clients that belong to all positions of a sequence.
+
+        Args:
+            items: The items of the new examples, one list per client, T in all.
+            label: [T].
+            weight: [T]; 1 by default.
+        """
         weight = torch.ones_like(label) if weight is None else weight
         slot = None if self.slot is None else torch.full_like(items.values, -1)
-        return Examples.of(
-            [self, Examples(items, label.to(self.label), weight.to(self.weight), slot)]
-        )
+        more = Examples(items, label.to(self.label), weight.to(self.weight), slot)
+        return Examples.of([self, more])
 
     def keep(self, mask_T: Tensor) -> "Examples":
-        lengths = torch.zeros_like(self.items.lengths).index_add_(
-            0, self.items.owner, mask_T.long()
-        )
+        """The examples for which the mask is true."""
+        owner_T = self.items.owner[mask_T]
+        lengths = torch.bincount(owner_T, minlength=len(self.items))
         slot = None if self.slot is None else self.slot[mask_T]
         items = Ragged(self.items.values[mask_T], offsets_of(lengths))
         offset = None if self.offset is None else self.offset[mask_T]
@@ -59,13 +69,14 @@ class Examples:
 
 @dataclass(frozen=True)
 class LocalRows:
-    """The distinct items of each client, ascending, and where each example finds its row."""
+    """The distinct items of each client, ascending, which are the rows of its local item table."""
 
     items: Ragged
-    row: Tensor  # [T] of the examples: row number inside the client's own table
+    row: Tensor  # [T], the row of each example in the table of its client
 
 
 def local_rows(examples: Examples, n_items: int) -> LocalRows:
+    """Finds the rows of the local item tables, for a catalogue of `n_items`."""
     key = examples.items.owner * n_items + examples.items.values
     ordered, order = key.sort()
     first = torch.ones_like(ordered, dtype=torch.bool)
@@ -80,40 +91,46 @@ def local_rows(examples: Examples, n_items: int) -> LocalRows:
 
 
 def merge(examples: Examples, local: LocalRows) -> Examples:
-    """One example per distinct item with the summed weight and the weighted mean label.
+    """Merges the examples of an item into one with their total weight and weighted mean label.
 
-    Exact for losses linear in the label (cross-entropies), since one client scores one item once.
+    The loss stays the same if it is linear in the label, as cross-entropies are.
     """
     flat = local.row + local.items.offsets[:-1].repeat_interleave(examples.items.lengths)
     zeros = examples.weight.new_zeros(len(local.items.values))
     weight = zeros.index_add(0, flat, examples.weight)
     label = zeros.index_add(0, flat, examples.weight * examples.label) / weight.clamp(min=1e-30)
-    offset = (
-        None
-        if examples.offset is None
-        else zeros.to(examples.offset).index_copy(0, flat, examples.offset)
-    )
+    offset = examples.offset
+    if offset is not None:
+        offset = zeros.to(offset).index_copy(0, flat, offset)
     return Examples(local.items, label, weight, offset=offset)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A block of clients, padded: the rows of their local tables, and the examples of one step.
+    """A padded block of clients: the rows of their local tables and the examples of one step.
 
-    `index_CL` is the row of each example; None where example l is row l.
+    Attributes:
+        items_CR: The item of each row.
+        real_CR: Whether a row is a row and not padding, bool.
+        index_CL: The row of each example; None if example l is row l.
+        label_CL: The label of each example.
+        weight_CL: The weight of each example; 0 for padding.
+        slot_CL: The position of a sequence that an example belongs to; -1 for all positions.
+        offset_CL: The logits of another recommender.
     """
 
     items_CR: Tensor
-    real_CR: Tensor  # bool: a row, not padding
+    real_CR: Tensor
     index_CL: Tensor | None
     label_CL: Tensor
-    weight_CL: Tensor  # 0 where padded
+    weight_CL: Tensor
     slot_CL: Tensor | None = None
     offset_CL: Tensor | None = None
 
     def items_CL(self) -> Tensor:
+        """The item of each example."""
         return self.items_CR if self.index_CL is None else self.items_CR.gather(1, self.index_CL)
 
-    def raised(self, z_CL: Tensor) -> Tensor:
-        """The model's logits on top of what another recommender says."""
+    def with_offset(self, z_CL: Tensor) -> Tensor:
+        """The model's logits plus those of the other recommender, if there is one."""
         return z_CL if self.offset_CL is None else z_CL + self.offset_CL.to(z_CL)

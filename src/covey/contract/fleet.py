@@ -1,4 +1,4 @@
-"""The interface between a round and the clients."""
+"""The interface through which a round reaches the clients."""
 
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -39,11 +39,11 @@ class Request:
 
 
 class Fleet(Protocol):
-    """Where the clients are. `ask` is all that the server can do to them."""
+    """The clients, wherever they run. The server reaches them through `ask` alone."""
 
     @property
     def hides(self) -> frozenset[str]:
-        """Steps in which no single answer reaches the server, only sums."""
+        """The steps in which only sums of answers reach the server."""
 
     @property
     def ids_N(self) -> Tensor:

@@ -1,8 +1,8 @@
 """A mechanism is one idea of one paper: a frozen dataclass of hyperparameters with hooks.
 
 A researcher subclasses `Mechanism` and overrides the hooks that the idea needs. Hooks are pure
-functions. A client hook receives a `ClientView`, a server hook a `ServerView`, and nothing else, so a
-mechanism cannot reach the state of another mechanism, another client, or across the wire.
+functions. A client hook receives a `ClientView`, a server hook a `ServerView`, and nothing else, so
+a mechanism cannot reach the state of another mechanism, another client, or across the wire.
 
 The order of the hooks in a round, with the hooks of the server on the left:
 
@@ -15,7 +15,8 @@ The order of the hooks in a round, with the hooks of the server on the left:
     adjust_update, adjust_model
     end_round
 
-Before the first round clients `enrol` (if "enrol" is in `exchanges`) and the server calls `init_state`.
+Before the first round clients `enrol` (if "enrol" is in `exchanges`); then the server calls
+`init_state`.
 """
 
 from collections.abc import Sequence
@@ -77,16 +78,16 @@ class ClientHooks:
     def precompute(self, view: ClientView) -> Sent:
         """Returns what several clients would compute alike, so that it is computed once.
 
-        Called before training with all clients at hand; the result is added to `view.received`. It may
-        change the time that `loss` takes, and nothing else.
+        Called before training with all clients at hand; the result is added to `view.received`. It
+        may change the time that `loss` takes, and nothing else.
         """
         return Sent()
 
     def prepare(self, view: ClientView) -> Fields:
         """Returns tensors that stay fixed during local training, such as masks or augmented views.
 
-        Called once per participation if the mechanism implements `loss`. `view.params` holds the local
-        rows that `view.batch` names.
+        Called once per participation if the mechanism implements `loss`. `view.params` holds the
+        local rows that `view.batch` names.
 
         Returns:
             Tensors [C, ...]; `loss` finds them in `view.prepared`.
@@ -165,13 +166,13 @@ class ServerHooks:
     def send(self, view: ServerView) -> Sent:
         """Returns what goes to the clients; `view.step` is "report" or "train".
 
-        A client hook finds it in `view.received`: the same tensors for all clients in `shared`, and in
-        `each` one entry per client in the order of `view.round.ids_C`.
+        A client hook finds it in `view.received`: the same tensors for all clients in `shared`, and
+        in `each` one entry per client in the order of `view.round.ids_C`.
         """
         return Sent()
 
     def filter_uploads(self, view: ServerView, upload: Upload) -> Upload:
-        """Returns the uploads that are aggregated; a mechanism with this hook needs single uploads."""
+        """Returns the uploads to aggregate; a mechanism with this hook needs single uploads."""
         return upload
 
     def adjust_update(self, view: ServerView, update: Fields) -> Fields:
@@ -179,7 +180,7 @@ class ServerHooks:
         return update
 
     def adjust_model(self, view: ServerView, model: Fields) -> tuple[FieldDict, Fields]:
-        """Returns the new state, and a model that is about to be handed out, by parameter."""
+        """Returns the new state, and a model before clients receive it, by parameter."""
         return view.state, model
 
     def end_round(self, view: ServerView) -> FieldDict:
@@ -202,11 +203,11 @@ class PlanningHooks:
         return 0
 
     def compared_pairs(self, n_rows: int) -> int:
-        """Returns how many pairs of rows the loss of a client compares in a step, for plans on a GPU."""
+        """Returns how many pairs of rows a client's loss compares in a step, for plans on a GPU."""
         return 0
 
     def disclosures(self) -> tuple[Disclosure, ...]:
-        """Returns every field that the mechanism's own messages contain; others may not be sent."""
+        """Returns every field that the mechanism's messages contain; others may not be sent."""
         return ()
 
     def protected_disclosures(self, disclosed: Disclosure, model: Model) -> tuple[Disclosure, ...]:
@@ -220,7 +221,7 @@ class PlanningHooks:
 
     @property
     def uses_device_noise(self) -> bool:
-        """Whether the noise is drawn on the device and not from the seed, so it differs in a replay."""
+        """Whether the device draws the noise, not the seed, so that it differs in a replay."""
         return getattr(self, "noise", "simulated") in ("device", "opendp")
 
 
@@ -231,7 +232,7 @@ class Mechanism(ClientHooks, ServerHooks, PlanningHooks):
         name: The key of the mechanism's fields in messages, state and results, and of its random
             streams; unique within a method.
         listens: The name of another part whose server half sends what this client half reads.
-        exchanges: Exchanges that it needs beside training: "enrol", "report".
+        exchanges: Exchanges that it needs in addition to training: "enrol", "report".
         reads_reports: "total" if the sum of the reports is enough for `receive_reports`.
         whole_table: Whether the loss moves every item row, so that clients train whole tables.
         needs_private: Private parameters that the model must have.
@@ -252,7 +253,7 @@ class Mechanism(ClientHooks, ServerHooks, PlanningHooks):
 def client_views(
     mechanisms: Sequence[Mechanism], view: ClientView, extra: dict[str, Sent]
 ) -> list[ClientView]:
-    """The same cohort as each mechanism sees it: what was sent to it, and its own random stream."""
+    """The cohort as each mechanism sees it: with what was sent to it, and its random stream."""
     return [
         replace(view, received=extra.get(m.listens or m.name, Sent()), rng=view.rng.fold(m.name))
         for m in mechanisms
@@ -260,7 +261,7 @@ def client_views(
 
 
 def unique_names(parts: Sequence[Any]) -> list[str]:
-    """The names of some parts; two equal ones are an error."""
+    """The names of some parts, which have to differ."""
     names = [p.name for p in parts]
     if len(names) != len(set(names)):
         raise ValueError(f"two mechanisms share a name: {sorted(names)}; give each its own `name`")

@@ -1,7 +1,7 @@
-"""What a recommender is to Covey: pure functions of stacked parameters.
+"""The interface of recommender models: pure functions of stacked parameters.
 
 A parameter has a leading C (one per client) or a leading 1 (the same for all of them); the
-functions broadcast, so the same code trains a thousand personal copies, sums gradients from one
+functions broadcast, so the same code trains a thousand personal copies, adds up gradients of one
 shared copy, and scores the whole catalogue.
 """
 
@@ -11,33 +11,38 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from covey.core.ragged import Fields, Ragged
+from covey.core.ragged import Fields, Ragged, offsets_of
 from covey.core.rng import Rng
 
 
 @dataclass(frozen=True)
 class History:
-    """The items a user vector is computed from, as row numbers of the item tables at hand."""
+    """The items that a user vector is computed from, as row numbers of the given item tables.
+
+    Attributes:
+        index_CP: The row of each item, oldest first, padded to P places.
+        mask_CP: Whether a place holds an item, bool.
+        hidden_CP: Items that the model has to predict from the others, bool.
+    """
 
     index_CP: Tensor
-    mask_CP: Tensor  # bool
-    hidden_CP: Tensor | None = None  # bool: items that a model is to guess from the others
+    mask_CP: Tensor
+    hidden_CP: Tensor | None = None
 
     @classmethod
     def of(cls, items: Ragged, last: int = 0) -> "History":
-        """The catalogue as the table: row number = item id; `last` keeps only the newest."""
+        """Item ids as row numbers; `last` keeps only that many of the newest items, 0 all."""
         if last:
             keep = items.lengths.clamp(max=last)
-            start = items.offsets[1:] - keep
-            offsets = torch.nn.functional.pad(keep.cumsum(0), (1, 0))
-            flat = torch.arange(int(offsets[-1]), device=keep.device) + (
-                start - offsets[:-1]
-            ).repeat_interleave(keep)
+            offsets = offsets_of(keep)
+            shift_T = (items.offsets[1:] - keep - offsets[:-1]).repeat_interleave(keep)
+            flat = shift_T + torch.arange(len(shift_T), device=shift_T.device)
             items = Ragged(items.values[flat], offsets)
         width = max(int(items.lengths.max()) if len(items) else 0, 1)
         return cls(items.padded(width), items.mask(width))
 
     def newest(self, last: int) -> "History":
+        """The newest `last` items of each list."""
         if self.index_CP.shape[1] <= last:
             return self
         start_C1 = (self.mask_CP.sum(1, keepdim=True) - last).clamp(min=0)
@@ -49,11 +54,14 @@ NO_HISTORY = History(torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 1, dtyp
 
 
 class Model(Protocol):
-    """Names of the parameters by class, and the functions that use them.
+    """A recommender: the names of its parameters by kind, and the functions that use them.
 
-    `shared` is sent and its update uploaded; `kept` stays on the device; a kept parameter in
-    `uploaded` is also uploaded as it is; `tuned` are shared tables whose trained rows the client
-    keeps for its own ranking. `tables` are item tables [I, D], trained by touched rows.
+    Attributes:
+        shared: Parameters that the server sends and whose updates are uploaded.
+        kept: Parameters that stay on the device.
+        tuned: Shared tables whose trained rows the client keeps for its ranking.
+        uploaded: Kept parameters that are also uploaded as they are.
+        tables: Item tables [I, D], of which only the rows that are used are trained.
     """
 
     @property
@@ -72,23 +80,42 @@ class Model(Protocol):
 
     @property
     def stochastic(self) -> bool:
-        """Whether training draws at random, as dropout does; then each step has its own stream."""
+        """Whether training draws random numbers, as dropout does; each step then has a stream."""
 
     def public(self, n_items: int, rng: Rng) -> Fields:
-        """What the server starts from; `rng` is one stream."""
+        """The first values of the shared parameters; `rng` is one stream."""
 
     def private(self, rng: Rng, start: Rng) -> Fields:
-        """What each new client starts from, [C, ...]; `start` is one stream that all share."""
+        """The first values of each client's parameters, [C, ...]; all share the stream `start`."""
 
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
-        """[C, D], or [C, P, D] with one vector before each position of the history."""
+        """Computes user vectors.
+
+        Args:
+            params: The parameters, [C or 1, ...] each.
+            history: The items of each client.
+            rng: One stream per client.
+            training: Whether the vectors are for training.
+
+        Returns:
+            [C, D], or [C, P, D] with one vector before each position of the history.
+        """
 
     def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
-        """Logits: [C, L] of one vector per client, [C, P, L] of one per position."""
+        """Computes logits.
+
+        Args:
+            params: The parameters, [C or 1, ...] each.
+            u: User vectors as `user` returns them.
+            v_CLD: The rows of the items to score.
+
+        Returns:
+            [C, L] for one vector per client, [C, P, L] for one per position.
+        """
 
 
 def rows(table: Tensor, index: Tensor) -> Tensor:
-    """Rows [C, L, D] of stacked tables [C or 1, I, D]."""
+    """Rows [C, L, D] of stacked tables [C or 1, I, D], for row numbers [C, L]."""
     height = table.shape[1]
     if table.shape[0] > 1:
         index = index + torch.arange(table.shape[0], device=index.device)[:, None] * height

@@ -1,4 +1,4 @@
-"""What a client learns from its list: which examples it makes, and the loss of each client, [C]."""
+"""The interface of objectives: the examples that a client makes of its list, and its loss."""
 
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from covey.core.rng import Rng
 
 
 class Objective(Protocol):
-    """What a client learns: the examples that it makes of its list, and a loss.
+    """What a client learns: the examples that it makes of its list of items, and a loss.
 
     An objective inherits this class, gives `examples` and `loss`, and overrides those of the four
     flags that differ from their defaults. All flags are False by default.
@@ -19,12 +19,12 @@ class Objective(Protocol):
 
     @property
     def pointwise(self) -> bool:
-        """Whether examples of one item merge into one, and may be cut into mini-batches."""
+        """Whether examples of one item may be merged, and examples divided into mini-batches."""
         return False
 
     @property
     def sequential(self) -> bool:
-        """Whether the model is shown the client's list to compute user vectors from."""
+        """Whether the model computes user vectors from the client's list."""
         return False
 
     @property
@@ -34,7 +34,7 @@ class Objective(Protocol):
 
     @property
     def light(self) -> bool:
-        """Whether most examples only name a row of the table, and cost a quarter of one."""
+        """Whether most examples only name a row of the table, and cost a quarter of others."""
         return False
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:

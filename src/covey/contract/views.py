@@ -1,4 +1,4 @@
-"""What a part may see: a cohort of clients, or the server."""
+"""What a part of a method may see: a cohort of clients, or the server."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,9 +16,7 @@ from .model import NO_HISTORY, History, Model, rows
 from .objective import Objective
 
 Reads = Literal["each", "total"]  # whether a server half needs single entries, or sums are enough
-StepPreview = Callable[
-    [str, Tensor, Tensor], Tensor
-]  # table, rows [T], update [T, D] -> rows [T, D]
+StepPreview = Callable[[str, Tensor, Tensor], Tensor]  # table, rows [T], update [T, D] -> [T, D]
 
 
 @dataclass(frozen=True)
@@ -40,22 +38,23 @@ class TrainingData:
 
 @dataclass(frozen=True)
 class ClientView:
-    """A cohort of C clients as one mechanism sees it; in each row, a client that knows only itself.
+    """A cohort of C clients as one mechanism sees it; each row is a client that knows only itself.
 
     Args:
-        params: Parameters by name, [C or 1, ...]; a leading 1 means shared. Before training, item tables
-            are whole, [C or 1, I, D]; in `prepare` and `loss` they hold the local rows that `batch` names.
+        params: Parameters by name, [C or 1, ...]; a leading 1 means shared. Before training, item
+            tables are whole, [C or 1, I, D]; in `prepare` and `loss` they hold the local rows that
+            `batch` names.
         data: The clients' training data.
         received: What this mechanism's server half sent.
         rng: One random stream per client, for this mechanism and round.
         model: The model of the method.
         objective: The objective of the method.
-        catalogue: What everybody knows about the items.
+        catalogue: What the server and all clients know about the items.
         batch: The examples of the current block; None before training.
         objective_state: The objective's own tensors for this block.
         prepared: What this mechanism's `prepare` returned.
         step: The number of the local step, in `loss`.
-        valid: In `report`, items that the client holds back to choose between models.
+        valid: In `report`, the validation items, with which the client chooses between models.
     """
 
     params: Fields
@@ -72,7 +71,7 @@ class ClientView:
     valid: Ragged | None = None
 
     def user(self) -> Tensor:
-        """User vectors, [C, D]: in training those of the current step, else from the whole list."""
+        """User vectors, [C, D]: in training those of the current step, before it of whole lists."""
         if self.batch is None:
             return self.model.user(self.params, History.of(self.data.items), self.rng, False)
         known, state = NO_HISTORY, self.objective_state
@@ -110,10 +109,10 @@ class ServerView:
         name: The name of the part, which its random streams depend on.
         model: The model of the method.
         objective: The objective of the method.
-        catalogue: What everybody knows about the items.
+        catalogue: What the server and all clients know about the items.
         step: The exchange that is being prepared: "report" or "train".
-        preview_step: Returns rows of a public table after a step of the server's optimiser with some
-            update, without taking the step.
+        preview_step: Returns rows of a public table after a step of the server's optimiser with
+            some update, without taking the step.
     """
 
     public: Fields

@@ -1,7 +1,7 @@
-"""Foundations without domain logic: records, random streams, checks and files; everybody may import them.
+"""Foundations that every other package may import: records, random streams, checks and files.
 
-The names of the records can be imported from here. They are loaded on first use, so that the
-command line can import `covey.core.errors` without loading torch.
+The names below can be imported from here. They are loaded on first use, so that the command line
+can import `covey.core.errors` without loading torch.
 """
 
 from importlib import import_module

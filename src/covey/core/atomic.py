@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Atomic writes of files, and locks that exclude other processes."""
 
 import fcntl
 import os
@@ -10,10 +10,15 @@ from .errors import CoveyError
 
 
 def write(path: Path, fill: Callable[[Path], None]) -> None:
-    """Fills a file beside `path`, forces it to disk and renames it; a failure leaves nothing behind."""
+    """Writes a whole file or nothing: fills a temporary file, forces it to disk and renames it.
+
+    Args:
+        path: The file to write or replace.
+        fill: Writes the content to the temporary path that it is called with.
+    """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        _remove_left_over(path)
+        _remove_leftovers(path)
         fill(part)
         with part.open("rb+") as file:
             os.fsync(file.fileno())
@@ -28,8 +33,11 @@ def write(path: Path, fill: Callable[[Path], None]) -> None:
 
 
 @contextmanager
-def alone(path: Path, wait: bool = True) -> Iterator[None]:
-    """For one process at a time, which waits for the others or raises BlockingIOError; one that dies is outside."""
+def exclusive(path: Path, wait: bool = True) -> Iterator[None]:
+    """Holds a lock on `path` within the block; it ends with the process, however that ends.
+
+    Without `wait`, a lock that another process holds raises BlockingIOError.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         try:
@@ -43,8 +51,8 @@ def alone(path: Path, wait: bool = True) -> Iterator[None]:
         yield
 
 
-def _remove_left_over(path: Path) -> None:
-    """What processes that were killed in the midst of writing have left; checkpoints are large."""
+def _remove_leftovers(path: Path) -> None:
+    """Removes temporary files of killed processes, since those of checkpoints are large."""
     for part in path.parent.glob(f".{path.name}.*.part"):
         writer = part.name.split(".")[-2]
         if writer.isdecimal() and not _alive(int(writer)):
@@ -53,16 +61,18 @@ def _remove_left_over(path: Path) -> None:
 
 def _alive(process: int) -> bool:
     try:
-        os.kill(process, 0)
+        with suppress(PermissionError):  # the process of another user
+            os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # somebody else's
-        return True
     return True
 
 
 def append(path: Path, at: int, text: str) -> int:
-    """Puts text behind the first `at` bytes and forces it to disk; a failure leaves these. Returns the new length."""
+    """Replaces what follows the first `at` bytes by `text` and forces it to disk.
+
+    A failure leaves the first `at` bytes. Returns the new length of the file.
+    """
     try:
         with path.open("r+b") as file:
             file.truncate(at)
@@ -80,6 +90,8 @@ def append(path: Path, at: int, text: str) -> int:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Writes a whole text file or nothing."""
+
     def fill(part: Path) -> None:
         part.write_text(text, encoding="utf-8")
 

@@ -7,7 +7,7 @@ from .errors import CoveyError
 
 
 def positive(section: str, **options: float) -> None:
-    """Says which option of a section is not over 0, where one is not."""
+    """Raises an error for the first option of a section that is not over 0."""
     for name, value in options.items():
         if not value > 0:
             least = "at least 1 is needed" if isinstance(value, int) else "it must be over 0"
@@ -15,7 +15,7 @@ def positive(section: str, **options: float) -> None:
 
 
 def among_choices(section: str, part: object) -> None:
-    """Says which option of a part is none of its choices. Files are checked anyway; this is for Python."""
+    """Raises an error for a `Literal` field with another value, which only Python code can set."""
     for name, hint in get_type_hints(type(part)).items():
         value, valid = getattr(part, name), [str(choice) for choice in get_args(hint)]
         if get_origin(hint) is Literal and value not in get_args(hint):
@@ -25,7 +25,7 @@ def among_choices(section: str, part: object) -> None:
 
 
 def share(section: str, **options: float) -> None:
-    """Says which option of a section is not from 0 to below 1, where one is not."""
+    """Raises an error for the first option of a section that is not from 0 to below 1."""
     for name, value in options.items():
         if not 0 <= value < 1:
             raise CoveyError(f"{section}: {name} = {value}; it is a share, from 0 to below 1")

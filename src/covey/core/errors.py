@@ -1,5 +1,5 @@
-"""What a user can mend. Apart from the rest, so that the command line need not load torch to say it."""
+"""User-facing errors, in a module without imports, so that reporting one does not load torch."""
 
 
 class CoveyError(Exception):
-    """Something a user can mend: shown as one line, exit code 2."""
+    """An error that the user can fix: the command line prints one line and exits with code 2."""

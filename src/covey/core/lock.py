@@ -1,7 +1,7 @@
-"""A run folder is for one process at a time.
+"""The lock of a run folder, which excludes a second process.
 
-The lock is the operating system's. It ends with its process, however that ends, so a run that was
-killed can be resumed at once. The lock file says who holds it and is removed with the lock.
+The operating system releases the lock when its process ends, however that ends, so a run that was
+killed can be resumed at once. The lock file names its holder and is removed with the lock.
 """
 
 import fcntl
@@ -21,10 +21,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def hold(folder: Path) -> Iterator[None]:
-    """Makes the folder and keeps other processes out of it.
-
-    Folders that were made here and stay empty are removed again.
-    """
+    """Creates the folder and locks it within the block; folders that stay empty are removed."""
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         file = _locked(folder)
@@ -32,7 +29,7 @@ def hold(folder: Path) -> Iterator[None]:
             yield
         finally:
             with suppress(OSError):
-                (folder / NAME).unlink()  # before the lock is given back
+                (folder / NAME).unlink()  # before the lock is released
             file.close()
     finally:
         with suppress(OSError):
@@ -41,7 +38,7 @@ def hold(folder: Path) -> Iterator[None]:
 
 
 def _locked(folder: Path) -> IO[str]:
-    """The lock file, open and locked; again where its last holder removed it in between."""
+    """Opens and locks the lock file; tries again if its last holder removed it in between."""
     while True:
         file = _opened(folder)
         try:
@@ -53,11 +50,8 @@ def _locked(folder: Path) -> IO[str]:
                 f"{folder} is in use by {who}; wait until it ends, or choose another folder"
             ) from error
         except OSError as error:
-            _log.warning(
-                "%s cannot be locked (%s): start no second run on it meanwhile",
-                folder,
-                error.strerror,
-            )
+            text = "%s cannot be locked (%s): start no second run on it meanwhile"
+            _log.warning(text, folder, error.strerror)
         if _is_at(file, folder / NAME):
             _sign(file)
             return file
@@ -65,7 +59,8 @@ def _locked(folder: Path) -> IO[str]:
 
 
 def _opened(folder: Path) -> IO[str]:
-    for last in (False, False, True):  # a failing run may remove the folder that it made
+    path = folder / NAME
+    for last in (False, False, True):  # a run that fails may remove the folder that it made
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -73,12 +68,11 @@ def _opened(folder: Path) -> IO[str]:
                 f"cannot make the folder {folder}: {error.strerror}; choose another --out"
             ) from error
         try:
-            return (folder / NAME).open("a+", encoding="utf-8")
+            return path.open("a+", encoding="utf-8")
         except OSError as error:
             if last or not isinstance(error, FileNotFoundError):
-                raise CoveyError(
-                    f"cannot write {folder / NAME}: {error.strerror}; free space or choose another --out"
-                ) from error
+                why = f"{error.strerror}; free space or choose another --out"
+                raise CoveyError(f"cannot write {path}: {why}") from error
     raise AssertionError
 
 
@@ -90,7 +84,7 @@ def _is_at(file: IO[str], path: Path) -> bool:
 
 
 def _sign(file: IO[str]) -> None:
-    with suppress(OSError):  # a full disk: the lock holds without
+    with suppress(OSError):  # on a full disk the lock holds without a name
         file.truncate(0)
         file.write(f"{os.getpid()} {socket.gethostname()}")
         file.flush()

@@ -1,4 +1,4 @@
-"""The records that flow through a round. Plain frozen data; nothing here trains."""
+"""The records that a round passes between server and clients, as plain frozen data."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +12,8 @@ from covey.core.ragged import FieldDict, Fields, cat, take
 
 @dataclass(frozen=True)
 class Round:
+    """One round and its clients."""
+
     number: int  # 0 is the enrolment
     ids_C: Tensor
     opens_epoch: bool = True  # an epoch is one pass over all clients, in one or more rounds
@@ -20,7 +22,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """What everybody knows about the items."""
+    """What the server and all clients know about the items."""
 
     n_items: int
     titles: tuple[str, ...] = ()
@@ -29,7 +31,7 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Sent:
-    """What goes to clients: the same for all of them, or one entry each."""
+    """Fields that go to clients: `shared` is the same for all, `each` has one entry per client."""
 
     shared: FieldDict = field(default_factory=dict)
     each: FieldDict = field(default_factory=dict)
@@ -46,8 +48,10 @@ class Sent:
 
 @dataclass(frozen=True)
 class Download:
+    """All that goes to clients in one exchange."""
+
     public: Sent = field(default_factory=Sent)  # parameters
-    extra: dict[str, Sent] = field(default_factory=dict)  # one drawer per mechanism
+    extra: dict[str, Sent] = field(default_factory=dict)  # fields by mechanism
 
     def take(self, pick: Tensor) -> "Download":
         return Download(self.public.take(pick), {k: s.take(pick) for k, s in self.extra.items()})
@@ -58,13 +62,13 @@ class Download:
 
 @dataclass(frozen=True)
 class Upload:
-    """What clients answer, one entry per client. Everything in it is a disclosure."""
+    """The answers of clients, one entry per client. Everything in it is a disclosure."""
 
     ids_C: Tensor
     weight_C: Tensor  # how much the client's update counts
     update: FieldDict = field(default_factory=dict)  # accumulated steps on what was sent
     model: FieldDict = field(default_factory=dict)  # parameters that are uploaded as they are
-    extra: dict[str, FieldDict] = field(default_factory=dict)  # one drawer per mechanism
+    extra: dict[str, FieldDict] = field(default_factory=dict)  # fields by mechanism
 
     def __len__(self) -> int:
         return len(self.ids_C)
@@ -76,35 +80,41 @@ class Upload:
         return self.map(lambda x: x.to(device))
 
     def map(self, f: Callable[..., Any], *others: "Upload") -> "Upload":
+        """Applies `f` to every field, with the same field of `others` as further arguments."""
         ups = (self, *others)
         return Upload(
             f(*(u.ids_C for u in ups)),
             f(*(u.weight_C for u in ups)),
             {k: f(*(u.update[k] for u in ups)) for k in self.update},
             {k: f(*(u.model[k] for u in ups)) for k in self.model},
-            {
-                m: {k: f(*(u.extra[m][k] for u in ups)) for k in drawer}
-                for m, drawer in self.extra.items()
-            },
+            {m: {k: f(*(u.extra[m][k] for u in ups)) for k in d} for m, d in self.extra.items()},
         )
 
 
 @dataclass(frozen=True)
 class Total:
-    """What the server receives where only sums may be seen, or where sums are all it needs."""
+    """Sums over clients, for a server that may see nothing else or needs nothing else.
 
-    ids_C: Tensor  # who is in it
-    weight: Tensor  # sum of weights
-    update: Fields = field(default_factory=dict)  # weighted sums, dense
+    Attributes:
+        ids_C: The clients in the sums.
+        weight: The sum of their weights.
+        update: Weighted sums of the updates, dense.
+        model: Weighted sums of the uploaded parameters, dense.
+        touched: For each table of `update`, the weight that touched each row, [I].
+        extra: Plain sums of the fields of each mechanism.
+    """
+
+    ids_C: Tensor
+    weight: Tensor
+    update: Fields = field(default_factory=dict)
     model: Fields = field(default_factory=dict)
-    touched: Fields = field(
-        default_factory=dict
-    )  # per table of `update`: weight that touched each row, [I]
-    extra: dict[str, Fields] = field(default_factory=dict)  # plain sums
+    touched: Fields = field(default_factory=dict)
+    extra: dict[str, Fields] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids_C)
 
 
 def stack(uploads: Sequence[Upload]) -> Upload:
+    """Joins uploads of different clients, in order."""
     return uploads[0].map(lambda *xs: cat(xs), *uploads[1:])

@@ -1,4 +1,4 @@
-"""Processes for many runs at a time."""
+"""Worker processes that carry out several runs at a time."""
 
 import os
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from .trust import begin_with, trusted
+from .trust import trust_only, trusted
 
-SAFE = "PYTHONSAFEPATH"  # keeps a starting process from importing out of the current folder
+SAFE = "PYTHONSAFEPATH"  # keeps a new process from importing modules of the current folder
 
 
 @contextmanager
 def processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Workers of one thread each, which trust what is trusted here."""
+    """A pool of workers with one thread each, which trust the modules that are trusted here."""
     before = os.environ.get(SAFE)
     os.environ[SAFE] = "1"
     try:
@@ -31,8 +31,8 @@ def processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _begin(names: frozenset[str]) -> None:
-    """A process that ends with the one it works for, also where that is killed: nobody else would end it."""
-    begin_with(names)
+    """Prepares a worker that ends with its parent, even if the parent is killed."""
+    trust_only(names)
     torch.set_num_threads(1)
     Thread(target=_end_with, args=[parent_process()], daemon=True).start()
 

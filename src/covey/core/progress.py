@@ -1,7 +1,6 @@
-"""Progress with the time left; quiet when nobody watches."""
+"""A progress bar with the time left, shown only in a terminal."""
 
 import sys
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -9,6 +8,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class Bar:
+    """The progress bar of one run on standard error."""
+
     def __init__(self, quiet: bool = False) -> None:
         self.shown = sys.stderr.isatty() and not quiet
         columns = (
@@ -25,15 +26,11 @@ class Bar:
         self.bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.bar.stop()
 
     def update(self, number: int, total: int, row: dict[str, Any]) -> None:
+        """Shows that round `number` of `total` is done, with the metrics of its row in the log."""
         figures = row.get("valid") or row.get("test") or {}
         note = " ".join(f"{k} {v:.4f}" for k, v in figures.items() if isinstance(v, float))[:44]
         self.bar.update(self.task, completed=number, total=total)

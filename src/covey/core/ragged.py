@@ -1,9 +1,9 @@
-"""Lists of different lengths, one per client, and tables of which each client has some rows.
+"""Ragged containers: one list per client, or some rows of a table per client.
 
 Shape suffixes, used everywhere: C = clients of a cohort, N = all clients, I = items of the
-catalogue, R = rows of a client's local item table, L = examples of a client, D = embedding,
-T = flat rows of all clients together. Every tensor on the client side has a leading C; a
-single device is a cohort of one.
+catalogue, R = rows of a client's local item table, L = examples of a client, D = embedding
+dimension, T = flat rows of all clients together. Every tensor on the client side has a leading C;
+a single device is a cohort of one.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Ragged:
-    """One list per client, laid end to end: client c owns values[offsets[c] : offsets[c + 1]]."""
+    """One list per client, end to end: client c owns values[offsets[c] : offsets[c + 1]]."""
 
     values: Tensor  # [T, ...]
     offsets: Tensor  # [C + 1], int64, starts at 0
@@ -41,29 +41,31 @@ class Ragged:
         return torch.arange(len(self.values), device=self.values.device) - start
 
     def where(self, pick: Tensor) -> "Ragged":
-        """Where the values of some clients stand in the flat list."""
+        """The positions in `values` of the lists of some clients."""
         lengths = self.lengths[pick]
         offsets = offsets_of(lengths)
         total = int(offsets[-1])
-        shift = (self.offsets[:-1][pick] - offsets[:-1]).repeat_interleave(
-            lengths, output_size=total
-        )
-        return Ragged(torch.arange(total, device=shift.device) + shift, offsets)
+        shift_C = self.offsets[:-1][pick] - offsets[:-1]
+        shift_T = shift_C.repeat_interleave(lengths, output_size=total)
+        return Ragged(torch.arange(total, device=shift_T.device) + shift_T, offsets)
 
     def take(self, pick: Tensor) -> "Ragged":
         at = self.where(pick)
         return at.like(self.values[at.values])
 
     def like(self, values: Tensor) -> "Ragged":
+        """Lists of the same lengths with other values."""
         return Ragged(values, self.offsets)
 
     def padded(self, width: int | None = None, fill: float | int | bool = 0) -> Tensor:
+        """The lists as a tensor [C, width, ...]; without a width, that of the longest list."""
         width = int(self.lengths.max()) if width is None and len(self) else (width or 0)
         out = self.values.new_full((len(self), width, *self.values.shape[1:]), fill)
         out[self.owner, self.place] = self.values
         return out
 
     def mask(self, width: int) -> Tensor:
+        """Which entries of `padded(width)` are values and not padding, bool [C, width]."""
         return torch.arange(width, device=self.offsets.device) < self.lengths[:, None]
 
     def to(self, device: torch.device | str) -> "Ragged":
@@ -71,25 +73,23 @@ class Ragged:
 
     @staticmethod
     def of(lists: Sequence[Sequence[int]], dtype: torch.dtype = torch.int64) -> "Ragged":
-        flat = [x for one in lists for x in one]
-        return Ragged(
-            torch.tensor(flat, dtype=dtype), offsets_of(torch.tensor([len(x) for x in lists]))
-        )
+        flat = torch.tensor([x for one in lists for x in one], dtype=dtype)
+        return Ragged(flat, offsets_of(torch.tensor([len(x) for x in lists])))
 
     @staticmethod
     def cat(parts: Sequence["Ragged"]) -> "Ragged":
-        return Ragged(
-            torch.cat([p.values for p in parts]), offsets_of(torch.cat([p.lengths for p in parts]))
-        )
+        lengths = torch.cat([p.lengths for p in parts])
+        return Ragged(torch.cat([p.values for p in parts]), offsets_of(lengths))
 
 
 def offsets_of(lengths: Tensor) -> Tensor:
+    """Where the list of each client begins, [C + 1]; the last entry is where the last one ends."""
     return torch.nn.functional.pad(lengths.long().cumsum(0), (1, 0))
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows of an [I, ...] table for each client; an item stands at most once per client."""
+    """Some rows of an [I, ...] table for each client; a client has each item at most once."""
 
     items: Ragged  # which rows
     values: Tensor  # [T, ...], aligned with items.values
@@ -100,18 +100,16 @@ class Rows:
 
     def take(self, pick: Tensor) -> "Rows":
         index = self.items.where(pick)
-        return Rows(
-            index.like(self.items.values[index.values]), self.values[index.values], self.height
-        )
+        items = index.like(self.items.values[index.values])
+        return Rows(items, self.values[index.values], self.height)
 
     def scaled(self, s_C: Tensor) -> "Rows":
-        s_T = s_C.repeat_interleave(self.items.lengths)
-        return replace(
-            self, values=self.values * s_T.view(-1, *[1] * (self.values.dim() - 1)).to(self.values)
-        )
+        """The rows of each client multiplied by its factor."""
+        s_T = s_C.repeat_interleave(self.items.lengths).to(self.values)
+        return replace(self, values=self.values * s_T.view(-1, *[1] * (self.values.dim() - 1)))
 
     def dense(self) -> Tensor:
-        """[C, I, ...]; for small cohorts and for rules that need whole uploads."""
+        """Whole tables, [C, I, ...]; for small cohorts and for rules that need whole uploads."""
         out = self.values.new_zeros(len(self), self.height, *self.values.shape[1:])
         out[self.items.owner, self.items.values] = self.values
         return out
@@ -121,19 +119,17 @@ class Rows:
 
 
 Field = Tensor | Ragged | Rows
-
-
 Fields = dict[str, Tensor]
-
-
-FieldDict = dict[str, Any]  # of `Field`s: whoever owns the drawer knows which kind is where
+FieldDict = dict[str, Any]  # `Field`s by name; their owner knows which kind each of them is
 
 
 def take(x: Field, pick: Tensor) -> Field:
+    """The entries of some clients."""
     return x[pick] if isinstance(x, Tensor) else x.take(pick)
 
 
 def cat(xs: Sequence[Any]) -> Any:
+    """Joins fields of one kind, client after client."""
     first = xs[0]
     if isinstance(first, Tensor):
         return torch.cat(list(xs))

@@ -18,8 +18,8 @@ from .ragged import Ragged, offsets_of
 
 GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed integer
 WORD = (1 << 64) - 1
-TURNS = 6  # of a Feistel network
-SHORT = 256  # numbers that are ordered by sorting
+FEISTEL_ROUNDS = 6
+SHORT = 256  # up to so many numbers are ordered by sorting
 KERNEL = """
 template <typename T> T mix(T word) {
     unsigned long long x = static_cast<unsigned long long>(word);
@@ -45,13 +45,13 @@ def mix(x: Tensor) -> Tensor:
 
 @cache
 def _on_cuda() -> Callable[[Tensor], Tensor]:
-    """One kernel instead of eleven: a round draws a hundred times, and each start costs as much as the arithmetic."""
+    """One kernel instead of eleven, because starting a kernel costs as much as its arithmetic."""
     made: Callable[[Tensor], Tensor] = torch.cuda.jiterator._create_jit_fn(KERNEL)
     return made
 
 
 def mixed(x: int) -> int:
-    """The same of one number."""
+    """`mix` of one number."""
     x &= WORD
     x = (x ^ (x >> 30)) * -4658895280553007687 & WORD
     x = (x ^ (x >> 27)) * -7723592293110705685 & WORD
@@ -61,43 +61,43 @@ def mixed(x: int) -> int:
 
 @dataclass(frozen=True)
 class Rng:
-    key_C: Tensor  # [C] int64, one stream per client
-    home_C: Tensor  # [C] the same in every round
+    """Random streams, one per client; every draw returns one row per stream."""
+
+    key_C: Tensor  # int64, the key of each stream
+    home_C: Tensor  # int64, keys that are the same in every round
 
     @classmethod
     def of(cls, seed: int, round_number: int, ids_C: Tensor) -> "Rng":
+        """The streams of some clients in one round."""
         home_C = mix(mixed(seed + 1) + GOLDEN * (ids_C.long() + 1))
         return cls(mix(home_C ^ mixed((round_number + 1) * GOLDEN)), home_C)
 
     @classmethod
     def server(cls, seed: int, round_number: int, purpose: str) -> "Rng":
-        """The server's own stream; clients have ids from 0 up, the server has -1."""
-        home = mixed(
-            mixed(seed + 1)
-        )  # `of` and `fold` for the id -1, on numbers: a round asks a dozen times
+        """The server's stream for one purpose: that of the id -1, since clients have ids from 0."""
+        home = mixed(mixed(seed + 1))  # `of` and `fold` on numbers, which is faster than on tensors
         key = mixed(mixed(home ^ mixed((round_number + 1) * GOLDEN)) ^ _word(purpose))
         return cls(torch.tensor([key]), torch.tensor([home]))
 
     def fold(self, purpose: str | int) -> "Rng":
+        """Other streams of the same clients, for one purpose."""
         return replace(self, key_C=mix(self.key_C ^ _word(purpose)))
 
     def folds(self, many: int) -> list["Rng"]:
-        """fold(0), fold(1), ...: one draw of keys for all of them."""
-        words = torch.tensor(
-            [_word(n) for n in range(many)], dtype=torch.int64, device=self.key_C.device
-        )
-        keys_SC = mix(self.key_C ^ words[:, None])
-        return [replace(self, key_C=key_C) for key_C in keys_SC]
+        """fold(0), fold(1), ..., computed at once."""
+        words = [_word(n) for n in range(many)]
+        word_S = torch.tensor(words, dtype=torch.int64, device=self.key_C.device)
+        return [replace(self, key_C=key_C) for key_C in mix(self.key_C ^ word_S[:, None])]
 
     def home(self, purpose: str) -> "Rng":
-        """Draws that a client makes once and repeats in every round."""
+        """Streams that are the same in every round, for what a client draws once and keeps."""
         return replace(self, key_C=self.home_C).fold(purpose)
 
     def take(self, pick: Tensor) -> "Rng":
         return Rng(self.key_C[pick], self.home_C[pick])
 
     def streams(self, many: int) -> "Rng":
-        """As many streams out of this one: for clients that the server makes up."""
+        """Makes many streams from the first one, for clients that the server invents."""
         words = self.bits(many)[0]
         return Rng(words, words)
 
@@ -105,16 +105,17 @@ class Rng:
         return Rng(self.key_C.to(device), self.home_C.to(device))
 
     def bits(self, *shape: int) -> Tensor:
-        """[C, *shape] words of 64 random bits."""
+        """Words of 64 random bits, [C, *shape]."""
         counter = torch.arange(1, math.prod(shape) + 1, device=self.key_C.device)
         return mix(self.key_C[:, None] + GOLDEN * counter).view(len(self.key_C), *shape)
 
     def uniform(self, *shape: int) -> Tensor:
-        """[C, *shape] float64 in [0, 1)."""
+        """Uniform numbers in [0, 1), [C, *shape] in float64."""
         return _unit(self.bits(*shape))
 
     def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        u = self.uniform(2, *shape)  # Box-Muller
+        """Standard normal numbers by the Box-Muller transform, [C, *shape]."""
+        u = self.uniform(2, *shape)
         return (torch.sqrt(-2 * torch.log1p(-u[:, 0])) * torch.cos(2 * math.pi * u[:, 1])).to(dtype)
 
     def laplace(self, scale: float, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -125,24 +126,32 @@ class Rng:
         return (self.uniform(*shape) * high).long()
 
     def permutation(self, n: int) -> Tensor:
-        """[C, n]: an order of 0..n-1 for each stream."""
+        """A random order of 0..n-1 for each stream, [C, n]."""
         return self.bits(n).argsort(dim=1, stable=True)
 
     def order_at(self, n: int, place_CK: Tensor) -> Tensor:
-        """[C, K]: what stands at some places of an order of 0..n-1 that is each stream's own, without the rest of it.
+        """Computes the entries at some places of a random order of 0..n-1, without the others.
 
-        A Feistel network (Luby and Rackoff, 1988) orders the next power of 4; what lies beyond n is passed
-        through again, until it does not. Of few numbers it would not make every order.
+        A Feistel network (Luby and Rackoff, 1988) permutes the numbers below the next power of 4; a
+        result of n or more is permuted again until it is below n. Up to `SHORT` numbers are sorted,
+        because the network cannot produce every order of few numbers.
+
+        Args:
+            n: How many numbers are ordered.
+            place_CK: The places that each stream asks for.
+
+        Returns:
+            The entries at these places, [C, K].
         """
         if n <= SHORT:
             return self.permutation(n).gather(1, place_CK)
         half = ((n - 1).bit_length() + 1) // 2
         low = (1 << half) - 1
-        keys_TC1 = torch.stack([each.key_C for each in self.folds(TURNS)])[..., None]
+        keys_SC1 = torch.stack([each.key_C for each in self.folds(FEISTEL_ROUNDS)])[..., None]
 
         def shuffled(x: Tensor) -> Tensor:
             left, right = x >> half, x & low
-            for key_C1 in keys_TC1:
+            for key_C1 in keys_SC1:
                 left, right = right, left ^ (mix(key_C1 + GOLDEN * (right + 1)) & low)
             return left << half | right
 
@@ -152,12 +161,13 @@ class Rng:
         return found_CK
 
     def ragged_bits(self, lengths_C: Tensor) -> Ragged:
-        """As many words as each client asks for; the first k are the same whatever it asks for."""
+        """A list of random words per client; its first k words do not depend on its length."""
         offsets = offsets_of(lengths_C)
         total = int(offsets[-1])
-        wide = lambda x_C: x_C.repeat_interleave(lengths_C, output_size=total)
-        place = torch.arange(total, device=offsets.device) - wide(offsets[:-1])
-        return Ragged(mix(wide(self.key_C) + GOLDEN * (place + 1)), offsets)
+        key_T = self.key_C.repeat_interleave(lengths_C, output_size=total)
+        start_T = offsets[:-1].repeat_interleave(lengths_C, output_size=total)
+        place_T = torch.arange(total, device=offsets.device) - start_T
+        return Ragged(mix(key_T + GOLDEN * (place_T + 1)), offsets)
 
     def ragged_uniform(self, lengths_C: Tensor) -> Ragged:
         words = self.ragged_bits(lengths_C)

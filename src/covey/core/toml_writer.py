@@ -1,10 +1,11 @@
-"""Plain data as TOML text, for the resolved configuration of a run (the standard library only reads it)."""
+"""Writes plain data as TOML, such as the resolved configuration of a run."""
 
 import json
 from typing import Any
 
 
 def dumps(tree: dict[str, Any]) -> str:
+    """The TOML text of nested dicts."""
     return "\n".join(_table(tree, "")).strip() + "\n"
 
 
@@ -43,6 +44,7 @@ def _value(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace(
+    quoted = json.dumps(text, ensure_ascii=False)
+    return quoted.replace(
         "\x7f", "\\u007f"
-    )  # the one that JSON allows and TOML does not
+    )  # the only character that JSON allows and TOML does not

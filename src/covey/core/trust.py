@@ -1,9 +1,9 @@
-"""The gate between a text and an import: which modules a configuration may name.
+"""Decides which modules a configuration may import.
 
-A configuration, a run folder or a record is data that may come from anybody, and importing a
-module runs its code. So `use = "module:Class"` reaches modules of covey, and others only if the
-operator has named them: with `--trust`, in the environment variable COVEY_TRUST, or with `trust=`
-in Python. Trust is never stored.
+A configuration, a run folder or a record is data that can come from anywhere, and importing a
+module runs its code. Therefore `use = "module:Class"` may name modules of covey, and others only if
+the operator has named them: with `--trust`, in the environment variable COVEY_TRUST, or with
+`trust=` in Python. Trust is never stored.
 """
 
 import os
@@ -20,9 +20,7 @@ from .errors import CoveyError
 
 VARIABLE = "COVEY_TRUST"
 OWN = "covey"
-MOVED = {
-    "covey.sequence_objectives": "covey.objectives.sequence"
-}  # modules by the names that older files use
+MOVED = {"covey.sequence_objectives": "covey.objectives.sequence"}  # old names in stored files
 _named: ContextVar[frozenset[str]] = ContextVar("covey_trust", default=frozenset())
 
 
@@ -31,7 +29,7 @@ class Untrusted(CoveyError):
 
 
 def trusted(more: Iterable[str] = ()) -> frozenset[str]:
-    """The modules that are trusted here: those in COVEY_TRUST, in `trusting` blocks, and `more`."""
+    """The trusted modules: those in COVEY_TRUST, those of `trusting` blocks, and `more`."""
     variable = [name.strip() for name in os.environ.get(VARIABLE, "").split(",")]
     return _named.get() | _names(name for name in variable if name) | _names(more)
 
@@ -50,7 +48,7 @@ def _is_module(name: str) -> bool:
 
 @contextmanager
 def trusting(names: Iterable[str]) -> Iterator[None]:
-    """Trusts these modules within the block, beside those that are trusted already."""
+    """Trusts these modules within the block, in addition to those that are trusted already."""
     before = _named.set(_named.get() | _names(names))
     try:
         yield
@@ -58,14 +56,14 @@ def trusting(names: Iterable[str]) -> Iterator[None]:
         _named.reset(before)
 
 
-def begin_with(names: frozenset[str]) -> None:
-    """For a worker process: what is trusted where it was started."""
+def trust_only(names: frozenset[str]) -> None:
+    """Trusts exactly these modules; for a new worker process."""
     _named.set(names)
 
 
 @contextmanager
 def found_here() -> Iterator[None]:
-    """Puts the current folder last on the path if a trusted module is found nowhere else."""
+    """Within the block, the current folder is last on the path if a trusted module needs it."""
     tops = {name.partition(".")[0] for name in trusted()}
     before = list(sys.path)
     if any(top not in sys.modules and find_spec(top) is None for top in tops):
@@ -77,7 +75,7 @@ def found_here() -> Iterator[None]:
 
 
 def module_of(use: str, names: frozenset[str]) -> ModuleType:
-    """Imports the module of `module:Class` if it may be named; `names` are the trusted ones."""
+    """Imports the module of `use`, which is "module:Class", if it is covey's or in `names`."""
     module, colon, name = use.partition(":")
     if not colon or not name or not _is_module(module):
         raise CoveyError(f'cannot find {use!r}: write use = "module:Class"')
@@ -89,9 +87,12 @@ def module_of(use: str, names: frozenset[str]) -> ModuleType:
 
 
 def check(use: str, names: frozenset[str], home: str = "") -> None:
-    """Refuses a name outside of covey and of the trusted modules.
+    """Raises `Untrusted` if a class is neither covey's nor of a trusted module.
 
-    `home` is the module that defines the class, where that is known.
+    Args:
+        use: The class as a configuration names it, "module:Class".
+        names: The trusted modules.
+        home: The module that defines the class, if it is known.
     """
     module = home or use.partition(":")[0]
     if any(module == name or module.startswith(f"{name}.") for name in (OWN, *names)):
@@ -104,7 +105,7 @@ def check(use: str, names: frozenset[str], home: str = "") -> None:
 
 
 def check_tree(tree: Any, names: frozenset[str]) -> None:
-    """The same for every `use` in plain data, without importing anything."""
+    """Checks every `use` in plain data, without importing anything."""
     parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
     for part in parts:
         check_tree(part, names)

@@ -1,4 +1,4 @@
-"""Where downloads and prepared datasets are kept: $COVEY_CACHE, else the platform's cache folder."""
+"""The cache of downloads and prepared datasets: $COVEY_CACHE, else the platform's cache folder."""
 
 import os
 import re
@@ -13,7 +13,7 @@ NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 def root() -> Path:
-    """The cache folder; it need not be there yet."""
+    """The cache folder, which may not exist yet."""
     if given := os.environ.get("COVEY_CACHE"):
         return Path(given).expanduser()
     return _base() / "covey"
@@ -24,10 +24,8 @@ def _base() -> Path:
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches"
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (
-        given if given.is_absolute() else Path.home() / ".cache"
-    )  # the XDG rule: relative ones do not count
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))  # the XDG rule ignores relative paths
+    return given if given.is_absolute() else Path.home() / ".cache"
 
 
 def downloads() -> Path:
@@ -35,23 +33,21 @@ def downloads() -> Path:
 
 
 def prepared(name: str) -> Path:
-    """The file of a prepared dataset, there or not."""
+    """The file of a prepared dataset, which may not exist."""
     return root() / "datasets" / f"{name}.npz"
 
 
 def names() -> list[str]:
-    """The datasets that are prepared."""
-    return sorted(
-        path.stem for path in (root() / "datasets").glob("*.npz") if not path.name.startswith(".")
-    )
+    """The names of the prepared datasets."""
+    files = (root() / "datasets").glob("*.npz")
+    return sorted(path.stem for path in files if not path.name.startswith("."))
 
 
 def save(dataset: Dataset) -> Path:
-    """Keeps a dataset under its name."""
+    """Saves a dataset in the cache under its name and returns the file."""
     if not NAME.fullmatch(dataset.name) or dataset.name.endswith(".npz"):
-        raise CoveyError(
-            f"'{dataset.name}' cannot name a dataset: use letters, digits, '.', '_' and '-'"
-        )
+        valid = "use letters, digits, '.', '_' and '-'"
+        raise CoveyError(f"'{dataset.name}' cannot name a dataset: {valid}")
     path = prepared(dataset.name)
     try:
         dataset.save(path)
@@ -61,6 +57,6 @@ def save(dataset: Dataset) -> Path:
 
 
 def unwritable(path: Path, error: OSError) -> CoveyError:
-    return CoveyError(
-        f"cannot write {path}: {error.strerror or error}; free space or set COVEY_CACHE to a folder you may write"
-    )
+    """The error for a file of the cache that cannot be written."""
+    remedy = "free space or set COVEY_CACHE to a folder you may write"
+    return CoveyError(f"cannot write {path}: {error.strerror or error}; {remedy}")

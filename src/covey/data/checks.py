@@ -1,6 +1,6 @@
-"""What a dataset is like, and what in it would flatter or blur a result.
+"""Counts of a dataset, and warnings about properties that distort results.
 
-Shape suffix: E = interactions.
+Shape suffixes: E = interactions, N = users.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from .dataset import TEST, TRAIN, VALID, Array, Dataset
 
 
 @dataclass(frozen=True)
-class Facts:
+class Summary:
     """Counts of one dataset."""
 
     users: int
@@ -21,13 +21,13 @@ class Facts:
     shortest: int  # rows of a user
     median: float
     longest: int
-    tied_rows: int  # that share their time with another row of the same user
-    tied_users: int  # whose last row is not known, because the last time is shared
+    tied_rows: int  # rows with the time of another row of the same user
+    tied_users: int  # users whose last row is unknown, because several rows have the last time
     time: str  # "clock", "order" or "none"
     titles: bool
-    parts: tuple[int, ...] = ()  # rows of train, valid and test, where the data has its own split
+    parts: tuple[int, ...] = ()  # rows of train, valid and test, if the data have their own split
     leaks: int = 0  # (user, item) pairs that are in two of them
-    untrained: int = 0  # users with something held out and nothing to train on
+    untrained: int = 0  # users with held-out rows and no training rows
 
     @property
     def duplicates(self) -> int:
@@ -38,10 +38,10 @@ class Facts:
         return self.distinct / (self.users * self.items)
 
 
-def facts(dataset: Dataset) -> Facts:
+def summarise(dataset: Dataset) -> Summary:
     n_N = np.bincount(dataset.user_E, minlength=dataset.n_users)
     tied_rows, tied_users = _ties(dataset)
-    return Facts(
+    return Summary(
         dataset.n_users,
         dataset.n_items,
         len(dataset),
@@ -58,6 +58,7 @@ def facts(dataset: Dataset) -> Facts:
 
 
 def _own_split(dataset: Dataset) -> tuple[tuple[int, ...], int, int]:
+    """`Summary.parts`, `leaks` and `untrained`."""
     if dataset.part_E is None:
         return (), 0, 0
     pairs = [np.unique(_pair_E(dataset)[dataset.part_E == part]) for part in (TRAIN, VALID, TEST)]
@@ -72,7 +73,7 @@ def _pair_E(dataset: Dataset) -> Array:
 
 
 def _ties(dataset: Dataset) -> tuple[int, int]:
-    """Rows at a time that the user has twice; users for whom that is the last time."""
+    """`Summary.tied_rows` and `tied_users`."""
     if dataset.time_E is None:
         return 0, 0
     order_E = np.lexsort((dataset.time_E, dataset.user_E))
@@ -83,42 +84,31 @@ def _ties(dataset: Dataset) -> tuple[int, int]:
     return int(tied_E.sum()), int((tied_E & last_E).sum())
 
 
-def warnings(found: Facts) -> list[str]:
-    """What a reader of results should know, one line each."""
-    return [
-        line
-        for holds, line in (
-            (
-                found.duplicates > 0,
-                f"{found.duplicates:,} rows repeat a (user, item) pair: with split.rows = 'given' the same pair can be"
-                " in train and test; the default keeps one row of each",
-            ),
-            (
-                found.leaks > 0,
-                f"{found.leaks:,} (user, item) pairs are in two parts of the split that came with the data: by default"
-                " what trains is not tested; with split.rows = 'given' they leak",
-            ),
-            (
-                found.untrained > 0,
-                f"{found.untrained:,} users have something held out and nothing to train on",
-            ),
-            (
-                len(found.parts) > 0 and not found.parts[TEST],
-                "the split that came with the data has no test part",
-            ),
-            (
-                found.tied_users > 0,
-                f"{found.tied_users:,} users ({found.tied_users / found.users:.0%}) have a tie at the end of their"
-                " history: which item is their last one is decided by file order",
-            ),
-            (
-                found.time == "none",
-                "no times: the order of the file counts as the order of each history",
-            ),
-            (
-                found.median < 3,
-                f"half of the users have at most {found.median:g} rows: users with fewer than 3 are never tested",
-            ),
-        )
-        if holds
-    ]
+def warnings(found: Summary) -> list[str]:
+    """What a reader of results on this dataset should know, one line each."""
+    lines = []
+    if found.duplicates:
+        lines += [
+            f"{found.duplicates:,} rows repeat a (user, item) pair: with split.rows = 'given' the"
+            " same pair can be in train and test; the default keeps one row of each"
+        ]
+    if found.leaks:
+        lines += [
+            f"{found.leaks:,} (user, item) pairs are in two parts of the split that came with the"
+            " data: by default what trains is not tested; with split.rows = 'given' they leak"
+        ]
+    if found.untrained:
+        lines += [f"{found.untrained:,} users have something held out and nothing to train on"]
+    if found.parts and not found.parts[TEST]:
+        lines += ["the split that came with the data has no test part"]
+    if found.tied_users:
+        lines += [
+            f"{found.tied_users:,} users ({found.tied_users / found.users:.0%}) have a tie at the"
+            " end of their history: which item is their last one is decided by file order"
+        ]
+    if found.time == "none":
+        lines += ["no times: the order of the file counts as the order of each history"]
+    if found.median < 3:
+        few = f"half of the users have at most {found.median:g} rows"
+        lines += [f"{few}: users with fewer than 3 are never tested"]
+    return lines

@@ -1,4 +1,4 @@
-"""Interactions as plain arrays, and the one file they are kept in.
+"""Datasets: interactions as plain arrays, and the file format in which they are saved.
 
 Shape suffix: E = interactions, in the order of the file they came from.
 """
@@ -6,8 +6,10 @@ Shape suffix: E = interactions, in the order of the file they came from.
 import json
 import os
 import zipfile
+from array import array
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ import numpy.typing as npt
 from covey.core.errors import CoveyError
 
 Array = npt.NDArray[Any]
+Row = tuple[str, str, float]  # user, item, time; NO_TIME if there is none
+NO_TIME = float("nan")
 
 FORMAT = 1
 ARRAYS = ("user_E", "item_E", "time_E", "users", "items", "part_E")
@@ -26,7 +30,7 @@ TRAIN, VALID, TEST = 0, 1, 2
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Who interacted with what; ids are dense, own names are kept beside them."""
+    """Interactions with dense ids from 0; the ids of the original data are in `users`, `items`."""
 
     name: str
     n_users: int
@@ -34,7 +38,7 @@ class Dataset:
     user_E: Array  # int32 or int64
     item_E: Array
     time_E: Array | None = None  # float64: a timestamp, or the position in the user's history
-    users: Array | None = None  # own ids; None: str(index)
+    users: Array | None = None  # ids of the original data; None: str(index)
     items: Array | None = None
     titles: tuple[str, ...] = ()
     clock: bool = False  # time_E can be compared across users
@@ -45,13 +49,12 @@ class Dataset:
 
     @cached_property
     def flaw(self) -> str | None:
-        """What is wrong with the columns, looked for once: a dataset is not changed after it is made."""
-        return next(
-            (why for wrong, why in (*_wrong_shape(self), *_wrong_values(self)) if wrong), None
-        )
+        """What is wrong with the columns; computed once, since a dataset never changes."""
+        checks = (*_wrong_shape(self), *_wrong_values(self))
+        return next((why for wrong, why in checks if wrong), None)
 
     def save(self, path: str | Path) -> None:
-        """Writes one .npz without pickles; a reader never sees half a file."""
+        """Writes a .npz file without pickles; a reader never sees half a file."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -64,27 +67,24 @@ class Dataset:
 
     @staticmethod
     def load(path: str | Path) -> "Dataset":
-        """Reads and checks what save wrote."""
+        """Reads and checks a file that `save` wrote."""
         try:
             with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 return check(_from_members(dict(file)))
         except FileNotFoundError:
-            raise CoveyError(
-                f"no file {path}; a prepared dataset is written by Dataset.save"
-            ) from None
+            why = f"no file {path}; a prepared dataset is written by Dataset.save"
+            raise CoveyError(why) from None
         except (OSError, EOFError, zipfile.BadZipFile, KeyError, TypeError, ValueError) as error:
-            raise CoveyError(
-                f"{path} is not a prepared dataset of this version ({error}); prepare it again"
-            ) from None
+            why = f"{path} is not a prepared dataset of this version ({error}); prepare it again"
+            raise CoveyError(why) from None
 
 
 def _members(dataset: Dataset) -> dict[str, Any]:
-    meta = {"format": FORMAT} | {
-        k: getattr(dataset, k) for k in ("name", "n_users", "n_items", "clock")
-    }
+    meta = {k: getattr(dataset, k) for k in ("name", "n_users", "n_items", "clock")}
     arrays = {k: getattr(dataset, k) for k in ARRAYS if getattr(dataset, k) is not None}
-    # Titles as text: an array of strings would pad each one to the longest.
-    return arrays | {"meta": _text(meta), "titles": _text(dataset.titles)}
+    # Titles are saved as text, because an array of strings would pad each one to the longest.
+    texts = {"meta": _text({"format": FORMAT} | meta), "titles": _text(dataset.titles)}
+    return arrays | texts
 
 
 def _from_members(members: dict[str, Array]) -> Dataset:
@@ -100,16 +100,16 @@ def _text(value: object) -> Array:
 
 
 def check(dataset: Dataset) -> Dataset:
-    """Returns the dataset, or says in one line what is wrong with it."""
+    """Returns the dataset, or raises an error that says in one line what is wrong with it."""
     if dataset.flaw is not None:
         raise CoveyError(f"dataset '{dataset.name}' {dataset.flaw}")
     return dataset
 
 
 def _wrong_shape(d: Dataset) -> list[tuple[bool, str]]:
-    lengths = {
-        len(column) for column in (d.user_E, d.item_E, d.time_E, d.part_E) if column is not None
-    }
+    columns = (d.user_E, d.item_E, d.time_E, d.part_E)
+    lengths = {len(column) for column in columns if column is not None}
+    too_few = "is a filter too strict?"
     named = (
         ("users", d.users, d.n_users),
         ("items", d.items, d.n_items),
@@ -118,28 +118,21 @@ def _wrong_shape(d: Dataset) -> list[tuple[bool, str]]:
     return [
         (len(lengths) > 1, f"has columns of unequal lengths {sorted(lengths)}"),
         (not len(d), "has no interactions; is its file empty, or a filter too strict?"),
-        (
-            d.n_users < 2,
-            f"has {d.n_users} user; federated training needs at least 2, is a filter too strict?",
-        ),
-        (d.n_items < 2, f"has {d.n_items} item; ranking needs at least 2, is a filter too strict?"),
+        (d.n_users < 2, f"has {d.n_users} user; federated training needs at least 2, {too_few}"),
+        (d.n_items < 2, f"has {d.n_items} item; ranking needs at least 2, {too_few}"),
         *((v is not None and len(v) != n, f"needs {n} {k}, one for each id") for k, v, n in named),
     ]
 
 
 def _wrong_values(d: Dataset) -> list[tuple[bool, str]]:
+    untimed = d.time_E is not None and not np.isfinite(d.time_E).all()
+    unknown_part = d.part_E is not None and _outside(d.part_E, 3)
     return [
         (_outside(d.user_E, d.n_users), f"has user ids outside 0..{d.n_users - 1}"),
         (_outside(d.item_E, d.n_items), f"has item ids outside 0..{d.n_items - 1}"),
-        (
-            d.time_E is not None and not np.isfinite(d.time_E).all(),
-            "has missing or infinite times; mend those rows or leave the time column out",
-        ),
+        (untimed, "has missing or infinite times; fix those rows or leave the time column out"),
         (d.clock and d.time_E is None, "has a clock but no times"),
-        (
-            d.part_E is not None and _outside(d.part_E, 3),
-            "has a split of more than train, valid and test",
-        ),
+        (unknown_part, "has a split of more than train, valid and test"),
     ]
 
 
@@ -149,7 +142,44 @@ def _outside(id_E: Array, count: int) -> bool:
     return len(id_E) > 0 and (int(id_E.min()) < 0 or int(id_E.max()) >= count)
 
 
-def numbering() -> defaultdict[str, int]:
+def collect(name: str, rows: Iterable[Row], clock: bool = True) -> Dataset:
+    """Makes a dataset from rows, with ids by first appearance.
+
+    Args:
+        name: The name of the dataset.
+        rows: User, item and time of each interaction; without any time, the dataset has none.
+        clock: Whether times can be compared across users.
+    """
+    users, items = _numbering(), _numbering()
+    user_E, item_E, time_E = array("i"), array("i"), array("d")
+    for user, item, time in rows:
+        user_E.append(users[user])
+        item_E.append(items[item])
+        time_E.append(time)
+    times = np.array(time_E, np.float64)
+    timed = bool(len(times)) and not np.isnan(times).all()
+    return Dataset(
+        name,
+        len(users),
+        len(items),
+        np.array(user_E, np.int32),
+        np.array(item_E, np.int32),
+        times if timed else None,
+        np.array(list(users), np.str_),
+        np.array(list(items), np.str_),
+        clock=clock and timed,
+    )
+
+
+def with_titles(dataset: Dataset, titles: Iterable[tuple[str, str]]) -> Dataset:
+    """Adds titles, given as (item, title); the title of an item without one is its id."""
+    known = {item: title for item, title in titles if title}
+    assert dataset.items is not None
+    all_titles = tuple(known.get(item) or item for item in dataset.items.tolist())
+    return replace(dataset, titles=all_titles)
+
+
+def _numbering() -> defaultdict[str, int]:
     """A dict that numbers its keys by first appearance."""
     ids: defaultdict[str, int] = defaultdict()
     ids.default_factory = ids.__len__

@@ -1,7 +1,8 @@
-"""Datasets in folders of csv files: <root>/<name>/interactions.csv.gz, and items.csv.gz with titles.
+"""Reads datasets from csv files: <root>/<name>/interactions.csv.gz, and items.csv.gz with titles.
 
 Columns: user, item, timestamp (a clock) or order (the position in that user's history), and split
-(train, valid, test) where the data has its own; other columns are not read, every row is an interaction.
+(train, valid, test) if the data have their own. Other columns are ignored; every row is one
+interaction.
 """
 
 import csv
@@ -19,7 +20,7 @@ import numpy as np
 
 from covey.core.errors import CoveyError
 
-from .dataset import Array, Dataset, check, numbering, renumber
+from .dataset import NO_TIME, Array, Dataset, Row, check, collect, renumber, with_titles
 from .supplied_split import part_of
 
 Reader = Iterator[list[str]]
@@ -27,14 +28,14 @@ Reader = Iterator[list[str]]
 
 @dataclass(frozen=True)
 class Filter:
-    """What is dropped before use, once each: the first line, then rare items, then short users."""
+    """What is dropped before use: the first line, then rare items, then users with few rows."""
 
     min_user: int = 0  # rows that a user needs
     min_item: int = 0  # rows that an item needs
     drop_first_line: bool = False
 
 
-# What the papers use. FilmTrust lost its first line to a header parse in their files.
+# The filters of the papers. In their files, the first line of FilmTrust was taken for a header.
 DEFAULT_FILTERS: dict[str, Filter] = {
     "filmtrust": Filter(min_user=5, drop_first_line=True),
     "lastfm-2k": Filter(min_user=5),
@@ -43,50 +44,33 @@ DEFAULT_FILTERS: dict[str, Filter] = {
 
 def available(root: str | Path) -> list[str]:
     """Names of the datasets under root."""
-    return sorted(
-        {path.parent.name for path in Path(root).glob("*/interactions.csv*") if _is_table(path)}
-    )
+    files = [path for path in Path(root).glob("*/interactions.csv*") if path.is_file()]
+    return sorted({path.parent.name for path in files if path.name.endswith((".csv", ".csv.gz"))})
 
 
 def read(name: str, root: str | Path) -> Dataset:
-    """The dataset as its file has it, unfiltered."""
+    """Reads a dataset without filtering it."""
     if name not in (names := available(root)):
         raise CoveyError(unknown(name, names, root))
     path = _table(Path(root) / name / "interactions")
     assert path is not None
-    columns = _read_interactions(path)
-    titles = _read_titles(_table(Path(root) / name / "items"), columns.items)
-    return check(
-        Dataset(
-            name,
-            len(columns.users),
-            len(columns.items),
-            np.frombuffer(columns.user_E, np.int32),
-            np.frombuffer(columns.item_E, np.int32),
-            np.frombuffer(columns.time_E, np.float64) if columns.time_E else None,
-            np.array(list(columns.users), np.str_),
-            np.array(list(columns.items), np.str_),
-            titles,
-            columns.clock,
-            np.frombuffer(columns.part_E, np.uint8) if columns.part_E else None,
-        )
-    )
+    dataset = _read_interactions(name, path)
+    if items := _table(Path(root) / name / "items"):
+        dataset = with_titles(dataset, _read_titles(items).items())
+    return check(dataset)
 
 
 def unknown(name: str, names: list[str], root: str | Path | None) -> str:
-    """One line for a dataset that is not there: what is, the nearest name, and where to look."""
+    """The message for an unknown name: the nearest name, the available ones, and the remedy."""
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
     hint = f"; did you mean '{near[0]}'?" if near else ";"
-    where = (
-        f"available in {root}: {', '.join(names) or 'none'}"
-        if root
-        else f"available: {', '.join(names)}"
-    )
-    return f"no dataset '{name}'{hint} {where}; set COVEY_DATA=/path/to/data to look elsewhere"
+    where = f" in {root}" if root else ""
+    there = f"available{where}: {', '.join(names) or 'none'}"
+    return f"no dataset '{name}'{hint} {there}; set COVEY_DATA=/path/to/data to look elsewhere"
 
 
 def apply_filter(dataset: Dataset, filter: Filter) -> Dataset:
-    """The rows that pass, renumbered by first appearance; the same object when nothing is asked."""
+    """Keeps the rows that pass and renumbers ids by first appearance."""
     if filter == Filter():
         return dataset
     keep_E = np.ones(len(dataset), bool)
@@ -113,69 +97,41 @@ def _select(dataset: Dataset, keep_E: Array) -> Dataset:
     )
 
 
-@dataclass(frozen=True)
-class _Columns:
-    users: dict[str, int]  # own id -> dense id
-    items: dict[str, int]
-    user_E: "array[int]"
-    item_E: "array[int]"
-    time_E: "array[float]"
-    clock: bool
-    part_E: "array[int]"
-
-
-def _read_interactions(path: Path) -> _Columns:
+def _read_interactions(name: str, path: Path) -> Dataset:
+    order, parts = array("d"), array("B")
     with _rows(path) as (header, rows):
         u, i = _column(header, "user", path), _column(header, "item", path)
         times = [header.index(k) for k in ("timestamp", "order") if k in header]
-        columns = _Columns(
-            numbering(),
-            numbering(),
-            array("i"),
-            array("i"),
-            array("d"),
-            "timestamp" in header,
-            array("B"),
-        )
         split = header.index("split") if "split" in header else None
-        add_user, add_item, add_time = (
-            columns.user_E.append,
-            columns.item_E.append,
-            columns.time_E.append,
-        )
-        order = array("d")
-        for row in rows:
-            add_user(columns.users[row[u]])
-            add_item(columns.items[row[i]])
-            if times:
-                add_time(float(row[times[0]]))
+
+        def interactions() -> Iterator[Row]:
+            for row in rows:
+                yield row[u], row[i], float(row[times[0]]) if times else NO_TIME
                 if len(times) == 2:
                     order.append(float(row[times[1]]))
-            if split is not None:
-                columns.part_E.append(part_of(row[split]))
-    if "" in columns.users or "" in columns.items:
-        raise CoveyError(f"{path} has rows without a user or an item; mend or remove them")
-    return replace(columns, time_E=_within_second(columns.time_E, order)) if order else columns
+                if split is not None:
+                    parts.append(part_of(row[split]))
+
+        dataset = collect(name, interactions(), clock="timestamp" in header)
+    for ids in (dataset.users, dataset.items):
+        if ids is not None and "" in ids:
+            raise CoveyError(f"{path} has rows without a user or an item; fix or remove them")
+    if order and dataset.time_E is not None:
+        # The order counts as a fraction of a second, so that equal times are in that order.
+        place_E = np.frombuffer(order)
+        dataset = replace(dataset, time_E=dataset.time_E + place_E / (place_E.max() + 1))
+    return replace(dataset, part_E=np.array(parts, np.uint8)) if parts else dataset
 
 
-def _within_second(time_E: "array[float]", order_E: "array[float]") -> "array[float]":
-    """Times that tie follow the given order: it counts as a fraction of the clock's second."""
-    order = np.frombuffer(order_E)
-    return array("d", (np.frombuffer(time_E) + order / (order.max() + 1)).tobytes())
-
-
-def _read_titles(path: Path | None, items: dict[str, int]) -> tuple[str, ...]:
-    if path is None:
-        return ()
+def _read_titles(path: Path) -> dict[str, str]:
     with _rows(path) as (header, rows):
-        own, text = _column(header, "item", path), _column(header, "title", path)
-        titles = {row[own]: row[text] for row in rows}
-    return tuple(titles.get(item) or item for item in items)
+        item, title = _column(header, "item", path), _column(header, "title", path)
+        return {row[item]: row[title] for row in rows}
 
 
 @contextmanager
 def _rows(path: Path) -> Iterator[tuple[list[str], Reader]]:
-    """The header and the rows that are not blank; what goes wrong inside names the file and line."""
+    """The header and the rows that are not blank; errors in the block name file and line."""
     line = 0
     try:
         opener: Callable[..., TextIO] = gzip.open if path.suffix == ".gz" else open
@@ -187,33 +143,19 @@ def _rows(path: Path) -> Iterator[tuple[list[str], Reader]]:
             finally:
                 line = reader.line_num
     except (IndexError, ValueError, csv.Error) as error:
-        raise CoveyError(f"{path}, line {line}: {_why(error)}") from None
+        why = "fewer columns than the header" if isinstance(error, IndexError) else str(error)
+        raise CoveyError(f"{path}, line {line}: {why}") from None
     except (OSError, EOFError, zlib.error) as error:
         raise CoveyError(f"cannot read {path}: {error}") from None
 
 
-def _why(error: Exception) -> str:
-    return "fewer columns than the header" if isinstance(error, IndexError) else str(error)
-
-
 def _column(header: list[str], name: str, path: Path) -> int:
     if name not in header:
-        raise CoveyError(
-            f"{path} has no column '{name}'; its header is: {','.join(header) or 'empty'}"
-        )
+        names = ",".join(header) or "empty"
+        raise CoveyError(f"{path} has no column '{name}'; its header is: {names}")
     return header.index(name)
 
 
 def _table(stem: Path) -> Path | None:
-    return next(
-        (
-            p
-            for p in (stem.with_name(stem.name + end) for end in (".csv.gz", ".csv"))
-            if p.is_file()
-        ),
-        None,
-    )
-
-
-def _is_table(path: Path) -> bool:
-    return path.name.endswith((".csv", ".csv.gz")) and path.is_file()
+    paths = [stem.with_name(stem.name + end) for end in (".csv.gz", ".csv")]
+    return next((path for path in paths if path.is_file()), None)

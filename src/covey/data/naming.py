@@ -1,4 +1,4 @@
-"""How an item is named: by its row in every table of a run, by the data's own id, and by its title."""
+"""The three names of an item: its row in the tables of a run, its original id, and its title."""
 
 import numpy as np
 
@@ -6,25 +6,24 @@ from .dataset import Array, Dataset
 
 
 def own_ids(dataset: Dataset) -> Array:
-    """The own id of every row, as the data has it; the row's number as text where it has none."""
+    """The original id of every item; the row's number as text if the dataset has no ids."""
     return np.arange(dataset.n_items).astype(np.str_) if dataset.items is None else dataset.items
 
 
 def ids_of(dataset: Dataset) -> list[str]:
-    """The own id of every row as text."""
+    """The original id of every item as text."""
     return [str(own) for own in own_ids(dataset).tolist()]
 
 
 def named(row: int, own: str | None, title: str = "") -> str:
-    """row 357, id 50 (Star Wars (1977))"""
+    """Names an item for a person, such as "row 357, id 50 (Star Wars (1977))"."""
     words = f"row {row}" if own is None else f"row {row}, id {own}"
     return f"{words} ({title})" if title else words
 
 
 def find(dataset: Dataset, text: str) -> list[int]:
-    """The row of the item with this id first, then of those with this text in their titles."""
+    """The rows of the item with this id, then of the items with this text in their titles."""
     by_id = [row for row, own in enumerate(ids_of(dataset)) if own == text]
-    by_title = [
-        row for row, title in enumerate(dataset.titles) if text.casefold() in title.casefold()
-    ]
+    titles, part = enumerate(dataset.titles), text.casefold()
+    by_title = [row for row, title in titles if part in title.casefold()]
     return list(dict.fromkeys(by_id + by_title))

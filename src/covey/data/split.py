@@ -1,6 +1,7 @@
-"""Who is tested on what: per-user and global splits, negative pools and ranking candidates.
+"""Splits a dataset into training, validation and test, and draws candidates for ranking.
 
-Shape suffixes: E = interactions, S = the same, sorted by user, N = users, I = items, K = candidates.
+Shape suffixes: E = interactions, S = the same, sorted by user, N = users, I = items,
+K = candidates.
 """
 
 from collections.abc import Iterator
@@ -25,41 +26,41 @@ Order = Literal["random", "time", "file"]
 RowsKept = Literal["distinct", "given"]
 Pool = Literal["train", "all"]
 
-CHUNK_ROWS = 1 << 21  # random words made at once
+CHUNK_ROWS = 1 << 21  # random words drawn at once
 CHUNK_USERS = 1 << 13  # users whose candidates are drawn at once
-ROUNDING = 1e-9  # 0.7 * 10 is a hair under 7
+ROUNDING = 1e-9  # because 0.7 * 10 is slightly less than 7
 
 
 @dataclass(frozen=True)
 class SplitConfig:
-    """How a dataset is split; each choice has its own key."""
+    """How a dataset is split.
 
-    kind: Kind = "loo"  # given: the split that came with the data
-    order: Order = (
-        "time"  # what counts as last in a user's history; file order where no time is known
-    )
+    "loo" (leave one out) and "ratio" split the history of each user, "temporal" splits all rows at
+    two points in time, and "given" is the split that came with the data.
+    """
+
+    kind: Kind = "loo"
+    order: Order = "time"  # by which the last rows of a user are test; without times, the file's
     rows: RowsKept = "distinct"  # one row for each (user, item), or all of them
     test: float = 0.2  # share of all rows; ratio and temporal
-    valid: float = 0.1  # share of what is not test; ratio and temporal
+    valid: float = 0.1  # share of the rows that are not test; ratio and temporal
     seed: int = 0
 
     def __post_init__(self) -> None:
         among_choices("split", self)
         if not 0 < self.test < 1 or not 0 <= self.valid < 1:
-            raise CoveyError(
-                f"split.test = {self.test}, split.valid = {self.valid}: shares, test > 0 and both < 1"
-            )
+            shares = f"split.test = {self.test}, split.valid = {self.valid}"
+            raise CoveyError(f"{shares}: shares, test > 0 and both < 1")
         if abs(self.seed) >= 2**62:
             raise CoveyError(f"split.seed = {self.seed}; it has to fit into 62 bits")
         if self.kind == "temporal" and self.order != "time":
-            raise CoveyError(
-                f"split.order = '{self.order}': a temporal split is by time; use order = 'time'"
-            )
+            why = "a temporal split is by time; use order = 'time'"
+            raise CoveyError(f"split.order = '{self.order}': {why}")
 
 
 @dataclass(frozen=True)
 class Split:
-    """Item ids of each user in three parts; each part in the order of time, else of the file."""
+    """The items of each user in three parts, each in the order of time, else of the file."""
 
     n_users: int
     n_items: int
@@ -69,18 +70,19 @@ class Split:
 
 
 def split(dataset: Dataset, config: SplitConfig) -> Split:
-    """Each row goes to training, validation or test; none is lost."""
+    """Assigns each row to training, validation or test."""
     rows, by_time, part_S = _assign(dataset, config)
     user_S, item_S = rows.user_E[by_time], rows.item_E[by_time]
-    parts = (
-        _ragged(user_S[part_S == p], item_S[part_S == p], rows.n_users)
-        for p in (TRAIN, VALID, TEST)
-    )
+    masks = [part_S == part for part in (TRAIN, VALID, TEST)]
+    parts = (_ragged(user_S[mask_S], item_S[mask_S], rows.n_users) for mask_S in masks)
     return Split(rows.n_users, rows.n_items, *parts)
 
 
 def assigned(dataset: Dataset, config: SplitConfig) -> Dataset:
-    """The rows that a split uses, with the part of each: split.kind = 'given', rows = 'given' is that split again."""
+    """The rows that a split uses, with the part of each row.
+
+    Splitting the result with kind = "given" and rows = "given" makes the same split again.
+    """
     rows, by_time, part_S = _assign(dataset, config)
     part_E = np.empty(len(rows), np.uint8)
     part_E[by_time] = part_S
@@ -88,7 +90,7 @@ def assigned(dataset: Dataset, config: SplitConfig) -> Dataset:
 
 
 def _assign(dataset: Dataset, config: SplitConfig) -> tuple[Dataset, Array, Array]:
-    """The rows that are used, their order by user and time, and the part of each in that order."""
+    """The rows in use, their order by user and time, and the part of each row in that order."""
     rows = check(dataset)
     if config.rows == "distinct":
         rows = _distinct(rows)
@@ -106,7 +108,10 @@ def _assign(dataset: Dataset, config: SplitConfig) -> tuple[Dataset, Array, Arra
 
 
 def _distinct(rows: Dataset) -> Dataset:
-    """One row for each (user, item): the latest time, at the place of the first; what trains is not tested."""
+    """One row for each (user, item), at the place of the first one and with the latest time.
+
+    If rows of a pair are in several given parts, the pair is used for training before testing.
+    """
     key_E = rows.user_E.astype(np.int64) * rows.n_items + rows.item_E
     ordered_E = np.sort(key_E)
     if not (ordered_E[1:] == ordered_E[:-1]).any():
@@ -115,9 +120,8 @@ def _distinct(rows: Dataset) -> Dataset:
     starts = np.flatnonzero(np.r_[True, key_E[order][1:] != key_E[order][:-1]])
     time_E = np.arange(len(rows), dtype=np.float64) if rows.time_E is None else rows.time_E
     part_P = None if rows.part_E is None else np.minimum.reduceat(rows.part_E[order], starts)
-    if (
-        part_P is not None and rows.part_E is not None
-    ):  # a later part's time would tell of it in training
+    if part_P is not None and rows.part_E is not None:
+        # The time of a row in a later part must not be known in training.
         stays_E = rows.part_E[order] == np.repeat(part_P, np.diff(np.r_[starts, len(order)]))
         time_E = np.where(stays_E, time_E[order], -np.inf)[np.argsort(order)]
     last_P = np.maximum.reduceat(time_E[order], starts)
@@ -125,13 +129,9 @@ def _distinct(rows: Dataset) -> Dataset:
     by_place = np.argsort(first_P)
     kept = first_P[by_place]
     part_E = None if part_P is None else part_P[by_place]
-    return replace(
-        rows,
-        user_E=rows.user_E[kept],
-        item_E=rows.item_E[kept],
-        time_E=last_P[by_place],
-        part_E=part_E,
-    )
+    user_E, item_E = rows.user_E[kept], rows.item_E[kept]
+    time_E = last_P[by_place]
+    return replace(rows, user_E=user_E, item_E=item_E, time_E=time_E, part_E=part_E)
 
 
 def _by_file(rows: Dataset) -> Array:
@@ -139,10 +139,10 @@ def _by_file(rows: Dataset) -> Array:
 
 
 def _by_time(rows: Dataset) -> Array:
-    """Rows by user, then time; where times tie, the row that stands earlier in the file counts as the later one."""
+    """Rows by user, then time; of rows with equal times, the first in the file is the latest."""
     if rows.time_E is None:
         return _by_file(rows)
-    # Published splits rank by falling time, ties by file order; this is that ranking read backwards.
+    # Published splits rank by falling time, then by file order; this is that ranking in reverse.
     return len(rows) - 1 - np.lexsort((rows.time_E[::-1], rows.user_E[::-1]))
 
 
@@ -152,16 +152,12 @@ def _by_chance(rows: Dataset, seed: int) -> Array:
 
 
 def _shuffled(n_N: Array, seed: int, purpose: str) -> Array:
-    """An order of n_N.sum() places that mixes each user's own stretch only."""
+    """A random order of n_N.sum() places that exchanges places of the same user only."""
     order = np.empty(int(n_N.sum()), np.int64)
     ends_N = np.cumsum(n_N)
     for users in _user_chunks(ends_N):
-        lengths = torch.from_numpy(n_N[users])
-        words = (
-            Rng.of(seed, 0, torch.arange(users.start, users.stop))
-            .fold(purpose)
-            .ragged_bits(lengths)
-        )
+        rng = Rng.of(seed, 0, torch.arange(users.start, users.stop)).fold(purpose)
+        words = rng.ragged_bits(torch.from_numpy(n_N[users]))
         begin = int(ends_N[users.start] - n_N[users.start])
         stretch = slice(begin, begin + len(words.values))
         order[stretch] = begin + np.lexsort((words.values.numpy(), words.owner.numpy()))
@@ -175,7 +171,7 @@ def _user_chunks(ends_N: Array) -> Iterator[slice]:
 
 
 def _per_user(user_S: Array, n_users: int, config: SplitConfig) -> Array:
-    """The part of each row, for rows sorted by user and then by what counts as order."""
+    """The part of each row, for rows sorted by user and then by `config.order`."""
     n_N = np.bincount(user_S, minlength=n_users)
     return _leave_one_out(user_S, n_N) if config.kind == "loo" else _ratio(user_S, n_N, config)
 
@@ -187,7 +183,7 @@ def _place(user_S: Array, n_N: Array) -> Array:
 
 
 def _leave_one_out(user_S: Array, n_N: Array) -> Array:
-    """The last is test, the one before validation; who has fewer than three only trains."""
+    """The last row is test, the one before validation; users with fewer than 3 rows only train."""
     part_S = np.full(len(user_S), TRAIN, np.uint8)
     end_N = np.cumsum(n_N)[n_N >= 3]
     part_S[end_N - 1] = TEST
@@ -196,10 +192,9 @@ def _leave_one_out(user_S: Array, n_N: Array) -> Array:
 
 
 def _ratio(user_S: Array, n_N: Array, config: SplitConfig) -> Array:
-    """The first share trains (one row at least), the rest is test; validation is drawn from the first."""
-    kept_N = np.minimum(
-        n_N, np.maximum(1, np.floor(n_N * (1 - config.test) + ROUNDING).astype(np.int64))
-    )
+    """The first rows (at least one) train, the rest is test; validation is drawn from the first."""
+    first_N = np.floor(n_N * (1 - config.test) + ROUNDING).astype(np.int64)
+    kept_N = np.minimum(n_N, np.maximum(1, first_N))
     part_S = np.where(_place(user_S, n_N) < kept_N[user_S], TRAIN, TEST).astype(np.uint8)
     kept = np.flatnonzero(part_S == TRAIN)
     kept = kept[_shuffled(kept_N, config.seed, "split.valid")]
@@ -209,46 +204,39 @@ def _ratio(user_S: Array, n_N: Array, config: SplitConfig) -> Array:
 
 
 def _validation(kept_N: Array, config: SplitConfig) -> Array:
-    """How many rows of each user: rounded by chance, or short histories would have no validation at all."""
-    chance_N = (
-        Rng.of(config.seed, 0, torch.arange(len(kept_N)))
-        .fold("split.round")
-        .uniform(1)[:, 0]
-        .numpy()
-    )
+    """How many rows of each user validate: rounded at random, so that short histories take part."""
+    rng = Rng.of(config.seed, 0, torch.arange(len(kept_N))).fold("split.round")
+    chance_N = rng.uniform(1)[:, 0].numpy()
     count_N: Array = np.floor(kept_N * config.valid + chance_N).astype(np.int64)
     return count_N.clip(max=(kept_N - 1).clip(min=0))
 
 
 def _temporal(rows: Dataset, config: SplitConfig) -> Array:
-    """Everything after one point in time is test, everything between an earlier one and it validation."""
+    """Rows after one point in time are test, rows between an earlier point and it validation."""
     if rows.time_E is None or not rows.clock:
-        raise CoveyError(
-            f"dataset '{rows.name}' has no clock: its order is each user's own; use split.kind = 'loo' or 'ratio'"
-        )
+        why = f"dataset '{rows.name}' has no clock: its order is that of each user alone"
+        raise CoveyError(f"{why}; use split.kind = 'loo' or 'ratio'")
     time_E = np.sort(rows.time_E)
     test_after = _point(time_E, config.test)
     valid_after = _point(time_E[: np.searchsorted(time_E, test_after, side="right")], config.valid)
     part_E = np.where(rows.time_E > valid_after, VALID, TRAIN).astype(np.uint8)
     part_E[rows.time_E > test_after] = TEST
     if not (part_E == TEST).any():
-        raise CoveyError(
-            f"dataset '{rows.name}': the last {config.test:.0%} of its rows share one time; raise split.test"
-        )
+        why = f"the last {config.test:.0%} of its rows share one time; raise split.test"
+        raise CoveyError(f"dataset '{rows.name}': {why}")
     return part_E
 
 
 def _given(rows: Dataset) -> Array:
     if rows.part_E is None:
-        what = (
-            "import it with covey data import --split COLUMN, or use split.kind = 'loo' or 'ratio'"
-        )
-        raise CoveyError(f"dataset '{rows.name}' has no split of its own; {what}")
+        how = "covey data import --split COLUMN"
+        remedy = f"import it with {how}, or use split.kind = 'loo' or 'ratio'"
+        raise CoveyError(f"dataset '{rows.name}' has no split; {remedy}")
     return rows.part_E
 
 
 def _point(time_E: Array, share: float) -> float:
-    """The time after which at most this share of the sorted times lies."""
+    """The time after which there are at most this share of the sorted times."""
     return float(time_E[max(1, int(len(time_E) * (1 - share) + ROUNDING)) - 1])
 
 
@@ -258,9 +246,12 @@ def _ragged(user_S: Array, item_S: Array, n_users: int) -> Ragged:
 
 
 def pool(split: Split, kind: Pool) -> Ragged:
-    """Sorted distinct items that a client avoids when it draws negatives.
+    """The items that each client avoids when it draws negatives, sorted and distinct.
 
-    'train' is what the client knows; 'all' has its held-out items too, as published, which leaks them.
+    Args:
+        split: The split.
+        kind: "train" for what the client knows; "all" includes its held-out items, as in published
+            code, and so discloses them to the training.
     """
     if kind not in get_args(Pool):
         raise CoveyError(f"negatives.pool = '{kind}': valid are {', '.join(get_args(Pool))}")
@@ -272,13 +263,17 @@ def pool(split: Split, kind: Pool) -> Ragged:
 
 
 def candidates(split: Split, count: int = 99, seed: int = 0) -> dict[str, Tensor]:
-    """Items to rank the held-out ones against, [N, count] each: unseen, distinct, never in both lists."""
+    """Draws unseen items to rank the held-out items of "valid" and "test" against.
+
+    Returns:
+        For both parts [N, count] items, distinct for each user over both parts.
+    """
     seen = pool(split, "all")
     most = int(seen.lengths.max()) if len(seen) else 0
     if (least := split.n_items - most) < 2 * count:
         raise CoveyError(
-            f"a user has {least} unseen items, 2 x {count} candidates need {2 * count};"
-            f" rank all items: evaluate.candidates = 'full' (or lower the count to {least // 2} or less)"
+            f"a user has {least} unseen items, 2 x {count} candidates need {2 * count}; rank all"
+            f" items: evaluate.candidates = 'full' (or lower the count to {least // 2} or less)"
         )
     out = {k: torch.empty(split.n_users, count, dtype=torch.int64) for k in ("valid", "test")}
     for first in range(0, split.n_users, CHUNK_USERS):
@@ -289,7 +284,7 @@ def candidates(split: Split, count: int = 99, seed: int = 0) -> dict[str, Tensor
 
 
 def _unseen(seen: Ragged, ids_C: Tensor, n_items: int, count: int, seed: int) -> Tensor:
-    """Distinct items outside each list: ranks among the unseen, then the items of these ranks."""
+    """Draws distinct items outside each list: ranks among the unseen items, then their items."""
     rng = Rng.of(seed, 0, ids_C).fold("candidates")
     rank_CK = distinct_ranks(rng.fold("rank").uniform(count), n_items - seen.lengths)
     rank_CK = rank_CK.gather(1, rng.fold("order").permutation(count))

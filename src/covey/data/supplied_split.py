@@ -1,7 +1,4 @@
-"""A split that comes with the data: a column that says train, valid or test, or a file for each part.
-
-Shape suffix: E = interactions.
-"""
+"""Splits that come with the data: a column with train, valid or test, or one file for each part."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,19 +8,11 @@ import numpy as np
 from .dataset import TEST, TRAIN, VALID, Dataset, check, renumber
 
 PARTS = {"train": TRAIN, "valid": VALID, "test": TEST}
-NAMES = {
-    "train": TRAIN,
-    "training": TRAIN,
-    "valid": VALID,
-    "validation": VALID,
-    "val": VALID,
-    "dev": VALID,
-    "test": TEST,
-}
+NAMES = PARTS | {"training": TRAIN} | dict.fromkeys(("validation", "val", "dev"), VALID)
 
 
 def part_of(value: Any) -> int:
-    """Which part a cell names."""
+    """The part that a cell names."""
     name = str(value).strip().lower()
     if name not in NAMES:
         raise ValueError(f"{str(value)!r} is no part of a split; write train, valid or test")
@@ -31,15 +20,16 @@ def part_of(value: Any) -> int:
 
 
 def together(parts: Mapping[str, Dataset]) -> Dataset:
-    """The rows of "train", "valid" and "test" as one dataset that knows its split, without titles.
+    """Joins the rows of "train", "valid" and "test" into one dataset that contains its split.
 
-    Times are kept where all parts have them.
+    Times are kept if all parts have them; titles are not kept.
     """
     every = list(parts.values())
-    user_E, users = renumber(np.concatenate([_own(d.users, d.n_users)[d.user_E] for d in every]))
-    item_E, items = renumber(np.concatenate([_own(d.items, d.n_items)[d.item_E] for d in every]))
+    user_E, users = renumber(np.concatenate([_ids(d.users, d.n_users)[d.user_E] for d in every]))
+    item_E, items = renumber(np.concatenate([_ids(d.items, d.n_items)[d.item_E] for d in every]))
     times = [d.time_E for d in every if d.time_E is not None]
     timed = len(times) == len(every)
+    part_E = np.concatenate([np.full(len(d), PARTS[k], np.uint8) for k, d in parts.items()])
     return check(
         Dataset(
             every[0].name,
@@ -51,12 +41,10 @@ def together(parts: Mapping[str, Dataset]) -> Dataset:
             users,
             items,
             clock=timed and all(d.clock for d in every),
-            part_E=np.concatenate(
-                [np.full(len(d), PARTS[name], np.uint8) for name, d in parts.items()]
-            ),
+            part_E=part_E,
         )
     )
 
 
-def _own(ids: Any, count: int) -> Any:
+def _ids(ids: Any, count: int) -> Any:
     return np.arange(count).astype(np.str_) if ids is None else ids

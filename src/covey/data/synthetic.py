@@ -1,8 +1,8 @@
-"""Made-up interactions with taste groups, for tests, demonstrations and runs at scale.
+"""Synthetic datasets with groups of taste, for tests, demonstrations and runs at scale.
 
-Items and users belong to groups. An item's popularity falls as a power of its rank in its group,
-a user's activity follows a bounded power law, and most of a user's picks come from its own group.
-Shape suffixes: N = users, I = items, E = interactions, G = groups.
+Items and users belong to groups. The popularity of items falls as a power of their rank in their
+group, the activity of users follows a bounded power law, and most items of a user are from its
+group. Shape suffixes: N = users, I = items, E = interactions, G = groups.
 """
 
 import itertools
@@ -15,44 +15,28 @@ from covey.core.errors import CoveyError
 
 from .dataset import Array, Dataset
 
-CHUNK = 1 << 20  # interactions made at once; part of the stream, so the data depend on it
-TASTE_TRIES = 8  # after so many repeats a user has exhausted its taste and takes any item
+CHUNK = 1 << 20  # interactions generated at once; the data depend on it
+TASTE_TRIES = 8  # after so many repeated draws, a user takes any item
 DAY = 86_400.0
 EPOCH = 1_600_000_000.0
 
-THEMES = (
-    (
-        "Silent Crooked Hidden Midnight Broken Cold Last Double",
-        "Alibi Witness Detective Ransom Shadow Verdict Cipher Suspect",
-    ),
-    (
-        "Distant Solar Quantum Iron Lost Orbital Frozen Electric",
-        "Colony Starship Android Nebula Signal Planet Engine Comet",
-    ),
-    (
-        "Sweet Summer Paper Tender Secret Sunday Borrowed Golden",
-        "Kiss Wedding Letter Promise Heart Garden Valentine Waltz",
-    ),
-    (
-        "Wild Northern Savage High Burning Forgotten Dusty Lone",
-        "River Summit Canyon Horse Frontier Trail Prairie Outlaw",
-    ),
-    (
-        "Haunted Crimson Hollow Rotten Whispering Pale Endless Black",
-        "House Coffin Scarecrow Cellar Ghost Ritual Moon Grave",
-    ),
-    (
-        "Clumsy Royal Lucky Awkward Rubber Grand Noisy Accidental",
-        "Cousin Butler Vacation Neighbour Parrot Picnic Landlord Duchess",
-    ),
-    (
-        "Brave Tiny Painted Enchanted Silver Sleepy Dancing Flying",
-        "Dragon Otter Castle Wizard Puppet Unicorn Teapot Lantern",
-    ),
-    (
-        "True Ancient Hungry Deep Vanishing Secret Living Great",
-        "Ocean Empire Forest Harvest Desert Migration Reef Orchestra",
-    ),
+THEMES = (  # adjectives and nouns of the titles, group by group
+    "Silent Crooked Hidden Midnight Broken Cold Last Double",
+    "Alibi Witness Detective Ransom Shadow Verdict Cipher Suspect",
+    "Distant Solar Quantum Iron Lost Orbital Frozen Electric",
+    "Colony Starship Android Nebula Signal Planet Engine Comet",
+    "Sweet Summer Paper Tender Secret Sunday Borrowed Golden",
+    "Kiss Wedding Letter Promise Heart Garden Valentine Waltz",
+    "Wild Northern Savage High Burning Forgotten Dusty Lone",
+    "River Summit Canyon Horse Frontier Trail Prairie Outlaw",
+    "Haunted Crimson Hollow Rotten Whispering Pale Endless Black",
+    "House Coffin Scarecrow Cellar Ghost Ritual Moon Grave",
+    "Clumsy Royal Lucky Awkward Rubber Grand Noisy Accidental",
+    "Cousin Butler Vacation Neighbour Parrot Picnic Landlord Duchess",
+    "Brave Tiny Painted Enchanted Silver Sleepy Dancing Flying",
+    "Dragon Otter Castle Wizard Puppet Unicorn Teapot Lantern",
+    "True Ancient Hungry Deep Vanishing Secret Living Great",
+    "Ocean Empire Forest Harvest Desert Migration Reef Orchestra",
 )
 
 
@@ -64,33 +48,28 @@ class Synthetic:
     items: int = 500
     mean_items: float = 20.0  # interactions of a user
     groups: int = 8
-    taste: float = 0.75  # share of picks from the user's own group
+    taste: float = 0.75  # share of a user's items that are from its group
     popularity: float = 0.8  # weight of the item of rank r in its group: r ** -popularity
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for wrong, why in (
-            (self.users < 2, f"users = {self.users}; at least 2 are needed"),
-            (
-                not 1 <= self.groups <= self.items,
-                f"groups = {self.groups}; choose 1 to items ({self.items})",
-            ),
-            (not self.mean_items >= 2, f"mean_items = {self.mean_items}; at least 2 are needed"),
-            (
-                self.mean_items > self.items / 4,
-                f"mean_items = {self.mean_items}; at most a quarter of the {self.items} items, so raise items",
-            ),
-            (not 0 <= self.taste <= 1, f"taste = {self.taste}; it is a share, 0 to 1"),
-            (self.popularity < 0, f"popularity = {self.popularity}; it may not be negative"),
-            (self.seed < 0, f"seed = {self.seed}; it may not be negative"),
+        most = f"at most a quarter of the {self.items} items, so raise items"
+        for name, valid, why in (
+            ("users", self.users >= 2, "at least 2 are needed"),
+            ("groups", 1 <= self.groups <= self.items, f"choose 1 to items ({self.items})"),
+            ("mean_items", self.mean_items >= 2, "at least 2 are needed"),
+            ("mean_items", self.mean_items <= self.items / 4, most),
+            ("taste", 0 <= self.taste <= 1, "it is a share, 0 to 1"),
+            ("popularity", self.popularity >= 0, "it may not be negative"),
+            ("seed", self.seed >= 0, "it may not be negative"),
         ):
-            if wrong:
-                raise CoveyError(f"synthetic data: {why}")
+            if not valid:
+                raise CoveyError(f"synthetic data: {name} = {getattr(self, name)}; {why}")
 
 
 @dataclass(frozen=True, eq=False)
-class _Shelf:
-    """Items in the order of group, then rank; one cumulated weight serves each group and the whole."""
+class _Ranking:
+    """Items by group, then rank; the cumulated weights serve for draws in a group and in all."""
 
     edge_G: Array  # [G + 1] places where groups begin
     weight_I: Array  # cumulated
@@ -102,13 +81,13 @@ class _Shelf:
         low_E, high_E = begin_G[group_E], begin_G[group_E + 1]
         x_E = np.where(own_E, low_E + x_E * (high_E - low_E), x_E * begin_G[-1])
         place_E: Array = np.searchsorted(self.weight_I, x_E, side="right")
-        return place_E.clip(max=len(self.weight_I) - 1)  # a sum rounded up may fall off the end
+        return place_E.clip(max=len(self.weight_I) - 1)  # a sum may have been rounded up
 
 
 def generate(options: Synthetic) -> Dataset:
-    """The dataset of these options, always the same one."""
+    """The dataset of these options; the same options give the same dataset."""
     rng = np.random.default_rng([options.seed, 0])
-    shelf = _shelf(options)
+    ranking = _ranking(options)
     item_of_place = rng.permutation(options.items).astype(np.int32)
     n_N = _activity(options, rng)
     user_E = np.repeat(np.arange(options.users, dtype=np.int32), n_N)
@@ -116,39 +95,35 @@ def generate(options: Synthetic) -> Dataset:
     for number, (first, last) in enumerate(_chunks(n_N)):
         part_rng = np.random.default_rng([options.seed, 1, number])
         rows = slice(int(n_N[:first].sum()), int(n_N[:last].sum()))
-        item_E[rows] = item_of_place[_picks(options, shelf, part_rng, n_N[first:last])]
+        item_E[rows] = item_of_place[_items(options, ranking, part_rng, n_N[first:last])]
         time_E[rows] = _times(part_rng, n_N[first:last])
-    titles = _titles(shelf.edge_G, item_of_place)
-    return Dataset(
-        "synthetic", options.users, options.items, user_E, item_E, time_E, titles=titles, clock=True
-    )
+    columns = (user_E, item_E, time_E)
+    titles = _titles(ranking.edge_G, item_of_place)
+    return Dataset("synthetic", options.users, options.items, *columns, titles=titles, clock=True)
 
 
-def _shelf(options: Synthetic) -> _Shelf:
+def _ranking(options: Synthetic) -> _Ranking:
     edge_G = np.linspace(0, options.items, options.groups + 1).astype(np.int64)
     rank_I = np.arange(options.items) - np.repeat(edge_G[:-1], np.diff(edge_G)) + 1
-    return _Shelf(edge_G, np.cumsum(rank_I**-options.popularity))
+    return _Ranking(edge_G, np.cumsum(rank_I**-options.popularity))
 
 
 def _activity(options: Synthetic, rng: np.random.Generator) -> Array:
-    """How many items each user has: evenly spaced quantiles of the law, so that the mean holds for few users too."""
+    """The number of items of each user: evenly spaced quantiles, so the mean is right for a few."""
     low, high = max(1.0, options.mean_items / 4), min(options.items / 2, options.mean_items * 20)
     exponent = _exponent(options.mean_items, low, high, min(options.users, 1 << 16))
-    total_N = np.floor(
-        np.cumsum(_quantiles(exponent, low, high, options.users)) + 0.5
-    )  # rounds the sum
+    sum_N = np.cumsum(_quantiles(exponent, low, high, options.users))
+    total_N = np.floor(sum_N + 0.5)  # sums are rounded, so that the mean stays the same
     return rng.permutation(np.maximum(np.diff(total_N, prepend=0.0), 1).astype(np.int64))
 
 
 def _exponent(mean: float, low: float, high: float, points: int) -> float:
-    """The a of the density x ** -a on [low, high] that has this mean, by bisection."""
+    """The exponent a of the density x ** -a on [low, high] that has this mean, by bisection."""
     flat, steep = 0.0, 40.0
     for _ in range(50):
         middle = (flat + steep) / 2
-        if _quantiles(middle, low, high, points).mean() > mean:
-            flat = middle
-        else:
-            steep = middle
+        too_large = _quantiles(middle, low, high, points).mean() > mean
+        flat, steep = (middle, steep) if too_large else (flat, middle)
     return (flat + steep) / 2
 
 
@@ -167,18 +142,18 @@ def _chunks(n_N: Array) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges))
 
 
-def _picks(options: Synthetic, shelf: _Shelf, rng: np.random.Generator, n_N: Array) -> Array:
-    """Places on the shelf, distinct for each user: what repeats is drawn again."""
+def _items(options: Synthetic, ranking: _Ranking, rng: np.random.Generator, n_N: Array) -> Array:
+    """Places in the ranking, distinct for each user: repeated ones are drawn again."""
     group_N = rng.integers(options.groups, size=len(n_N))
     user_E = np.repeat(np.arange(len(n_N)), n_N)
-    place_E = shelf.draw(rng, group_N[user_E], options.taste)
+    place_E = ranking.draw(rng, group_N[user_E], options.taste)
     rows = np.arange(len(user_E))
     for tries in itertools.count():
         again = rows[_repeats(user_E[rows] * options.items + place_E[rows])]
         if not len(again):
             return place_E
         if tries < TASTE_TRIES:
-            place_E[again] = shelf.draw(rng, group_N[user_E[again]], options.taste)
+            place_E[again] = ranking.draw(rng, group_N[user_E[again]], options.taste)
         else:
             place_E[again] = rng.integers(options.items, size=len(again))
         busy_N = np.zeros(len(n_N), bool)
@@ -188,7 +163,7 @@ def _picks(options: Synthetic, shelf: _Shelf, rng: np.random.Generator, n_N: Arr
 
 
 def _repeats(key_E: Array) -> Array:
-    """Places of keys that stand before already."""
+    """Places of keys that occurred before."""
     order: Array = np.argsort(key_E, kind="stable")
     key_E = key_E[order]
     repeat_E: Array = order[1:][key_E[1:] == key_E[:-1]]
@@ -196,7 +171,7 @@ def _repeats(key_E: Array) -> Array:
 
 
 def _times(rng: np.random.Generator, n_N: Array) -> Array:
-    """Whole seconds, rising for each user: a start within a year, then gaps of a day and a half on average."""
+    """Whole seconds, rising for each user, within a year at first and with gaps of 1.5 days."""
     gap_E = 1 + np.floor(rng.exponential(1.5 * DAY, int(n_N.sum())))
     start_N = EPOCH + np.floor(rng.random(len(n_N)) * 365 * DAY)
     passed_E = np.cumsum(gap_E)
@@ -206,18 +181,14 @@ def _times(rng: np.random.Generator, n_N: Array) -> Array:
 
 
 def _titles(edge_G: Array, item_of_place: Array) -> tuple[str, ...]:
-    """Readable names in the words of the group; where the words run out there are sequels."""
+    """Readable names from the words of each group, with numbers after all names were used once."""
     titles = [""] * len(item_of_place)
     size = math.ceil(len(item_of_place) / (len(edge_G) - 1))
     for g, (first, last) in enumerate(itertools.pairwise(edge_G.tolist())):
-        names = [
-            f"{a} {b}"
-            for b in THEMES[g % len(THEMES)][1].split()
-            for a in THEMES[g % len(THEMES)][0].split()
-        ]
-        for serial, item in enumerate(
-            item_of_place[first:last].tolist(), size * (g // len(THEMES))
-        ):
+        cycle, theme = divmod(g, len(THEMES) // 2)
+        adjectives, nouns = THEMES[2 * theme].split(), THEMES[2 * theme + 1].split()
+        names = [f"{adjective} {noun}" for noun in nouns for adjective in adjectives]
+        for serial, item in enumerate(item_of_place[first:last].tolist(), size * cycle):
             sequel, name = divmod(serial, len(names))
             titles[item] = names[name] + (f" {sequel + 1}" if sequel else "")
     return tuple(titles)

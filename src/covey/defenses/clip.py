@@ -1,4 +1,4 @@
-"""Clipping by the server: no uploaded row counts for more than a bound (norm clipping, Sun et al., 2019)."""
+"""Clipping by the server: limits the norm of each uploaded row (Sun et al., 2019)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -17,8 +17,8 @@ from covey.core.ragged import Field, FieldDict, Rows
 class ClipRows(Mechanism):
     """Scales each row of every uploaded update and model to a norm of at most `bound`.
 
-    A row is an item's vector, or the last dimension of a dense parameter. Where `relative`, the bound is
-    so many times a quantile of the norms of the round's rows of that parameter, those of zeros left out.
+    A row is an item's vector, or the last dimension of a dense parameter. Where `relative`, the
+    bound is that many times a quantile of the norms of the round's nonzero rows of that parameter.
     """
 
     bound: float = 1.0
@@ -27,15 +27,15 @@ class ClipRows(Mechanism):
     name: str = "clip rows"
 
     def __post_init__(self) -> None:
-        over_zero(self.name, self.bound, self.quantile)
+        check_bound(self.name, self.bound, self.quantile)
 
     def filter_uploads(self, view: ServerView, upload: Upload) -> Upload:
-        return replace(upload, update=self._each(upload.update), model=self._each(upload.model))
+        return replace(upload, update=self.clip(upload.update), model=self.clip(upload.model))
 
-    def _each(self, drawer: FieldDict) -> FieldDict:
-        return {name: self._one(value) for name, value in drawer.items()}
+    def clip(self, fields: FieldDict) -> FieldDict:
+        return {name: self._clipped(value) for name, value in fields.items()}
 
-    def _one(self, value: Field) -> Field:
+    def _clipped(self, value: Field) -> Field:
         if isinstance(value, Rows):
             return replace(value, values=self._clip(value.values))
         assert isinstance(value, Tensor)
@@ -47,8 +47,15 @@ class ClipRows(Mechanism):
 
 
 def factor(norm: Tensor, bound: float, relative: bool, quantile: float = 0.5) -> Tensor:
-    """What brings norms down to a bound: min(1, b / norm); nothing changes where all norms are zero."""
-    if math.isinf(bound):  # else infinity over infinity
+    """What to multiply vectors with to clip them: min(1, limit / norm).
+
+    Args:
+        norm: The norms of the vectors, of any shape.
+        bound: The limit, or where `relative` a multiple of a quantile of the norms over zero.
+        relative: How `bound` is meant. If all norms are zero, a relative bound changes nothing.
+        quantile: A share of the norms over zero.
+    """
+    if math.isinf(bound):  # avoids infinity over infinity
         return torch.ones_like(norm)
     if not relative:
         return bound / norm.clamp(min=bound)
@@ -59,7 +66,8 @@ def factor(norm: Tensor, bound: float, relative: bool, quantile: float = 0.5) ->
     return limit / torch.maximum(norm, limit)
 
 
-def over_zero(name: str, bound: float, quantile: float = 0.5) -> None:
+def check_bound(name: str, bound: float, quantile: float = 0.5) -> None:
+    """Refuses options that `factor` cannot use."""
     if not bound > 0:
         raise CoveyError(f"{name}: bound = {bound}; a norm over 0 is needed")
     if not 0 < quantile < 1:

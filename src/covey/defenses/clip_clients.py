@@ -1,4 +1,4 @@
-"""Clipping by the server: no client's whole upload counts for more than a bound (Sun et al., 2019)."""
+"""Clipping by the server: limits the norm of each client's whole upload (Sun et al., 2019)."""
 
 from dataclasses import dataclass, replace
 
@@ -10,14 +10,15 @@ from covey.contract.views import ServerView
 from covey.core.messages import Upload
 from covey.core.ragged import Field, FieldDict, Rows
 
-from .clip import factor, over_zero
+from .clip import check_bound, factor
 
 
 @dataclass(frozen=True)
 class ClipClients(Mechanism):
-    """Scales each client's update, all its parameters together, to a norm of at most `bound`; so with its model.
+    """Scales each client's update, all its parameters together, to a norm of at most `bound`.
 
-    Where `relative`, the bound is so many times a quantile of the norms of the round's clients.
+    An uploaded model is clipped likewise. Where `relative`, the bound is that many times a quantile
+    of the norms of the round's clients.
     """
 
     bound: float = 1.0
@@ -26,21 +27,21 @@ class ClipClients(Mechanism):
     name: str = "clip clients"
 
     def __post_init__(self) -> None:
-        over_zero(self.name, self.bound, self.quantile)
+        check_bound(self.name, self.bound, self.quantile)
 
     def filter_uploads(self, view: ServerView, upload: Upload) -> Upload:
         return replace(upload, update=self.clip(upload.update), model=self.clip(upload.model))
 
-    def clip(self, drawer: FieldDict) -> FieldDict:
-        if not drawer:
-            return drawer
-        square_C = torch.stack([squares(value) for value in drawer.values()]).sum(0)
+    def clip(self, fields: FieldDict) -> FieldDict:
+        if not fields:
+            return fields
+        square_C = torch.stack([squares(value) for value in fields.values()]).sum(0)
         s_C = factor(square_C.sqrt(), self.bound, self.relative, self.quantile)
-        return {name: scaled(value, s_C) for name, value in drawer.items()}
+        return {name: scaled(value, s_C) for name, value in fields.items()}
 
 
 def squares(value: Field) -> Tensor:
-    """Squared norm of each client's part, [C], in double precision."""
+    """The squared norm of each client's part, [C], in double precision."""
     if isinstance(value, Rows):
         row_T = value.values.flatten(1).double().square().sum(1)
         return row_T.new_zeros(len(value)).index_add_(0, value.items.owner, row_T)
@@ -49,6 +50,7 @@ def squares(value: Field) -> Tensor:
 
 
 def scaled(value: Field, s_C: Tensor) -> Field:
+    """Multiplies each client's part by its factor."""
     if isinstance(value, Rows):
         return value.scaled(s_C)
     assert isinstance(value, Tensor)

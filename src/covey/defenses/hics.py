@@ -1,7 +1,9 @@
-"""HiCS: hierarchical clipping with sparsified updating (Yuan et al., Manipulating Federated Recommender Systems, 2023).
+"""HiCS: hierarchical clipping with sparsified updating, a defence against promoted items.
 
-From descriptions of the paper by others, not from its text: two levels of clipping (`HiCS`, a combine), and
-a bank that lets only the largest accumulated rows through (`Bank`, a server step). They go together.
+Yuan et al., "Manipulating Federated Recommender Systems: Poisoning with Synthetic Users and Its
+Countermeasures", SIGIR 2023; written from descriptions of the paper by others, not from its text.
+`HiCS` aggregates with two levels of clipping. `Bank` is the server step used with it, which applies
+only the largest accumulated rows.
 """
 
 import math
@@ -19,7 +21,7 @@ from covey.core.errors import CoveyError
 from covey.core.messages import Total, Upload
 from covey.core.ragged import Field, FieldDict, Fields, Rows
 
-from .clip import factor, over_zero
+from .clip import check_bound, factor
 from .clip_clients import ClipClients, scaled, squares
 from .rows import Scale
 
@@ -28,10 +30,10 @@ Level = Literal["row", "client", "item"]
 
 @dataclass(frozen=True)
 class HiCS(Combine):
-    """Clips uploads by each level in turn, and the combined rows by the level "item", which comes last.
+    """Clips uploads at each level in turn; the level "item" comes last and clips combined rows.
 
-    A bound is so many times the median norm at its level, or where not `relative` the norm itself. A row is
-    an item's vector, or another parameter as a whole. Uploaded models are averaged as they are.
+    A bound is a multiple of the median norm at its level, or where not `relative` the norm itself.
+    A row is an item's vector, or another parameter as a whole. Uploaded models are not clipped.
     """
 
     levels: tuple[Level, ...] = ("row", "item")
@@ -42,33 +44,26 @@ class HiCS(Combine):
 
     def __post_init__(self) -> None:
         if len(self.levels) != len(self.bounds) or "item" in self.levels[:-1]:
-            raise CoveyError(
-                'hics: give each of levels its bound; "item" comes last, as it clips what was combined'
-            )
+            raise CoveyError('hics: give each of levels a bound; "item" comes last, if at all')
         for bound in self.bounds:
-            over_zero("hics", bound)
+            check_bound("hics", bound)
 
     def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
         if isinstance(upload, Total):
             raise CoveyError(
-                "HiCS clips single uploads, and only their sum is here; use a linear combine"
+                "HiCS clips single uploads, but only their sum is available; use a linear combine"
             )
-        upload = replace(upload, update={k: v for k, v in upload.update.items() if k in names})
+        clipped: FieldDict = {k: v for k, v in upload.update.items() if k in names}
         for level, bound in zip(self.levels, self.bounds, strict=True):
             if level == "client":
-                upload = replace(
-                    upload, update=ClipClients(bound, self.relative).clip(upload.update)
-                )
+                clipped = ClipClients(bound, self.relative).clip(clipped)
             elif level == "row":
-                upload = replace(
-                    upload, update={k: self._rows(v, bound) for k, v in upload.update.items()}
-                )
+                clipped = {k: self._rows(v, bound) for k, v in clipped.items()}
         linear = {"mean": ItemMean(), "sum": Sum(), "everybody": Mean()}[self.scale]
-        update, model = linear.combine(upload, names)
+        update, model = linear.combine(replace(upload, update=clipped), names)
         if "item" in self.levels:
-            update = {
-                k: self._combined(upload.update[k], v, self.bounds[-1]) for k, v in update.items()
-            }
+            bound = self.bounds[-1]
+            update = {k: self._combined(clipped[k], v, bound) for k, v in update.items()}
         return update, model
 
     def _rows(self, value: Field, bound: float) -> Field:  # level 1, (7) 1
@@ -79,7 +74,7 @@ class HiCS(Combine):
         return scaled(value, factor(squares(value).sqrt(), bound, self.relative))
 
     def _combined(self, value: Field, update: Tensor, bound: float) -> Tensor:  # level 2, (7) 3
-        """The rows of a table against each other; another parameter is alone, and has only an absolute bound."""
+        """Clips rows of a table; another parameter is one row and has only an absolute bound."""
         if not isinstance(value, Rows):
             return update if self.relative else update * factor(update.norm(), bound, False)
         s_I = factor(update.flatten(1).norm(dim=1), bound, self.relative)
@@ -88,14 +83,13 @@ class HiCS(Combine):
 
 @dataclass(frozen=True)
 class Bank(ServerStep):
-    """Adds what the largest rows of a table have saved up; the others wait (error feedback).
+    """Accumulates updates and applies the largest rows; the others wait (error feedback).
 
-    `share` is gamma, of the rows that hold something; 1 lets all through, as adding does. Other parameters
-    are added at once.
+    Parameters that are not in `banked` are applied at once.
     """
 
-    share: float = 0.5
-    decay: float = 1.0  # of what waits, each round; below 1 what is old fades
+    share: float = 0.5  # gamma, of the rows that are not zero; 1 applies all of them
+    decay: float = 1.0  # multiplies the waiting rows in each round; below 1 old updates fade
     rate: float = 1.0
     banked: tuple[str, ...] = ("items",)
     name: str = "server step"
@@ -115,8 +109,7 @@ class Bank(ServerStep):
         return memory, params
 
     def _largest(self, norm_I: Tensor) -> Tensor:
-        """Which rows are let through, [I] bool."""
+        """The rows to apply, [I] bool."""
         many = math.ceil(self.share * int((norm_I > 0).sum()) - 1e-9)
-        return torch.zeros_like(norm_I, dtype=torch.bool).index_fill_(
-            0, norm_I.topk(many).indices, True
-        )
+        largest = norm_I.topk(many).indices
+        return torch.zeros_like(norm_I, dtype=torch.bool).index_fill_(0, largest, True)

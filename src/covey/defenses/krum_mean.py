@@ -1,8 +1,9 @@
-"""The Krum of Yuan et al. (Robust Federated Contrastive Recommender System, 2024), which is not Krum.
+"""The rule that Yuan et al. call Krum, which is not Krum.
 
-They describe it as the gradient of an item that is closest to the mean of all other clients' gradients of
-this item. An attacker moves that mean as far as its upload is long, so one long upload is enough to have
-the outermost of the honest ones taken.
+"Robust Federated Contrastive Recommender System", 2024, describes it as the gradient of an item
+that is closest to the mean of all other clients' gradients of this item. An attacker moves that
+mean as far as its upload is long, so with one long upload it makes the rule take the outermost
+honest one.
 """
 
 from dataclasses import dataclass
@@ -10,17 +11,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from covey.contract.views import Reads
-
-from .rows import RowRule, Scale
+from .rows import RowRule
 
 
 @dataclass(frozen=True)
 class KrumMean(RowRule):
-    """The distance to the mean of the others is n / (n - 1) times that to the mean of all: one pass."""
+    """Takes the upload closest to the mean of all.
 
-    scale: Scale = "mean"
-    reads_uploads: Reads = "each"
+    It is also the one closest to the mean of all others, which is n / (n - 1) times as far.
+    """
 
     def enough(self, n: int) -> bool:
         return n >= 3

@@ -1,40 +1,39 @@
-"""Multi-Krum (Blanchard et al., NeurIPS 2017): the mean of the uploads that Krum likes best."""
+"""Multi-Krum: averages the uploads that Krum scores best (Blanchard et al., NeurIPS 2017)."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from covey.contract.views import Reads
-
 from .krum import distances, neighbours, scores
-from .rows import RowRule, Scale, assumed, minority
+from .rows import MinorityRule
 
 
 @dataclass(frozen=True)
-class MultiKrum(RowRule):
-    """The n - f lowest scores at once; or n - 2f, Krum being asked again for each of them without those before."""
+class MultiKrum(MinorityRule):
+    """The mean of the n - f uploads with the lowest scores, or of n - 2f selected in turn."""
 
-    malicious: float = 0.1
-    again: bool = False
-    scale: Scale = "mean"
-    reads_uploads: Reads = "each"
-
-    def __post_init__(self) -> None:
-        minority("multi-krum", self.malicious)
+    again: bool = False  # Krum selects in turn, each time without those selected before
 
     def enough(self, n: int) -> bool:
-        f = assumed(self.malicious, n)
+        f = self.assumed(n)
         return n >= 4 * f + 3 if self.again else neighbours(n, f) >= 1
 
     def choose(self, g_JnP: Tensor) -> Tensor:
         n = g_JnP.shape[1]
-        f = assumed(self.malicious, n)
-        return taken(g_JnP, f, n - 2 * f if self.again else n - f, self.again).mean(1)
+        f = self.assumed(n)
+        return selected(g_JnP, f, n - 2 * f if self.again else n - f, self.again).mean(1)
 
 
-def taken(g_JnP: Tensor, f: int, many: int, again: bool) -> Tensor:
-    """The uploads that Krum chooses, [J, many, P]; of equals the first."""
+def selected(g_JnP: Tensor, f: int, many: int, again: bool) -> Tensor:
+    """The `many` uploads that Krum selects, [J, many, P]; of equal scores the first ones.
+
+    Args:
+        g_JnP: The uploads.
+        f: How many uploads are assumed to be malicious.
+        many: How many to select.
+        again: Whether scores are computed again after each selection.
+    """
     d_Jnn = distances(g_JnP)
     if again:
         at_Jm = _one_by_one(d_Jnn, f, many)

@@ -1,13 +1,15 @@
-"""What robust rules share: a rule for n uploads of one thing, applied to item rows one item at a time.
+"""Base of the robust aggregation rules: a rule for n uploads, applied to item rows item by item.
 
-A whole upload is mostly zeros, so an item is judged over the clients that touched it; anything else is
-judged as one flat vector over everybody. Shape suffixes here and in the rules: J = items of a bucket,
-n = uploads of each of them, P = numbers of an upload.
+A whole upload is mostly zeros, so an item is judged over the clients that touched it. Every other
+parameter is judged as one flat vector over all clients. Shape suffixes here and in the rules:
+J = items of a bucket, n = uploads of each of them, P = numbers of an upload.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -19,67 +21,67 @@ from covey.core.errors import CoveyError
 from covey.core.messages import Total, Upload
 from covey.core.ragged import Field, Fields, Ragged, Rows
 
-Scale = Literal[
-    "mean", "sum", "everybody"
-]  # of those who sent a row, their sum, or that over all of a round
-NUMBERS_AT_ONCE = 1 << 22  # that a bucket holds, of uploads or of distances between them
+# What a rule replaces: the weighted mean over the senders of a row, their weighted sum, or this sum
+# over the weight of all clients of the round.
+Scale = Literal["mean", "sum", "everybody"]
+NUMBERS_AT_ONCE = 1 << 22  # numbers of a bucket, of uploads or of distances between them
 
 
-class RowRule(Combine):
-    """Stands in for a mean of those who sent a row; by its `scale` for a sum, or for a mean over everybody.
+@dataclass(frozen=True)
+class RowRule(Combine, ABC):
+    """Replaces the mean over the senders of a row, or by its `scale` a sum or a mean over all.
 
-    Clients' weights count where a rule has too few uploads to judge by, which is counted: then their
-    weighted mean is all there is.
+    Where there are too few uploads for the rule, their mean weighted by the clients' weights is
+    used and counted. Elsewhere the weights only enter the sums of `scale`.
     """
 
-    reads_uploads: Reads = "each"
+    _: KW_ONLY
     scale: Scale = "mean"
+    reads_uploads: Reads = "each"
 
+    @abstractmethod
     def enough(self, n: int) -> bool:
-        """Whether n uploads can be judged."""
-        raise NotImplementedError
+        """Whether the rule can judge n uploads."""
 
+    @abstractmethod
     def choose(self, g_JnP: Tensor) -> Tensor:
-        """[J, P]: what n uploads become, of a mean's size."""
-        raise NotImplementedError
+        """Combines n uploads into one of the size of a mean, [J, P]."""
 
     def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
         if isinstance(upload, Total):
             raise CoveyError(
-                f"{type(self).__name__} compares single uploads, and only their sum is here;"
+                f"{type(self).__name__} compares single uploads, but only their sum is available;"
                 " use covey.aggregate.combine:ItemMean"
             )
-        over = {"mean": None, "sum": 1.0, "everybody": float(upload.weight_C.sum())}[self.scale]
-        one = lambda part, over: {
-            k: self._one(v, upload.weight_C, over) for k, v in part.items() if k in names
-        }
-        return one(upload.update, over), one(upload.model, None)
+        weight_C = upload.weight_C
+        over = {"mean": None, "sum": 1.0, "everybody": float(weight_C.sum())}[self.scale]
+        update, model = (
+            {k: self._combined(v, weight_C, by) for k, v in part.items() if k in names}
+            for part, by in ((upload.update, over), (upload.model, None))
+        )
+        return update, model
 
     def tally(self, upload: Upload | Total, names: Sequence[str]) -> dict[str, int]:
-        """Rows of items, and other parameters, that had too few uploads."""
+        """Counts item rows, and other parameters, that had too few uploads."""
         assert isinstance(upload, Upload)
-        values = [
-            v for part in (upload.update, upload.model) for k, v in part.items() if k in names
-        ]
-        return {"rows with too few uploads": sum(self._few(v) for v in values)}
+        fields = [*upload.update.items(), *upload.model.items()]
+        return {"rows with too few uploads": sum(self._few(v) for k, v in fields if k in names)}
 
     def _few(self, value: Field) -> int:
         if not isinstance(value, Rows):
             return int(not self.enough(len(value)))
         count_I = torch.bincount(value.items.values)
         sizes, many = count_I[count_I > 0].unique(return_counts=True)
-        return sum(
-            k for n, k in zip(sizes.tolist(), many.tolist(), strict=True) if not self.enough(n)
-        )
+        return sum(k for n, k in zip(sizes.tolist(), many.tolist()) if not self.enough(n))
 
-    def _one(self, value: Field, weight_C: Tensor, over: float | None) -> Tensor:
+    def _combined(self, value: Field, weight_C: Tensor, over: float | None) -> Tensor:
         if isinstance(value, Rows):
             return self._each_item(value, weight_C, over)
         assert isinstance(value, Tensor)
         return self._bucket(value.flatten(1)[None], weight_C[None], over)[0].view(value.shape[1:])
 
     def _each_item(self, rows: Rows, weight_C: Tensor, over: float | None) -> Tensor:
-        """[I, ...]; a row that nobody touched stays where it is."""
+        """The combined table, [I, ...]; rows that no client touched are zero."""
         out = rows.values.new_zeros(rows.height, *rows.values.shape[1:])
         flat_TP, weight_T = rows.values.flatten(1), weight_C.repeat_interleave(rows.items.lengths)
         for items_J, at_Jn in by_count(rows.items, rows.height, flat_TP.shape[1]):
@@ -88,7 +90,7 @@ class RowRule(Combine):
         return out
 
     def _bucket(self, g_JnP: Tensor, weight_Jn: Tensor, over: float | None) -> Tensor:
-        """What n uploads become, times their weight over `over`, if that is given."""
+        """Combines n uploads, [J, P]; if `over` is given, times their total weight over it."""
         w_Jn1 = weight_Jn[..., None].to(g_JnP)
         if self.enough(g_JnP.shape[1]):
             out_JP = self.choose(g_JnP)
@@ -98,35 +100,52 @@ class RowRule(Combine):
 
 
 def by_count(items: Ragged, height: int, numbers: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Items that n clients each touched [J], and where their rows stand in the flat list, client by client [J, n]."""
+    """Groups items by the number n of clients that touched them.
+
+    Args:
+        items: The items that each client touched.
+        height: The number of items of the table, I.
+        numbers: The numbers in a row, which limit how many items come at once.
+
+    Yields:
+        Items, [J], and the positions of their rows in the flat list, in the order of clients, [J,
+        n].
+    """
     order_T = items.values.argsort(stable=True)
     count_I = torch.bincount(items.values, minlength=height)
     first_I = count_I.cumsum(0) - count_I
     for n in count_I[count_I > 0].unique().tolist():
-        for items_J in (
-            (count_I == n).nonzero()[:, 0].split(max(1, NUMBERS_AT_ONCE // (n * max(n, numbers))))
-        ):
-            yield (
-                items_J,
-                order_T[first_I[items_J][:, None] + torch.arange(n, device=items_J.device)],
-            )
+        at_once = max(1, NUMBERS_AT_ONCE // (n * max(n, numbers)))
+        place_n = torch.arange(n, device=order_T.device)
+        for items_J in (count_I == n).nonzero()[:, 0].split(at_once):
+            yield items_J, order_T[first_I[items_J][:, None] + place_n]
 
 
-def minority(rule: str, malicious: float) -> None:
-    """Says that a rule protects against a minority, where more attackers are assumed."""
-    if not 0 <= malicious < 0.5:
+@dataclass(frozen=True)
+class MinorityRule(RowRule):
+    """A rule that assumes a share `malicious` of attackers among any n uploads."""
+
+    malicious: float = 0.1
+    tolerated: ClassVar[float] = 0.5
+
+    def __post_init__(self) -> None:
+        check_minority(type(self).__name__, self.malicious, self.tolerated)
+
+    def assumed(self, n: int) -> int:
+        """f = floor(malicious n): how many of n uploads are assumed to be malicious."""
+        return math.floor(self.malicious * n + 1e-9)
+
+
+def check_minority(name: str, malicious: float, tolerated: float = 0.5) -> None:
+    """Refuses a share of attackers that is not below the one that the rule tolerates."""
+    if not 0 <= malicious < tolerated:
         raise CoveyError(
-            f"{rule}: malicious = {malicious}; it protects against a minority, 0 to under 0.5"
+            f"{name}: malicious = {malicious}; it tolerates a share from 0 to under {tolerated:g}"
         )
 
 
-def assumed(malicious: float, n: int) -> int:
-    """f: how many of n uploads are taken for malicious."""
-    return math.floor(malicious * n + 1e-9)
-
-
 def ascending(g_JnP: Tensor) -> Tensor:
-    """Each coordinate's values in order, [J, P, n]; on a CPU by numpy, whose sort is vectorised."""
+    """Sorts each coordinate's values, [J, P, n]; on a CPU by numpy, whose sort is vectorised."""
     g_JPn = g_JnP.mT.contiguous()
     if g_JPn.device.type == "cpu":
         return torch.from_numpy(np.sort(g_JPn.numpy(), axis=-1))
@@ -140,10 +159,12 @@ def middle(sorted_JPn: Tensor) -> Tensor:
 
 
 def near_middle(sorted_JPn: Tensor, many: int) -> Tensor:
-    """Mean of the `many` values closest to the median, [J, P]: a window of the sorted ones, the lower of equals."""
+    """Mean of the `many` values closest to the median, [J, P].
+
+    They are a window of the sorted values; of two windows that are equally close, the lower one.
+    """
     n, median_JP1 = sorted_JPn.shape[-1], middle(sorted_JPn)[..., None]
-    reach_JPs = torch.maximum(
-        median_JP1 - sorted_JPn[..., : n - many + 1], sorted_JPn[..., many - 1 :] - median_JP1
-    )
+    below_JPs = median_JP1 - sorted_JPn[..., : n - many + 1]
+    reach_JPs = torch.maximum(below_JPs, sorted_JPn[..., many - 1 :] - median_JP1)
     window = reach_JPs.argmin(-1, keepdim=True) + torch.arange(many, device=sorted_JPn.device)
     return sorted_JPn.gather(-1, window).mean(-1)

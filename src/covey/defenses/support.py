@@ -1,12 +1,13 @@
-"""Minimum support: an item that too few clients touched in a round does not move.
+"""Minimum support: an item that too few clients touched in a round is not updated.
 
 No rule that compares uploads can judge a row that only an attacker sent. Cold items get few honest
-rows (they are touched as sampled negatives alone), so they are the easiest targets.
+rows, as they are touched only as sampled negatives, so they are the easiest targets.
 """
 
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from covey.contract.mechanism import Mechanism
 from covey.contract.views import ServerView
@@ -17,7 +18,7 @@ from covey.core.ragged import Field, FieldDict, Ragged, Rows, offsets_of
 
 @dataclass(frozen=True)
 class MinimumSupport(Mechanism):
-    """Leaves out the rows of items that fewer than `clients` uploads of the round hold."""
+    """Leaves out the rows of items that fewer than `clients` uploads of the round contain."""
 
     clients: int = 3
     name: str = "minimum support"
@@ -34,11 +35,11 @@ class MinimumSupport(Mechanism):
             return value
         count_I = torch.bincount(value.items.values, minlength=value.height)
         keep_T = count_I[value.items.values] >= self.clients
-        lengths = torch.zeros_like(value.items.lengths).index_add_(
-            0, value.items.owner, keep_T.long()
-        )
-        return Rows(
-            Ragged(value.items.values[keep_T], offsets_of(lengths)),
-            value.values[keep_T],
-            value.height,
-        )
+        return kept_rows(value, keep_T)
+
+
+def kept_rows(rows: Rows, keep_T: Tensor) -> Rows:
+    """The rows of each client where `keep_T` is true."""
+    lengths = torch.bincount(rows.items.owner[keep_T], minlength=len(rows))
+    items = Ragged(rows.items.values[keep_T], offsets_of(lengths))
+    return Rows(items, rows.values[keep_T], rows.height)

@@ -1,28 +1,24 @@
-"""Trimmed mean (Yin et al., Byzantine-Robust Distributed Learning, ICML 2018), coordinate by coordinate."""
+"""The coordinate-wise trimmed mean.
+
+Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor
 
-from covey.contract.views import Reads
-
-from .rows import RowRule, Scale, ascending, assumed, minority, near_middle
+from .rows import MinorityRule, ascending, near_middle
 
 
 @dataclass(frozen=True)
-class TrimmedMean(RowRule):
-    """`malicious` is the share of attackers that the server assumes among any n uploads: f = floor(share n)."""
+class TrimmedMean(MinorityRule):
+    """The mean of a coordinate without its extreme values, f of n uploads being assumed malicious.
 
-    malicious: float = 0.1
-    keep: Literal["inner", "near"] = (
-        "inner"  # without the max(1, f) at each end; or the n - f nearest to the median
-    )
-    scale: Scale = "mean"
-    reads_uploads: Reads = "each"
+    "inner" drops max(1, f) values at each end; "near" keeps the n - f values nearest to the median.
+    """
 
-    def __post_init__(self) -> None:
-        minority("trimmed mean", self.malicious)
+    keep: Literal["inner", "near"] = "inner"
 
     def enough(self, n: int) -> bool:
         return n >= 3 and n > 2 * self._cut(n)
@@ -30,9 +26,9 @@ class TrimmedMean(RowRule):
     def choose(self, g_JnP: Tensor) -> Tensor:
         n, sorted_JPn = g_JnP.shape[1], ascending(g_JnP)
         if self.keep == "near":
-            return near_middle(sorted_JPn, n - assumed(self.malicious, n))
+            return near_middle(sorted_JPn, n - self.assumed(n))
         return sorted_JPn[..., self._cut(n) : n - self._cut(n)].mean(-1)
 
     def _cut(self, n: int) -> int:
-        """b: values dropped at each end."""
-        return max(1, assumed(self.malicious, n)) if self.keep == "inner" else 0
+        """b: how many values are dropped at each end."""
+        return max(1, self.assumed(n)) if self.keep == "inner" else 0

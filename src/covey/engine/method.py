@@ -1,6 +1,5 @@
 """A method of federated recommendation: a model, an objective and the parts that change them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,22 +15,33 @@ from covey.core.errors import CoveyError
 from covey.core.messages import Catalogue
 from covey.solvers import Local
 
-SINGLE = {
-    "enrol": "what single clients say when they join",
-    "report": "single reports",
-    "train": "single uploads",
-}
-
-
-REMEDY = {
-    step: f"leave it out, or let them be read by fleet.clear = ['{step}']"
-    for step in ("enrol", "report")
+# By exchange: what a part reads there from single clients, and what to do where that is hidden.
+READ_AND_REMEDY = {
+    "enrol": (
+        "what single clients send when they join",
+        "leave it out, or let them be read by fleet.clear = ['enrol']",
+    ),
+    "report": ("single reports", "leave it out, or let them be read by fleet.clear = ['report']"),
+    "train": ("single uploads", "leave it out, or use a linear combine"),
 }
 
 
 @dataclass(frozen=True)
 class Method:
-    """A method of federated recommendation, composed of parts."""
+    """A method of federated recommendation, composed of parts.
+
+    Args:
+        model: Scores items for users, and says which parameters are shared, kept or uploaded.
+        objective: The loss that clients train with.
+        catalogue: What all parties know about the items.
+        solver: How clients train; None for methods that only exchange reports.
+        mechanisms: The ideas that change a round, in the order in which their hooks are called.
+        grouping: Which clients share a model.
+        combine: How the uploads of a group become one update.
+        server_step: The server's optimiser.
+        weighting: Whether all clients weigh the same in an average, or by their examples.
+        seed: The seed of the run.
+    """
 
     model: Model
     objective: Objective
@@ -49,7 +59,8 @@ class Method:
         for m in self.mechanisms:
             if m.listens and m.listens not in names:
                 raise CoveyError(
-                    f"{m.name!r} listens to {m.listens!r}, which is not here; add it or leave that out"
+                    f"{m.name!r} listens to {m.listens!r}, which is not here; add it or leave that"
+                    " out"
                 )
 
     def has_exchange(self, step: str) -> bool:
@@ -57,40 +68,32 @@ class Method:
         return any(step in m.exchanges for m in self.mechanisms)
 
     @property
-    def folds(self) -> bool:
-        """Whether the server can live with sums of uploads."""
-        seen = self.combine.reads_uploads == "total" and self.grouping.reads_uploads == "total"
-        return seen and not any(m.implements("filter_uploads") for m in self.mechanisms)
+    def folds_uploads(self) -> bool:
+        """Whether the server needs only sums of uploads."""
+        return all(step != "train" for _, step in self.single_readers())
 
     @property
-    def hears_sums(self) -> bool:
-        return all(m.reads_reports == "total" for m in self.mechanisms if "report" in m.exchanges)
+    def folds_reports(self) -> bool:
+        """Whether the server needs only the sum of the reports."""
+        return all(step != "report" for _, step in self.single_readers())
 
-    def singles(self) -> set[tuple[str, str]]:
-        """Parts that read what single clients say, and the steps in which they do."""
-        found = (
-            {(type(self.combine).__name__, "train")}
-            if self.combine.reads_uploads != "total"
-            else set()
-        )
-        found |= (
-            {(self.grouping.name, "train")} if self.grouping.reads_uploads != "total" else set()
-        )
-        found |= {(m.name, "train") for m in self.mechanisms if m.implements("filter_uploads")}
-        found |= {
-            (m.name, "report")
-            for m in self.mechanisms
-            if "report" in m.exchanges and m.reads_reports != "total"
-        }
-        return found | {(m.name, "enrol") for m in self.mechanisms if "enrol" in m.exchanges}
+    def single_readers(self) -> set[tuple[str, str]]:
+        """The parts that read messages of single clients, each with the exchange of these."""
+        found = {(m.name, "train") for m in self.mechanisms if m.implements("filter_uploads")}
+        if self.combine.reads_uploads != "total":
+            found.add((type(self.combine).__name__, "train"))
+        if self.grouping.reads_uploads != "total":
+            found.add((self.grouping.name, "train"))
+        for m in self.mechanisms:
+            if "report" in m.exchanges and m.reads_reports != "total":
+                found.add((m.name, "report"))
+            if "enrol" in m.exchanges:
+                found.add((m.name, "enrol"))
+        return found
 
     def check(self, fleet: Fleet) -> None:
-        for part, step in sorted(self.singles()):
+        """Refuses a fleet that hides what a part reads."""
+        for part, step in sorted(self.single_readers()):
             if step in fleet.hides:
-                raise CoveyError(
-                    f"{part!r} reads {SINGLE[step]}, which secure aggregation hides; {REMEDY[step]}"
-                )
-
-
-def parts(method: Method) -> Sequence[object]:
-    return (*method.mechanisms, method.grouping, method.combine, method.server_step)
+                read, remedy = READ_AND_REMEDY[step]
+                raise CoveyError(f"{part!r} reads {read}, which secure aggregation hides; {remedy}")

@@ -1,6 +1,7 @@
-"""How far an item is pushed: its exposure ratio ER@K (Yuan et al., 2024, Eq. 3) and its rank.
+"""Measures how far an item is promoted: its exposure ratio ER@K (Yuan et al., 2024) and its rank.
 
-ER@K is the share of users with the item among their K best, of those who have not interacted with it. K = targets.
+ER@K (Eq. 3) is the share of users with the item among their K best items, of the users who have not
+interacted with it. Shape suffix: K = targets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,16 @@ NAMES = (*RATIOS, "rank")
 
 @torch.no_grad()
 def target_ranks(score_CI: Tensor, hidden: Ragged, targets: Sequence[int]) -> Tensor:
-    """1-based rank of each target among what is not hidden, [C, K]; an item with an equal score comes first."""
+    """The rank of each target among the items that are not hidden.
+
+    Args:
+        score_CI: The scores of all items.
+        hidden: The hidden items of each client.
+        targets: The rows of K items.
+
+    Returns:
+        Ranks from 1, [C, K]; items with an equal score come first.
+    """
     shown_CI = score_CI.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
     shown_CI[hidden.owner, hidden.values] = -torch.inf
     return torch.stack([(shown_CI >= shown_CI[:, t, None]).sum(1) for t in targets], 1)
@@ -29,33 +39,30 @@ def exposures(rank_CK: Tensor, has: Ragged, targets: Sequence[int]) -> dict[str,
     for rank_C, target in zip(rank_CK.T.double(), targets, strict=True):
         has_C = torch.zeros_like(rank_C, dtype=torch.bool)
         has_C[has.owner[has.values == target]] = True
-        for name in NAMES:
-            value_C = (
-                rank_C if name == "rank" else (rank_C <= int(name.removeprefix("er@"))).double()
-            )
+        values = {f"er@{k}": (rank_C <= k).double() for k in CUTOFFS} | {"rank": rank_C}
+        for name, value_C in values.items():
             out[f"target/{target}/{name}"] = value_C.masked_fill(has_C, torch.nan)
     return out
 
 
-def summary(figures: Mapping[str, Tensor]) -> dict[str, float]:
-    """Means over users, and then over targets; without those that everybody has."""
-    out = {}
-    for name in NAMES:
-        means = [
-            v.nanmean()
-            for k, v in figures.items()
-            if k.startswith("target/") and k.endswith(f"/{name}")
-        ]
-        if means:
-            out[name] = float(torch.stack(means).nanmean())
-    return out
+def summary(metrics: Mapping[str, Tensor]) -> dict[str, float]:
+    """Means over users, and then over targets, without targets that all users have."""
+    found = {name: _of_targets(metrics, name) for name in NAMES}
+    means = {name: [value_C.nanmean() for value_C in values] for name, values in found.items()}
+    return {name: float(torch.stack(m).nanmean()) for name, m in means.items() if m}
 
 
-def of_users(figures: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Keys such as "target/er@5": each user's mean over the targets that it does not have, [C]; NaN if it has all."""
-    out = {}
-    for name in RATIOS:
-        each = [v for k, v in figures.items() if k.startswith("target/") and k.endswith(f"/{name}")]
-        if each:
-            out[f"target/{name}"] = torch.stack(each).nanmean(0)
-    return out
+def of_users(metrics: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Each user's mean over the targets that it does not have.
+
+    Returns:
+        Keys such as "target/er@5", [C] each; NaN for a user who has all targets.
+    """
+    found = {name: _of_targets(metrics, name) for name in RATIOS}
+    return {f"target/{name}": torch.stack(v).nanmean(0) for name, v in found.items() if v}
+
+
+def _of_targets(metrics: Mapping[str, Tensor], name: str) -> list[Tensor]:
+    """One metric of all targets, [C] each."""
+    ends = ("target/", f"/{name}")
+    return [v for k, v in metrics.items() if k.startswith(ends[0]) and k.endswith(ends[1])]

@@ -1,7 +1,7 @@
-"""What is measured, and how: the evaluation options, metrics per client, and their means.
+"""Options of the evaluation, metrics per client, and their means.
 
-Shape suffixes: C = clients of a chunk, I = items, K = ranks up to the largest cut-off, L = candidates of
-a client (the held-out one first).
+Shape suffixes: C = clients of a chunk, I = items, K = ranks up to the largest cut-off,
+L = candidates of a client (the held-out item first).
 """
 
 import difflib
@@ -42,7 +42,7 @@ def _ndcg(hit_CK: Tensor, n_C: Tensor) -> Tensor:
 
 def _mrr(hit_CK: Tensor, n_C: Tensor) -> Tensor:
     place_K = torch.arange(1, hit_CK.shape[1] + 1, device=hit_CK.device)
-    return (hit_CK / place_K).amax(1)  # of the first relevant item
+    return (hit_CK / place_K).amax(1)  # the reciprocal rank of the first relevant item
 
 
 METRICS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -66,9 +66,8 @@ def parse(metric: str) -> tuple[str, int]:
 def _one_of(what: str, value: str, valid: Sequence[str]) -> None:
     if value not in valid:
         near = difflib.get_close_matches(value.lower(), valid, 1, 0.5)
-        hint = (
-            f"did you mean {near[0]!r}?" if near else f"it is one of {', '.join(map(repr, valid))}"
-        )
+        names = ", ".join(map(repr, valid))
+        hint = f"did you mean {near[0]!r}?" if near else f"it is one of {names}"
         raise CoveyError(f"unknown {what} {value!r}; {hint}")
 
 
@@ -77,19 +76,13 @@ class EvaluateConfig:
     """How held-out items are ranked, what is measured, how often, and what selects the round."""
 
     candidates: str = "full"  # full: all items; sampled: the held-out one and some unseen ones
-    seen: str = (
-        "filtered"  # filtered: items the client has already are no candidates; kept: they are
-    )
-    history: str = (
-        "known"  # what a device scores from in the test; train: without the validation items
-    )
+    seen: str = "filtered"  # filtered: items that the client has are no candidates; kept: they are
+    history: str = "known"  # what a device scores from in the test; train: without validation items
     metrics: tuple[str, ...] = ("recall@20", "ndcg@20")
     every: int = 1  # rounds between evaluations
-    clients: int = 0  # how many clients are asked, the same ones each time; 0: all of them
+    clients: int = 0  # how many clients are evaluated, the same ones each time; 0: all of them
     select: str = ""  # the metric that selects the round, on validation; '' for the first
-    targets: tuple[
-        int, ...
-    ] = ()  # rows of items whose exposure is measured too; (): those that an attack pushes
+    targets: tuple[int, ...] = ()  # rows whose exposure is measured; (): those an attack promotes
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metrics", tuple(self.metrics))
@@ -106,9 +99,8 @@ class EvaluateConfig:
         if self.every < 1:
             raise CoveyError(f"evaluate.every is {self.every}; it is a number of rounds, 1 or more")
         if self.clients < 0:
-            raise CoveyError(
-                f"evaluate.clients is {self.clients}; it is a number of clients, 0 for all of them"
-            )
+            valid = "it is a number of clients, 0 for all of them"
+            raise CoveyError(f"evaluate.clients is {self.clients}; {valid}")
 
     @property
     def selector(self) -> str:
@@ -129,10 +121,17 @@ class EvaluateConfig:
 def per_client(
     ranks: Ragged, n_relevant_C: Tensor, cutoffs: Sequence[int], names: Sequence[str]
 ) -> dict[str, Tensor]:
-    """Every named metric at every cut-off, in float64, [C] each; NaN for a client with nothing held out.
+    """Computes every named metric at every cut-off.
 
-    `ranks` holds the 1-based ranks of a client's relevant items, distinct up to the largest cut-off;
-    any rank beyond it counts as not retrieved.
+    Args:
+        ranks: The ranks, from 1, of each client's relevant items, distinct up to the largest
+            cut-off; an item with a larger rank counts as not retrieved.
+        n_relevant_C: The number of relevant items of each client.
+        cutoffs: The cut-offs.
+        names: The metrics, as in `METRICS`.
+
+    Returns:
+        Keys such as "recall@20", [C] each in float64; NaN for a client without held-out items.
     """
     hit_CK = _hits(ranks, max(cutoffs))
     n_C = n_relevant_C.double()
@@ -156,29 +155,29 @@ def measure(ranks: Ragged, n_relevant_C: Tensor, config: EvaluateConfig) -> dict
 
 
 def with_held(held: Ragged, candidates_CL: Tensor) -> Tensor:
-    """The items to score in a sampled evaluation: the held-out one, then the candidates, [C, L].
+    """The items to score in a sampled evaluation: the held-out item, then the candidates, [C, L].
 
-    A client with nothing held out gets item 0 in its place; its metrics are NaN all the same.
+    A client without a held-out item gets item 0 in its place; its metrics are NaN nevertheless.
     """
-    _check_single(held)
-    return torch.cat([held.padded(1), candidates_CL], 1)
-
-
-def _check_single(held: Ragged) -> None:
     if bool((held.lengths > 1).any()):
-        raise CoveyError(
-            "sampled candidates rank one held-out item per client; use a leave-one-out split or candidates = 'full'"
-        )
+        remedy = "use a leave-one-out split or candidates = 'full'"
+        raise CoveyError(f"sampled candidates rank one held-out item per client; {remedy}")
+    return torch.cat([held.padded(1), candidates_CL], 1)
 
 
 def summarise(
     per_client: Mapping[str, Tensor], activity_C: Tensor | None = None, groups: int = 3
 ) -> dict[str, float]:
-    """Means over the clients with something held out: 'recall@20', and 'recall@20/light' ... by activity.
+    """Averages metrics over the clients with held-out items.
 
-    Groups are quantiles of `activity_C` (training items) among these clients, by default terciles
-    'light', 'medium' and 'heavy'; equally active clients are in the same group, and an empty group
-    is left out.
+    Args:
+        per_client: The metrics, [C] each.
+        activity_C: The number of training items of each client, for means by activity.
+        groups: The number of groups, which are quantiles of `activity_C` among these clients;
+            clients with the same activity are in the same group.
+
+    Returns:
+        Keys such as "recall@20", and "recall@20/light" for each group that is not empty.
     """
     out: dict[str, float] = {}
     for metric, value_C in per_client.items():
@@ -191,7 +190,7 @@ def summarise(
 
 
 def _group(activity_C: Tensor, groups: int) -> Tensor:
-    """Which quantile group, 0 up, each client is in."""
+    """The number of the quantile group of each client, from 0."""
     if not len(activity_C):
         return activity_C.long()
     share = torch.arange(1, groups, device=activity_C.device, dtype=torch.float64) / groups

@@ -1,8 +1,9 @@
-"""Ranks of held-out items, exact and with ties against them: in the full catalogue, or among sampled candidates.
+"""Exact ranks of held-out items among all items or sampled candidates; ties count against them.
 
-Shape suffixes: C = clients of a chunk, I = items, in S strips of B (block b has one item of each strip) and a
-rest R, K = the best scores looked at, L = candidates of a client (the held-out one first), T = held-out
-items of all clients together, H = hidden ones, W = the most of them that one client has near the top.
+Shape suffixes: C = clients of a chunk, I = items, in S strips of B (block b has one item of each
+strip) and a remainder R, K = the best scores in use, L = candidates of a client (the held-out item
+first), T = held-out items of all clients together, H = hidden items, W = the most held-out items
+that one client has near the top.
 """
 
 from collections.abc import Sequence
@@ -19,93 +20,108 @@ from covey.core.ragged import Ragged, offsets_of
 
 @dataclass(frozen=True)
 class Top:
-    """What ranks need of the scores: small, so that a chunk's scores can be dropped before the next chunk."""
+    """What ranks need of a score matrix, so that the scores of a chunk can be freed."""
 
     best_CK: Tensor  # the K largest scores of candidates, ascending
-    count_C: Tensor  # how many candidates score at least best_CK[:, 0]: more than K if some are equal to it
-    held_T: Tensor  # scores of the relevant items
+    count_C: Tensor  # how many candidates score at least best_CK[:, 0]: more than K with ties
+    held_T: Tensor  # the scores of the relevant items
 
     @staticmethod
     def cat(chunks: Sequence["Top"]) -> "Top":
-        """The chunks as one."""
-        return Top(
-            *(torch.cat(x) for x in zip(*((t.best_CK, t.count_C, t.held_T) for t in chunks)))
-        )
+        """Joins chunks of clients."""
+        fields = zip(*((t.best_CK, t.count_C, t.held_T) for t in chunks))
+        return Top(*map(torch.cat, fields))
 
     @staticmethod
-    def joined(shelves: Sequence["Top"], held: Sequence[Tensor]) -> "Top":
-        """Of the same clients by parts of the catalogue; `held` says which relevant items each has, bool [T]."""
-        if len(shelves) == 1:
-            return shelves[0]
-        K = shelves[0].best_CK.shape[1]
-        best_CK = _sorted(torch.cat([s.best_CK for s in shelves], 1))[:, -K:].contiguous()
+    def joined(ranges: Sequence["Top"], held: Sequence[Tensor]) -> "Top":
+        """Joins ranges of the catalogue for the same clients.
+
+        Args:
+            ranges: What was found in each range of items.
+            held: For each range, which relevant items are in it, bool [T].
+        """
+        if len(ranges) == 1:
+            return ranges[0]
+        K = ranges[0].best_CK.shape[1]
+        best_CK = _sorted(torch.cat([r.best_CK for r in ranges], 1))[:, -K:].contiguous()
         least_C1, held_T = best_CK[:, :1], best_CK.new_empty(len(held[0]))
-        count_C = torch.zeros_like(shelves[0].count_C)
-        for shelf, mine_T in zip(
-            shelves, held, strict=True
-        ):  # no shelf's least of K is above that of them all
-            above_C = (shelf.best_CK >= least_C1).sum(1)
-            count_C += torch.where(shelf.best_CK[:, 0] == least_C1[:, 0], shelf.count_C, above_C)
-            held_T[mine_T] = shelf.held_T
+        count_C = torch.zeros_like(ranges[0].count_C)
+        for one, mine_T in zip(
+            ranges, held, strict=True
+        ):  # the least of one is at most that of all
+            above_C = (one.best_CK >= least_C1).sum(1)
+            count_C += torch.where(one.best_CK[:, 0] == least_C1[:, 0], one.count_C, above_C)
+            held_T[mine_T] = one.held_T
         return Top(best_CK, count_C, held_T)
 
 
 def ranks_full(score_CI: Tensor, relevant: Ragged, hidden: Ragged, depth: int) -> Ragged:
-    """1-based rank of every relevant item of each client among all its items that are not hidden.
+    """Ranks every relevant item of each client among all items that are not hidden.
 
-    The result is aligned with `relevant`, whose items are distinct within a client. Ranks beyond
-    `depth` are returned as depth + 1. An irrelevant item with an equal score ranks before a relevant
-    one; relevant items with equal scores take successive ranks. An item scored NaN or -inf is never
-    recommended: as a relevant item it gets depth + 1. A relevant item stays a candidate even if it is
-    hidden too. `score_CI` is afterwards as it was.
+    An irrelevant item with an equal score ranks before a relevant one; relevant items with equal
+    scores take successive ranks. An item scored NaN or -inf is never recommended.
+
+    Args:
+        score_CI: The scores of all items, which are the same afterwards.
+        relevant: The relevant items of each client, distinct; candidates even if they are hidden.
+        hidden: The items of each client that are no candidates.
+        depth: The largest rank that matters.
+
+    Returns:
+        The ranks of `relevant`, from 1; depth + 1 for all larger ranks.
     """
     return ranks_of(top_of(score_CI, relevant, hidden, depth), relevant)
 
 
 def top_of(
-    score_CI: Tensor, relevant: Ragged, hidden: Ragged, depth: int, spoil: bool = False
+    score_CI: Tensor, relevant: Ragged, hidden: Ragged, depth: int, overwrite: bool = False
 ) -> Top:
-    """The first half of `ranks_full`, all that reads the whole score matrix; it may `spoil` it."""
-    return Scores(score_CI).top(relevant, hidden, depth, spoil)
+    """The part of `ranks_full` that reads the whole score matrix, and may `overwrite` it."""
+    return Scores(score_CI).top(relevant, hidden, depth, overwrite)
 
 
 @dataclass
 class Scores:
-    """A score matrix that is looked at once, or several times with ever more items hidden.
+    """A score matrix whose best entries are found once, or again while more items are hidden.
 
-    Hidden scores are covered where they stand, far cheaper than in a copy of all, and then put back. The maxima of
-    blocks under fewer hidden items serve again: each one more can take a client's place among the best blocks away.
+    Hidden scores are overwritten and then restored, which is far cheaper than a copy of the matrix.
+    The maxima of blocks are used again: each further hidden item can make one of them invalid.
     """
 
     score_CI: Tensor
-    most_CB: Tensor | None = None  # of the first look
-    hidden_C: Tensor | None = None  # how many items it hid
+    most_CB: Tensor | None = None  # the maxima of blocks, from the first call of `top`
+    hidden_C: Tensor | None = None  # how many items were hidden then
 
     @torch.no_grad()
     def top(self, relevant: Ragged, hidden: Ragged, depth: int, last: bool = False) -> Top:
-        """What is `relevant` is a candidate even if it is hidden too; the `last` look need not put back."""
+        """Finds the best candidates, as `ranks_full` defines them.
+
+        Args:
+            relevant: The relevant items of each client, distinct.
+            hidden: The items that are no candidates; at least those of earlier calls.
+            depth: The largest rank that matters.
+            last: Whether this is the last call, so that scores need not be restored.
+        """
         shown_CI = self.score_CI.to(_exact(self.score_CI.dtype)).contiguous()
-        lent = not last and shown_CI.data_ptr() == self.score_CI.data_ptr()
-        flat, (relevant_T, hidden_H) = (
-            shown_CI.view(-1),
-            (_flat(x, shown_CI.shape[1]) for x in (relevant, hidden)),
-        )
-        held_T, before_H = flat[relevant_T], flat[hidden_H] if lent else flat[:0]
+        restore = not last and shown_CI.data_ptr() == self.score_CI.data_ptr()
+        flat = shown_CI.view(-1)
+        relevant_T, hidden_H = (_flat(items, shown_CI.shape[1]) for items in (relevant, hidden))
+        held_T, before_H = flat[relevant_T], flat[hidden_H] if restore else flat[:0]
         flat.index_fill_(0, hidden_H, -torch.inf)
         flat.index_copy_(0, relevant_T, held_T)
         best_CK, count_C = self._best(shown_CI, relevant, held_T, hidden.lengths, depth + 1)
-        if lent:
+        if restore:
             flat.index_copy_(0, hidden_H, before_H)
         return Top(best_CK, count_C, _without_nan(held_T))
 
     def _best(
         self, shown_CI: Tensor, relevant: Ragged, held_T: Tensor, hidden_C: Tensor, places: int
     ) -> tuple[Tensor, Tensor]:
-        """`Top.best_CK` and `Top.count_C`; one place more than asked for, to know of ties at the last."""
+        """`Top.best_CK` and `Top.count_C`; `places` is one more than `depth`, to detect ties."""
         more = 0 if self.hidden_C is None else int((hidden_C - self.hidden_C).max())
         if self.most_CB is None or more > places:
             self.most_CB, self.hidden_C, more = _maxima(shown_CI, places), hidden_C, 0
-        elif len(held_T):  # they may have been hidden before
+        elif len(held_T):  # relevant items may have been hidden in the first call
             _raise(self.most_CB, relevant, held_T, shown_CI.shape[1])
         best_CK = _best(shown_CI, places, self.most_CB, more)
         if bool(best_CK[:, -1].isnan().any()):
@@ -120,23 +136,21 @@ class Scores:
 
 @torch.no_grad()
 def ranks_of(top: Top, relevant: Ragged) -> Ragged:
-    """The second half of `ranks_full`: relevant items placed among the best scores."""
+    """The part of `ranks_full` that ranks the relevant items among the best scores."""
     owner_T, K = relevant.owner, top.best_CK.shape[1]
-    near_T = ((top.held_T >= top.best_CK[:, 1][owner_T]) & (top.held_T > -torch.inf)).nonzero()[
-        :, 0
-    ]
+    is_near_T = (top.held_T >= top.best_CK[:, 1][owner_T]) & (top.held_T > -torch.inf)
+    near_T = is_near_T.nonzero()[:, 0]
     rank_T = torch.full_like(relevant.values, K)
     if len(near_T):
-        near = Ragged(
-            top.held_T[near_T], offsets_of(torch.bincount(owner_T[near_T], minlength=len(relevant)))
-        )
+        lengths = torch.bincount(owner_T[near_T], minlength=len(relevant))
+        near = Ragged(top.held_T[near_T], offsets_of(lengths))
         rank_T[near_T] = _ranks_near(near, top).clamp(max=K)
     return relevant.like(rank_T)
 
 
 @torch.no_grad()
 def ranks_sampled(score_CL: Tensor) -> Tensor:
-    """Rank of the item in column 0 among the candidates, [C]: 1 + how many others score at least as much.
+    """The rank of the item in column 0: 1 + the number of others that score at least as much, [C].
 
     NaN counts as -inf, so a held-out item scored NaN comes last.
     """
@@ -145,45 +159,38 @@ def ranks_sampled(score_CL: Tensor) -> Tensor:
 
 
 def distinct(lists: Ragged) -> Ragged:
-    """The same lists, sorted and with every value once."""
+    """The lists sorted, with every value once."""
     width = int(lists.values.max()) + 1 if len(lists.values) else 1
     key_T = lists.owner * width + lists.values
     if bool((key_T.diff() > 0).all()):
-        return lists  # as it is already
+        return lists
     key_T = torch.unique(key_T)
     owner_T = key_T.div(width, rounding_mode="floor")
-    return Ragged(
-        key_T - owner_T * width, offsets_of(torch.bincount(owner_T, minlength=len(lists)))
-    )
+    lengths = torch.bincount(owner_T, minlength=len(lists))
+    return Ragged(key_T - owner_T * width, offsets_of(lengths))
 
 
 def merged(one: Ragged, two: Ragged) -> Ragged:
-    """Both lists of every client in one, that of `one` first."""
+    """Both lists of every client in one list, first that of `one`."""
     if not len(two.values):
         return one
     values = one.values.new_empty(len(one.values) + len(two.values))
-    _lay(values, one, two.offsets[:-1])
-    _lay(values, two, one.offsets[1:])
+    for part, before_C in ((one, two.offsets[:-1]), (two, one.offsets[1:])):
+        place_T = torch.arange(len(part.values), device=values.device)
+        index_T = before_C.repeat_interleave(part.lengths) + place_T
+        values.index_copy_(0, index_T, part.values)
     return Ragged(values, one.offsets + two.offsets)
 
 
-def _lay(values: Tensor, part: Ragged, before_C: Tensor) -> None:
-    """Write the part's values, each behind the given number of values that are not the part's."""
-    index_T = before_C.repeat_interleave(part.lengths) + torch.arange(
-        len(part.values), device=values.device
-    )
-    values.index_copy_(0, index_T, part.values)
-
-
 def span(lists: Ragged, start: int, stop: int) -> Ragged:
-    """Clients start to stop - 1; without the copy that `Ragged.take` makes."""
+    """The lists of clients start to stop - 1, without the copy that `Ragged.take` makes."""
     offsets = lists.offsets[start : stop + 1]
     first, last = int(offsets[0]), int(offsets[-1])
     return Ragged(lists.values[first:last], offsets - first)
 
 
-def on_shelf(lists: Ragged, first: int, last: int, n_items: int) -> tuple[Ragged, Tensor]:
-    """The items from first to last - 1, counted from the first, and which ones they are, bool [T]."""
+def item_range(lists: Ragged, first: int, last: int, n_items: int) -> tuple[Ragged, Tensor]:
+    """The items from `first` to `last` - 1 as numbers from 0, and which of all they are, [T]."""
     mine_T = (lists.values >= first) & (lists.values < last)
     if last - first == n_items:
         return lists, mine_T
@@ -198,10 +205,10 @@ def nothing(clients: int, device: torch.device | str = "cpu") -> Ragged:
 
 
 def keep_heap() -> None:
-    """Have the C library keep freed memory for the next chunk, instead of fetching zeroed pages for each.
+    """Makes the C library keep freed memory for the next chunk, instead of requesting zeroed pages.
 
-    glibc learns from the largest block it has freed, up to 32 MB, how much to keep; this block is never
-    touched, so it costs nothing. Elsewhere it does nothing. One call serves the whole process.
+    glibc decides by the largest block that was freed, up to 32 MB, how much it keeps. This block is
+    never written, so it costs nothing. One call serves the process; other libraries ignore it.
     """
     torch.empty(30 << 20, dtype=torch.uint8)
 
@@ -211,56 +218,54 @@ def _without_nan(score: Tensor) -> Tensor:
 
 
 def _exact(dtype: torch.dtype) -> torch.dtype:
-    """A type that holds all scores of the given one and that every operation here takes."""
-    return (
-        torch.float32 if dtype in (torch.float16, torch.bfloat16, torch.float32) else torch.float64
-    )
+    """A type that represents all values of `dtype` and that every operation here supports."""
+    single = dtype in (torch.float16, torch.bfloat16, torch.float32)
+    return torch.float32 if single else torch.float64
 
 
 def _flat(items: Ragged, width: int) -> Tensor:
-    """Where the items of all clients are in a matrix of the given width, row after row."""
+    """The places of the items of all clients in a matrix of the given width, row after row."""
     start_C = torch.arange(len(items), device=items.values.device) * width
     return start_C.repeat_interleave(items.lengths).add_(items.values)
 
 
 @cache
 def _blocks(I: int, places: int) -> int:
-    """The number of blocks B with the fewest values to look at: B maxima, then the best blocks and the rest."""
+    """The number of blocks B with the fewest values to sort: maxima, the best blocks, the rest."""
     return min(range(places, I // 4), key=lambda B: B + I // B * places + I % B)
 
 
 def _maxima(shown_CI: Tensor, places: int) -> Tensor | None:
-    """Of each block; none where there is nothing to gain from blocks."""
+    """The maximum of each block; None if blocks would save nothing."""
     I = shown_CI.shape[1]
     return None if 8 * places > I else _strips(shown_CI, _blocks(I, places)).amax(1)
 
 
 def _strips(shown_CI: Tensor, B: int) -> Tensor:
-    """[C, S, B] without the rest"""
+    """The blocks, [C, S, B], without the remainder."""
     S = shown_CI.shape[1] // B
     return shown_CI[:, : S * B].unflatten(1, (S, B))
 
 
 def _raise(most_CB: Tensor, items: Ragged, value_T: Tensor, I: int) -> None:
-    """Maxima under some items more."""
+    """Updates maxima for some further items."""
     B = most_CB.shape[1]
-    owner_T, item_T, value_T = (
-        x[items.values < I // B * B] for x in (items.owner, items.values, value_T)
-    )
-    most_CB.view(-1).scatter_reduce_(0, owner_T * B + item_T % B, value_T, "amax")
+    inside_T = items.values < I // B * B
+    place_T = (items.owner * B + items.values % B)[inside_T]
+    most_CB.view(-1).scatter_reduce_(0, place_T, value_T[inside_T], "amax")
 
 
 def _best(shown_CI: Tensor, places: int, most_CB: Tensor | None, more: int = 0) -> Tensor:
-    """The `places` largest values of each row, in ascending order; NaN is the largest.
+    """Finds the `places` largest values of each row, in ascending order; NaN is the largest.
 
-    They are all in the rest and the blocks with the largest maxima: for any other block, these maxima are
-    as large as its values and as many as asked for. Up to `more` maxima of a row may be of items hidden since.
+    They are all in the remainder and the blocks with the largest maxima: the values of any other
+    block are at most as large as these maxima, of which there are enough. Up to `more` maxima of a
+    row may belong to items that were hidden since.
     """
     C, I = shown_CI.shape
     if most_CB is None:
-        return _sorted(F.pad(shown_CI, (max(0, places - I), 0), value=-torch.inf))[
-            :, -places:
-        ].contiguous()
+        padded_CI = F.pad(shown_CI, (max(0, places - I), 0), value=-torch.inf)
+        return _sorted(padded_CI)[:, -places:].contiguous()
     B, wide = most_CB.shape[1], min(places + more, most_CB.shape[1])
     strips_CSB, rest_CR = _strips(shown_CI, B), shown_CI[:, I // B * B :]
     value_CSK = strips_CSB.gather(2, _best_blocks(most_CB, wide)[:, None].expand(C, I // B, wide))
@@ -268,10 +273,8 @@ def _best(shown_CI: Tensor, places: int, most_CB: Tensor | None, more: int = 0) 
 
 
 def _best_blocks(most_CB: Tensor, places: int) -> Tensor:
-    """Where the `places` largest values of each row are, in any order, [C, places]."""
-    if (
-        most_CB.device.type == "cpu"
-    ):  # sorting values alone is far quicker there, and tells the rest if none are equal
+    """The columns of the `places` largest values of each row, in any order, [C, places]."""
+    if most_CB.device.type == "cpu":  # there, sorting values is far faster than finding columns
         found = (most_CB < _sorted(most_CB)[:, -places, None]).logical_not_().nonzero()[:, 1]
         if len(found) == len(most_CB) * places:
             return found.view(len(most_CB), places)
@@ -279,14 +282,14 @@ def _best_blocks(most_CB: Tensor, places: int) -> Tensor:
 
 
 def _sorted(value_CV: Tensor) -> Tensor:
-    """Rows in ascending order; on a CPU by numpy, whose sort is vectorised."""
+    """Sorts rows in ascending order; on a CPU with numpy, whose sort is vectorised."""
     if value_CV.device.type == "cpu":
         return torch.from_numpy(np.sort(value_CV.numpy(), axis=1))
     return value_CV.sort(1).values
 
 
 def _ranks_near(near: Ragged, top: Top) -> Tensor:
-    """Ranks of relevant scores that are not below the second of the best (ascending), [T]."""
+    """The ranks of relevant scores that are at least the second of the best (ascending), [T]."""
     s_CW, order_CW = near.padded(fill=-torch.inf).sort(1)
     W, K = s_CW.shape[1], top.best_CK.shape[1]
     all_CW = K - torch.searchsorted(top.best_CK, s_CW)  # candidates that score as much or more

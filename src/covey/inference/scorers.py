@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from covey.contract.fleet import Request
 from covey.contract.views import TrainingData
 from covey.core.errors import CoveyError
 from covey.core.messages import Download, Sent
@@ -81,13 +82,13 @@ class Devices:
 
         kept = program.birth(rng(0))
         tables = {k: v for k, v in self.server.public.items() if k in program.model.kept}
-        kept, _ = program.answer("deliver", kept, data, Download(Sent(dict(tables))), ids_C, rng(0))
+        delivery = Request("deliver", 0, ids_C, Download(Sent(dict(tables))))
+        kept, _ = program.answer(delivery, kept, data, rng(0))
         private = private_part(program)
         for number in range(1, (rounds or self.taken) + 1) if private else ():
             assert private is not None
-            kept, _ = private.answer(
-                "train", kept, data, Download(Sent(dict(self._sent()))), ids_C, rng(number)
-            )
+            request = Request("train", number, ids_C, Download(Sent(dict(self._sent()))))
+            kept, _ = private.answer(request, kept, data, rng(number))
         with torch.no_grad():
             return self._ranked(kept, history, rng(self.round)).cpu()
 
@@ -144,7 +145,7 @@ class PooledScorer:
             return fitted.score(torch.arange(len(ids_C), device=fitted.weight_II.device)).cpu()
         if isinstance(self.fitted, FittedSequence):
             at_C = torch.arange(len(ids_C), device=self.fitted.items().device)
-            return self.fitted.knowing(history).score(at_C).cpu()
+            return self.fitted.with_history(history).score(at_C).cpu()
         return self.fitted.score(ids_C.to(self.fitted.items().device)).cpu()
 
     def newcomer(self, history: Ragged, rounds: int) -> Tensor:

@@ -1,9 +1,9 @@
-"""Kernels for some machines: for a GPU in Triton, which comes with torch for CUDA, and for CPUs with AVX-512.
+"""Faster kernels for some machines: GPUs (in Triton) and CPUs with AVX-512.
 
-Whoever uses one does without where it is missing.
+They are optional: their callers compute the same with torch where a kernel is not available.
 """
 
 import math
 
-LOG2E = math.log2(math.e)  # exp is slow where it underflows, as for rows left out; exp2 is not
-REGISTERS = 32  # numbers that exp2 takes at once on a CPU; those left over are rounded otherwise
+LOG2E = math.log2(math.e)  # exp is slow where it underflows, as for excluded rows; exp2 is not
+REGISTERS = 32  # numbers that exp2 computes at once on a CPU; a remainder is rounded differently

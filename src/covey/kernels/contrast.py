@@ -1,9 +1,8 @@
-"""The contrast of `methods/views.py` without the [R, R] matrix: one kernel for its rows, one for its columns.
+"""The contrastive loss of `methods/views.py` on a GPU, without storing its [R, R] matrix.
 
-Matrices of exponentials never leave the chip; what is left is arithmetic. Products are three of TF32 each, as exact
-as single precision for numbers of at most 1.
-
-K, J = rows of a tile, E = width padded to a power of two.
+One kernel sums over the rows of the matrix, one over its columns; its exponentials stay on the
+chip. A product consists of three TF32 products, which are as exact as single precision for numbers
+of at most 1. K, J = rows of a tile, E = width padded to a power of two.
 """
 
 from typing import Any
@@ -19,10 +18,10 @@ TILE_ROWS = 64
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _rows(
+def _rows(  # type: ignore[no-untyped-def]
     a, b, bar, weight, many, log, share, to_a, scale, tau, R, D, E: tl.constexpr, K: tl.constexpr
-):  # type: ignore[no-untyped-def]
-    """For each row k: log sum_j exp2(scale a_k . b_j + bar_j), its share of the gradient, and that to a_k."""
+):
+    """For row k: log sum_j exp2(scale a_k . b_j + bar_j), its share, and the gradient to a_k."""
     client, k = tl.program_id(0), tl.program_id(1) * K + tl.arange(0, K)
     wide, first = tl.arange(0, E), client.to(tl.int64) * R
     there = (k < R)[:, None] & (wide < D)[None, :]
@@ -31,11 +30,8 @@ def _rows(
     sum_K, to_KE = tl.zeros([K], tl.float32), tl.zeros([K, E], tl.float32)
     for begin in range(0, tl.load(many + client), K):
         j = begin + tl.arange(0, K)
-        b_JE = tl.load(
-            b + (first + j)[:, None] * D + wide[None, :],
-            mask=(j < R)[:, None] & (wide < D)[None, :],
-            other=0.0,
-        )
+        inside = (j < R)[:, None] & (wide < D)[None, :]
+        b_JE = tl.load(b + (first + j)[:, None] * D + wide[None, :], mask=inside, other=0.0)
         bar_J = tl.load(bar + first + j, mask=j < R, other=-1e9)
         exp_KJ = tl.exp2(tl.dot(a_KE, tl.trans(b_JE), input_precision="tf32x3") + bar_J[None, :])
         sum_K += tl.sum(exp_KJ, 1)
@@ -48,7 +44,9 @@ def _rows(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _columns(a, b, bar, many, share, to_b, scale, R, D, E: tl.constexpr, K: tl.constexpr):  # type: ignore[no-untyped-def]
+def _columns(  # type: ignore[no-untyped-def]
+    a, b, bar, many, share, to_b, scale, R, D, E: tl.constexpr, K: tl.constexpr
+):
     """For each column j: the gradient to b_j, sum_k share_k exp2(scale a_k . b_j + bar_j) a_k."""
     client, j = tl.program_id(0), tl.program_id(1) * K + tl.arange(0, K)
     wide, first = tl.arange(0, E), client.to(tl.int64) * R
@@ -59,11 +57,8 @@ def _columns(a, b, bar, many, share, to_b, scale, R, D, E: tl.constexpr, K: tl.c
     to_JE = tl.zeros([K, E], tl.float32)
     for begin in range(0, tl.load(many + client), K):
         k = begin + tl.arange(0, K)
-        a_KE = tl.load(
-            a + (first + k)[:, None] * D + wide[None, :],
-            mask=(k < R)[:, None] & (wide < D)[None, :],
-            other=0.0,
-        )
+        inside = (k < R)[:, None] & (wide < D)[None, :]
+        a_KE = tl.load(a + (first + k)[:, None] * D + wide[None, :], mask=inside, other=0.0)
         share_K = tl.load(share + first + k, mask=k < R, other=0.0)
         exp_JK = tl.exp2(tl.dot(b_JE, tl.trans(a_KE), input_precision="tf32x3") + bar_J[:, None])
         to_JE += tl.dot(exp_JK * share_K[None, :], a_KE, input_precision="tf32x3")
@@ -73,26 +68,26 @@ def _columns(a, b, bar, many, share, to_b, scale, R, D, E: tl.constexpr, K: tl.c
 def log_sums(
     a_CRD: Tensor, b_CRD: Tensor, weight_CR: Tensor, bar_CR: Tensor, tau: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """log sum_j exp(a_k . b_j / tau + bar_j), [C, R], and the gradients of its weighted sum."""
+    """Computes log sum_j exp(a_k . b_j / tau + bar_j) and the gradients of its weighted sum.
+
+    Args:
+        a_CRD: The vectors of one view of the rows.
+        b_CRD: The vectors of the other view.
+        weight_CR: The weights of the sum; 0 for rows that do not take part.
+        bar_CR: What is added to the similarities with a row; very small to exclude the row.
+        tau: The temperature.
+
+    Returns:
+        The logarithms [C, R], and the gradients to `a_CRD` and `b_CRD`.
+    """
     n_clients, n_rows, dim = a_CRD.shape
     a, b, weight, bar = (x.contiguous() for x in (a_CRD, b_CRD, weight_CR, bar_CR * LOG2E))
     place_R = torch.arange(1, n_rows + 1, device=a.device, dtype=torch.int32)
-    many_C = torch.where(weight > 0, place_R, 0).amax(
-        1
-    )  # behind the last row that takes part there is nothing
-    log_CR, share_CR, to_a, to_b = (
-        torch.empty_like(bar),
-        torch.empty_like(bar),
-        torch.empty_like(a),
-        torch.empty_like(b),
-    )
+    many_C = torch.where(weight > 0, place_R, 0).amax(1)  # up to the last row that takes part
+    log_CR, share_CR, to_a, to_b = (torch.empty_like(x) for x in (bar, bar, a, b))
     grid = (n_clients, triton.cdiv(n_rows, TILE_ROWS))
-    sizes: dict[str, Any] = {
-        "R": n_rows,
-        "D": dim,
-        "E": max(16, triton.next_power_of_2(dim)),
-        "K": TILE_ROWS,
-    }
+    width = max(16, triton.next_power_of_2(dim))
+    sizes: dict[str, Any] = {"R": n_rows, "D": dim, "E": width, "K": TILE_ROWS}
     _rows[grid](a, b, bar, weight, many_C, log_CR, share_CR, to_a, LOG2E / tau, tau, **sizes)
     _columns[grid](a, b, bar, many_C, share_CR, to_b, LOG2E / tau, **sizes)
     return log_CR, to_a, to_b

@@ -1,11 +1,9 @@
-"""The contrast of `methods/views.py` on a CPU with AVX-512: a client at a time, products by oneDNN.
+"""The contrastive loss of `methods/views.py` on a CPU with AVX-512, with products by oneDNN.
 
-torch multiplies single precision by MKL, which on AMD's processors does without AVX-512; oneDNN does not
-(`bench/bench_contrast.py` has both). torch gives oneDNN's product as an operation for compiled layers, which knows no
-batches: hence a loop over clients, for long lists, where a call is little beside its arithmetic. Alone, a client also
-needs no padding.
-
-K = rows of a tile.
+torch multiplies single precision by MKL, which does not use AVX-512 on AMD processors; oneDNN does
+(`bench/bench_contrast.py` compares both). torch offers oneDNN's product as an operation for
+compiled layers, without batches. So this is a loop over clients, for lists so long that a call
+costs little beside its arithmetic; a single client also needs no padding. K = rows of a tile.
 """
 
 import torch
@@ -13,23 +11,20 @@ from torch import Tensor
 
 from . import LOG2E, REGISTERS
 
-TILE = 262_144  # similarities that are held at once: as many as the second cache takes, for each call costs as well
-FEWEST = 512  # rows of a client for which it is quicker
+TILE = 262_144  # similarities at once: as many as fit into the second cache, for fewest calls
+FEWEST = 512  # from so many rows of a client on, it is faster
 
 
-def there() -> bool:
-    """Whether this machine and this torch have it."""
-    wide = (
-        torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX512"
-    )
-    return wide and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+def available() -> bool:
+    """Whether this machine and this version of torch have the kernel."""
+    found = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return found and torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
 def log_sums(
     a_CRD: Tensor, b_CRD: Tensor, weight_CR: Tensor, bar_CR: Tensor, tau: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """log sum_j exp(a_k . b_j / tau + bar_j), [C, R], and the gradients of its weighted sum; 0 of rows without weight
-    behind the last one that has some."""
+    """Computes the same as `contrast.log_sums`; 0 for rows after the last one with a weight."""
     log_CR, to_a, to_b = torch.zeros_like(bar_CR), torch.zeros_like(a_CRD), torch.zeros_like(b_CRD)
     place_R = torch.arange(1, a_CRD.shape[1] + 1)
     last_C = torch.where(weight_CR > 0, place_R, 0).amax(1)
@@ -59,6 +54,6 @@ def _of_client(
 
 
 def _product(x: Tensor, y: Tensor, add: Tensor | None = None) -> Tensor:
-    """x y' + add."""
+    """x times the transpose of y, plus `add`."""
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, y, add, "none", [], "")
     return out

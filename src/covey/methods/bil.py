@@ -1,8 +1,8 @@
 """BIL: batch-insensitive losses with spreadout (Ning et al., 2021, arXiv 2108.07931).
 
 Clients learn from positives alone: a hinge on the cosine of the user's and the item's vector.
-What keeps all items from falling together is a regulariser on the item table, which needs nobody's
-data and so is the server's, as in FedAwS (Yu et al., 2020).
+A regulariser keeps the items' vectors apart; it needs no data, so the server applies it, as in
+FedAwS (Yu et al., 2020).
 """
 
 import math
@@ -31,8 +31,8 @@ from covey.objectives.pairs import Reduction
 class PositiveHinge(Objective):
     """max(0, margin - cos(u, v))^2 over a client's positives, each the next item of its sequence.
 
-    No negatives, so an example's loss is the same whatever stands beside it. Rank with the cosine
-    too (`model.cosine = true`): the norms of item vectors are not trained as scores.
+    There are no negatives, so the loss of an example does not depend on the other examples. Rank by
+    the cosine too (`model.cosine = true`): the norms of item vectors are not trained as scores.
     """
 
     margin: float = 0.9
@@ -61,11 +61,8 @@ class PositiveHinge(Objective):
     ) -> Tensor:
         sequence_CP, mask_CP = ready["sequence"], ready["mask"]
         hidden_CP = cloze(mask_CP, self.hide, HIDE_LAST, rng) if self.hide else None
-        u = (
-            model.user(params, History(sequence_CP, mask_CP, hidden_CP), rng, True)
-            if u is None
-            else u
-        )
+        if u is None:
+            u = model.user(params, History(sequence_CP, mask_CP, hidden_CP), rng, True)
         mask_CP = mask_CP if hidden_CP is None else hidden_CP
         u_CPD = u if u.dim() == 3 else u[:, None]
         v_CPD = rows(params["items"], sequence_CP)
@@ -82,12 +79,8 @@ class PositiveHinge(Objective):
 class Spreadout(Mechanism):
     """Adds the weighted gradient of the spread of all item vectors to the server's step."""
 
-    weight: float = (
-        0.4  # lambda, in units of 1 / R of random vectors; as coded where not `relative`
-    )
-    relative: bool = (
-        True  # R grows with the catalogue, so that a fixed lambda means another thing on each
-    )
+    weight: float = 0.4  # lambda, times 1 / R of random vectors if `relative`
+    relative: bool = True  # R grows with the catalogue, and so would the effect of a fixed lambda
     name: str = "spreadout"
 
     def __post_init__(self) -> None:
@@ -103,15 +96,15 @@ class Spreadout(Mechanism):
         return {**update, "items": update["items"] - self.rate(*items_ID.shape) * slope_ID}
 
     def rate(self, n_items: int, dim: int) -> float:
-        """Lambda as it multiplies R."""
-        usual = math.sqrt(max(n_items * (n_items - 1), 1) / dim)  # R of random unit vectors
-        return self.weight / usual if self.relative else self.weight
+        """The factor of R in the loss."""
+        random = math.sqrt(max(n_items * (n_items - 1), 1) / dim)  # R of random unit vectors
+        return self.weight / random if self.relative else self.weight
 
 
 def spread(items_ID: Tensor) -> Tensor:
     """R = the Frobenius norm of all cosines between different rows, in O(I D^2).
 
-    ||Z Z'|| = ||Z' Z||, so that no matrix of items by items is needed; the diagonal goes off.
+    Since ||Z Z'|| = ||Z' Z||, no matrix of items by items is needed; the diagonal is subtracted.
     """
     z_ID = F.normalize(items_ID, dim=1)
     own_I = z_ID.square().sum(1)

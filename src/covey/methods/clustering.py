@@ -1,10 +1,10 @@
-"""Clusters of users' vectors: Ward's minimum variance and k-means.
+"""Clusters users' vectors, by Ward's minimum variance or k-means.
 
-Ward is scipy's up to `LARGEST` rows; its distances take 8 N^2 / 2 bytes. Beyond, and on CUDA, the same
-tree is grown without them: in each turn every two clusters that are each other's nearest are joined. Ward
-is reducible (a union is never nearer to a third cluster than the nearer of its parts), so the order of such
-joins does not matter (Murtagh, 1983), and a cluster whose nearest is gone can wait: its cost is a bound from
-below. Memory is one block of distances, `BLOCK` or `TILE`.
+Up to `LARGEST` rows Ward is scipy's, whose distances take 8 N^2 / 2 bytes. Beyond, and on CUDA, the
+same tree is grown without them: a turn joins all pairs of clusters that are each other's nearest.
+Ward is reducible (a union is never nearer to a third cluster than the nearer of its two parts), so
+the order of such joins does not matter (Murtagh, 1983). A cluster whose nearest cluster was joined
+can wait, since its cost is a lower bound. Memory is one block of distances, `BLOCK` or `TILE`.
 """
 
 import numpy as np
@@ -15,15 +15,21 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-LARGEST = 3000  # rows that scipy is quicker for on a CPU; its distances are 36 MB
-FEW = 1000  # and for rows that lie on CUDA
+LARGEST = 3000  # rows up to which scipy is faster on a CPU; its distances take 36 MB
+FEW = 1000  # the same for rows on CUDA
 BLOCK = 1 << 23  # distances at a time on CUDA: 64 MB
-TILE = (256, 512)  # and on a CPU, in whose cache they stay: 1 MB
-NEXT = 0.3  # of all clusters, by cost, those whose nearest is kept up to date; the others wait until joins come near
+TILE = (256, 512)  # distances at a time on a CPU: 1 MB, which fits the cache
+NEXT = 0.3  # the share of clusters, by cost, whose nearest is updated in each turn; others wait
 
 
 def ward(x_ND: Tensor, clusters: int, largest: int = LARGEST) -> Tensor:
-    """Cluster of each row, from 0 to at most `clusters` - 1."""
+    """Returns the cluster of each row, [N], from 0 to at most `clusters` - 1.
+
+    Args:
+        x_ND: The vectors.
+        clusters: The number of clusters.
+        largest: The number of rows up to which scipy computes the tree.
+    """
     if len(x_ND) < 2:
         return torch.zeros(len(x_ND), dtype=torch.long, device=x_ND.device)
     if len(x_ND) > (min(FEW, largest) if x_ND.is_cuda else largest):
@@ -33,16 +39,13 @@ def ward(x_ND: Tensor, clusters: int, largest: int = LARGEST) -> Tensor:
 
 
 def ward_of_many(x_ND: Tensor, clusters: int) -> Tensor:
-    """The same without a matrix of distances; on CUDA where the rows are there."""
+    """`ward` without a matrix of distances, on the device of the rows."""
     centre = x_ND.double() - x_ND.double().mean(0)
     size = torch.ones(len(centre), dtype=torch.float64, device=centre.device)
-    name = torch.arange(
-        len(centre), device=centre.device
-    )  # a row of the data that is in the cluster
+    name = torch.arange(len(centre), device=centre.device)  # a row that is in the cluster
     near, cost = _nearest(centre, size, name)
-    stale = torch.zeros_like(
-        name, dtype=torch.bool
-    )  # its nearest has moved: its cost can only be higher
+    # Clusters whose nearest has moved; their cost can only be higher.
+    stale = torch.zeros_like(name, dtype=torch.bool)
     joins = []
     while len(centre) > 1:
         here = torch.arange(len(centre), device=centre.device)
@@ -71,15 +74,10 @@ def ward_of_many(x_ND: Tensor, clusters: int) -> Tensor:
 def _nearest(centre: Tensor, size: Tensor, some: Tensor) -> tuple[Tensor, Tensor]:
     """For some clusters the one whose union adds least to the squared distances, and how much."""
     high, wide = (max(BLOCK // len(centre), 1), len(centre)) if centre.is_cuda else TILE
-    square, share, one = (
-        centre.square().sum(1, keepdim=True),
-        1 / size,
-        torch.ones_like(size)[:, None],
-    )
-    row, column = (
-        torch.cat([-2 * centre, square, one], 1),
-        torch.cat([centre, one, square], 1).mT.contiguous(),
-    )
+    square, share = centre.square().sum(1, keepdim=True), 1 / size
+    one = torch.ones_like(square)
+    row = torch.cat([-2 * centre, square, one], 1)
+    column = torch.cat([centre, one, square], 1).mT.contiguous()
     near, cost = torch.zeros_like(some), torch.full_like(size[some], torch.inf)
     for start in range(0, len(some), high):
         part = some[start : start + high]
@@ -96,11 +94,10 @@ def _nearest(centre: Tensor, size: Tensor, some: Tensor) -> tuple[Tensor, Tensor
 
 
 def _cut(joins: np.ndarray, n: int, clusters: int) -> Tensor:
-    """The cheapest joins, until so many clusters are left."""
+    """The clusters after the cheapest joins, as many as leave `clusters` clusters."""
     low = joins[:, joins[0].argsort(kind="stable")[: max(n - clusters, 0)]]
-    edges = coo_array(
-        (np.ones(low.shape[1]), (low[1].astype(int), low[2].astype(int))), shape=(n, n)
-    )
+    pairs = (low[1].astype(int), low[2].astype(int))
+    edges = coo_array((np.ones(low.shape[1]), pairs), shape=(n, n))
     return torch.from_numpy(connected_components(edges, directed=False)[1]).long()
 
 
@@ -120,5 +117,5 @@ def centres(x_ND: Tensor, cluster_N: Tensor) -> Tensor:
 
 
 def nearest(x_CD: Tensor, centre_KD: Tensor) -> Tensor:
-    """The centre that each row is next to, from 0."""
+    """The nearest centre of each row, from 0."""
     return torch.cdist(x_CD, centre_KD, compute_mode="donot_use_mm_for_euclid_dist").argmin(1)

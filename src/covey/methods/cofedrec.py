@@ -4,7 +4,7 @@ Clients keep personal item tables and upload them. The server sorts the items in
 a core client and one category, and averages the tables of the clients that see this category as the
 core client does; the others keep their own. Clients pull the items of a category together.
 
-Further shape suffixes: P = participants, K = item categories, S = items of a sample.
+Shape suffixes: P = participants, K = item categories, S = items of a sample.
 """
 
 import warnings
@@ -27,17 +27,18 @@ from covey.core.messages import Sent, Total, Upload
 from covey.core.ragged import FieldDict, Fields
 from covey.core.rng import Rng
 
-from .supcon import HELD, TILE, Known, Slope, members, printed, published
+from .cofedrec_figures import explained, gaps, joined_metrics, joined_rounds, sharpness
+from .supcon import HELD, TILE, KnownGradient, ValueGrad, members, printed, published
 from .weighted import WholeTableLoss
 
-CLIENTS_AT_ONCE = 256  # whose category rows are gathered together, or whose tables are compared
+CLIENTS_AT_ONCE = 256  # whose rows of a category are gathered together, or tables compared
 
 
 @dataclass(frozen=True)
 class CoClusters(Grouping):
-    """Everybody's mean table is published; the core client's group gets its own mean delivered.
+    """The core client's group gets its average table; the average over all clients is published.
 
-    All else that clients share is averaged over everybody.
+    All else that clients share is averaged over all of them.
     """
 
     categories: int = 30  # K
@@ -48,43 +49,39 @@ class CoClusters(Grouping):
         positive(self.name, categories=self.categories)
 
     def send(self, view: ServerView) -> Sent:
-        """The item membership M; there is none before the first aggregation."""
+        """Sends the item membership M; there is none before the first aggregation."""
         return Sent({k: v for k, v in view.state.items() if k == "category"})
 
     def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
         if "items" not in view.model.uploaded or isinstance(upload, Total):
             raise CoveyError(
-                "co-clustering compares the clients' own item tables: use a model with keep_items = true"
+                "co-clustering compares the clients' own item tables:"
+                " use a model with keep_items = true"
             )
-        table_PID = upload.model["items"]
+        table_PID, rng = upload.model["items"], view.server_rng
         mean_ID = table_PID.mean(0)  # Eq. 6
-        category_I = membership(mean_ID, self.categories, view.server_rng.fold("k-means"))
-        core = _draw(view.server_rng.fold("core client"), len(upload))
-        chosen = _draw(view.server_rng.fold("category"), int(category_I.max()) + 1)
+        category_I = membership(mean_ID, self.categories, rng.fold("k-means"))
+        core = _draw_index(rng.fold("core client"), len(upload))
+        chosen = _draw_index(rng.fold("category"), int(category_I.max()) + 1)
         rows = (category_I == chosen).nonzero()[:, 0]
         s_P = similarity(table_PID, core, rows)
-        similar = nearest(s_P)
-        joined_N = _counted(view.state.get("joined"), upload.ids_C, upload.ids_C[similar])
-        drawer = {
-            "category": category_I,
-            "joined": joined_N,
-            "tell/group": torch.tensor(len(similar)),
+        group = nearest(s_P)
+        joined_N = joined_rounds(view.state.get("joined"), upload.ids_C, upload.ids_C[group])
+        sizes = {"group": len(group), "participants": len(upload), "category": len(rows)}
+        metrics = {
+            **{name: torch.tensor(size) for name, size in sizes.items()},
+            **joined_metrics(joined_N, view.round.number),
+            "elbow": sharpness(s_P),
+            "explained": explained(mean_ID, category_I),
         }
-        drawer |= {
-            "tell/participants": torch.tensor(len(upload)),
-            "tell/category": torch.tensor(len(rows)),
-        }
-        drawer |= {
-            "tell/often": _often(joined_N, 0.7 * view.round.number),
-            "tell/least": _least(joined_N),
-        }
-        drawer |= {"tell/elbow": sharpness(s_P), "tell/explained": explained(mean_ID, category_I)}
-        return drawer, [Group(("items",), similar, public=False), Group(tuple(view.public))]
+        state: FieldDict = {"category": category_I, "joined": joined_N}
+        state |= {f"tell/{name}": value for name, value in metrics.items()}
+        return state, [Group(("items",), group, public=False), Group(tuple(view.public))]
 
 
 @dataclass(frozen=True)
 class ItemCategories(Mechanism):
-    """The item membership alone, where everybody shares one table: Table 2's Item_S and Item_SC."""
+    """The item membership alone, if all clients share one table: Table 2's Item_S and Item_SC."""
 
     categories: int = 30  # K
     name: str = "item categories"
@@ -96,18 +93,15 @@ class ItemCategories(Mechanism):
         return Sent(dict(view.state))
 
     def end_round(self, view: ServerView) -> FieldDict:
-        return {
-            "category": membership(
-                view.public["items"], self.categories, view.server_rng.fold("k-means")
-            )
-        }
+        rng = view.server_rng.fold("k-means")
+        return {"category": membership(view.public["items"], self.categories, rng)}
 
 
 @dataclass(frozen=True)
 class TableClusters(Grouping):
-    """What the paper says fails (Section 2.2, Figure 5): clients clustered by K-means on their whole item tables.
+    """Clusters clients by k-means on their whole item tables, which the paper says fails.
 
-    Each cluster's mean is delivered to it.
+    Each cluster gets its average table (Section 2.2, Figure 5).
     """
 
     clusters: int = 2
@@ -122,30 +116,25 @@ class TableClusters(Grouping):
             raise CoveyError(
                 "K-means of clients needs their own item tables: use a model with keep_items = true"
             )
-        kind_P = membership(
-            coordinates(upload.model["items"].flatten(1)),
-            self.clusters,
-            view.server_rng.fold("k-means"),
-        )
-        size_K = kind_P.bincount()
-        drawer = {"tell/largest": size_K.max() / len(upload), "tell/alone": (size_K == 1).sum()}
-        rows = [(kind_P == k).nonzero()[:, 0] for k in range(len(size_K))]
-        return drawer, [
-            *(Group(("items",), r, public=False) for r in rows),
-            Group(tuple(view.public)),
-        ]
+        x_PP = coordinates(upload.model["items"].flatten(1))
+        cluster_P = membership(x_PP, self.clusters, view.server_rng.fold("k-means"))
+        size_K = cluster_P.bincount()
+        state = {"tell/largest": size_K.max() / len(upload), "tell/alone": (size_K == 1).sum()}
+        rows = [(cluster_P == k).nonzero()[:, 0] for k in range(len(size_K))]
+        groups = [Group(("items",), row, public=False) for row in rows]
+        return state, [*groups, Group(tuple(view.public))]
 
 
 def coordinates(x_PX: Tensor) -> Tensor:
-    """The same distances between few points in as few dimensions, [P, P]: K-means need not see the long ones."""
+    """Few long points as points of few dimensions with the same distances, [P, P], for K-means."""
     x_PX = x_PX - x_PX.mean(0)
     square_P, axis_PP = torch.linalg.eigh((x_PX @ x_PX.mT).double())
     return axis_PP * square_P.clamp(min=0).sqrt()
 
 
-def membership(x_ID: Tensor, categories: int, dice: Rng) -> Tensor:
-    """Eq. 7: categories of the rows of the mean table, [I]; none is empty, so there may be fewer than asked for."""
-    means = KMeans(min(categories, len(x_ID)), n_init=1, random_state=_draw(dice, 2**31))
+def membership(x_ID: Tensor, categories: int, rng: Rng) -> Tensor:
+    """Eq. 7: the category of each row, [I]; at most `categories`, since none is empty."""
+    means = KMeans(min(categories, len(x_ID)), n_init=1, random_state=_draw_index(rng, 2**31))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than categories
         found = torch.from_numpy(means.fit_predict(x_ID.double().cpu().numpy())).long()
@@ -153,70 +142,31 @@ def membership(x_ID: Tensor, categories: int, dice: Rng) -> Tensor:
 
 
 def similarity(table_PID: Tensor, core: int, rows: Tensor) -> Tensor:
-    """Eq. 1: how alike the core client and each participant see some items, [P]."""
+    """Eq. 1: how similarly the core client and each participant see some items, [P]."""
     core_ID = table_PID[core, rows]
     parts = table_PID.split(CLIENTS_AT_ONCE)
     return torch.cat([F.cosine_similarity(part[:, rows], core_ID, dim=-1).sum(1) for part in parts])
 
 
 def nearest(s_P: Tensor) -> Tensor:
-    """Eq. 2 to 4: the clients from the most similar one down to the elbow of the sorted similarities.
+    """Eq. 2 to 4: the clients from the most similar one to the elbow of the sorted similarities.
 
-    The distance to the line through the first and the last point is the vertical gap times a constant.
+    The distance to the line through the first and the last point is the gap times a constant.
     """
     s_P, order_P = s_P.sort(descending=True, stable=True)
-    return order_P[: int(_gaps(s_P).argmax()) + 1].sort().values
+    return order_P[: int(gaps(s_P).argmax()) + 1].sort().values
 
 
-def _gaps(s_P: Tensor) -> Tensor:
-    share_P = torch.arange(len(s_P), device=s_P.device).to(s_P) / max(len(s_P) - 1, 1)
-    return (s_P - s_P[0] - share_P * (s_P[-1] - s_P[0])).abs()
-
-
-def sharpness(s_P: Tensor) -> Tensor:
-    """Figure 6: the largest gap to that line as a share of its fall; 0 where there is no elbow, 1 for one step."""
-    s_P = s_P.sort(descending=True).values
-    return _gaps(s_P).max() / (s_P[0] - s_P[-1]).clamp(min=1e-12)
-
-
-def explained(mean_ID: Tensor, category_I: Tensor) -> Tensor:
-    """Figure 3: the share of the items' variance that lies between the categories."""
-    x_ID = mean_ID.double() - mean_ID.double().mean(0)
-    member_KI = members(category_I).to(x_ID)
-    sum_KD = member_KI @ x_ID
-    between = (sum_KD.square().sum(1) / member_KI.sum(1)).sum()
-    return between / x_ID.square().sum().clamp(min=1e-12)
-
-
-def _counted(before: Tensor | None, here: Tensor, joined: Tensor) -> Tensor:
-    """In how many rounds each client was of the group, [N]; -1: it never took part."""
-    high = int(here.max()) + 1
-    old_N = here.new_full((high,), -1) if before is None else before
-    old_N = torch.cat([old_N, here.new_full((max(high - len(old_N), 0),), -1)])
-    old_N = old_N.index_put((here,), old_N[here].clamp(min=0))
-    return old_N.index_put((joined,), old_N[joined] + 1)
-
-
-def _often(joined_N: Tensor, rounds: float) -> Tensor:
-    """Figure 2: the share of those who ever took part that were of the group in more than so many rounds."""
-    return (joined_N[joined_N >= 0] > rounds).double().mean()
-
-
-def _least(joined_N: Tensor) -> Tensor:
-    """Figure 2: the rounds of the client that was of the group least often."""
-    return joined_N[joined_N >= 0].min()
-
-
-def _draw(dice: Rng, high: int) -> int:
-    return int(dice.integers(high, 1))
+def _draw_index(rng: Rng, high: int) -> int:
+    return int(rng.integers(high, 1))
 
 
 @dataclass(frozen=True)
 class ItemContrast(WholeTableLoss):
-    """Supervised contrastive learning of a client's whole item table, the server's categories as labels.
+    """Supervised contrastive learning of a client's item table, with the categories as labels.
 
-    `reading` is Eq. 8 as the published code has it or as it is printed. `sample` draws so many items in each
-    step, and the denominator is estimated from them; 0: all items.
+    `reading` is Eq. 8 as the published code has it or as it is printed. `sample` is the number of
+    items, drawn in each step, from which the denominator is estimated; 0 takes all items.
     """
 
     weight: float = 0.005  # lambda
@@ -238,21 +188,17 @@ class ItemContrast(WholeTableLoss):
             )
 
     def precompute(self, view: ClientView) -> Sent:
-        """The slope at the table that most clients start from, such as the group's: their first step shares it."""
-        category_I = view.received.shared.get("category")
-        same_C = (
-            None
-            if category_I is None or self.sample
-            else _alike(view.params["items"], len(view.rng.key_C))
-        )
-        if category_I is None or same_C is None:
+        """The gradient at the table from which most clients start, which their first step uses."""
+        category_I, table_CID = view.received.shared.get("category"), view.params["items"]
+        if category_I is None or self.sample:
             return Sent()
-        first = int(same_C.long().argmax()) if len(view.params["items"]) > 1 else 0
-        two_2ID = view.params["items"][first].expand(
-            2, -1, -1
-        )  # products of a lone client round differently
-        value_C, slope_CID = self._slope(two_2ID, members(category_I), view.rng)
-        return Sent({"value": value_C[:1], "slope": slope_CID[:1]}, {"same": same_C})
+        same_C = _with_commonest_table(table_CID, len(view.rng.key_C))
+        if same_C is None:
+            return Sent()
+        first = int(same_C.long().argmax()) if len(table_CID) > 1 else 0
+        two_2ID = table_CID[first].expand(2, -1, -1)  # products of one client round differently
+        value_C, grad_CID = self._value_grad(two_2ID, members(category_I), view.rng)
+        return Sent({"value": value_C[:1], "grad": grad_CID[:1]}, {"same": same_C})
 
     def prepare(self, view: ClientView) -> Fields:
         category_I = view.received.shared.get("category")
@@ -264,49 +210,45 @@ class ItemContrast(WholeTableLoss):
             return None
         same_C = view.received.each.get("same") if view.step == 0 else None
         if same_C is None:
-            value_C, slope_CID = self._slope(table_CID.detach(), member_KI, view.rng)
+            value_C, grad_CID = self._value_grad(table_CID.detach(), member_KI, view.rng)
         else:
-            value_C, slope_CID = self._first(table_CID.detach(), member_KI, view, same_C)
-        contrast_C: Tensor = Known.apply(table_CID, value_C, slope_CID)
+            value_C, grad_CID = self._first_step(table_CID.detach(), member_KI, view, same_C)
+        contrast_C: Tensor = KnownGradient.apply(table_CID, value_C, grad_CID)
         return self.weight * contrast_C  # Eq. 9
 
-    def _slope(self, table_CID: Tensor, member_KI: Tensor, rng: Rng) -> Slope:
+    def _value_grad(self, table_CID: Tensor, member_KI: Tensor, rng: Rng) -> ValueGrad:
         if self.reading == "printed":
             return printed(table_CID, member_KI, self.tau)
         drawn_CS = rng.integers(table_CID.shape[1], self.sample) if self.sample else None
         return published(table_CID, member_KI, self.tau, self.tau0, drawn_CS)
 
-    def _first(
+    def _first_step(
         self, table_CID: Tensor, member_KI: Tensor, view: ClientView, same_C: Tensor
-    ) -> Slope:
-        """The first step, where only those that started elsewhere compute for themselves."""
+    ) -> ValueGrad:
+        """The first step, computed only for clients that do not start from the commonest table."""
         value_C = view.received.shared["value"].expand(len(table_CID)).clone()
-        slope_CID = view.received.shared["slope"].expand_as(table_CID).clone()
+        grad_CID = view.received.shared["grad"].expand_as(table_CID).clone()
         rest = (~same_C).nonzero()[:, 0]
         if len(rest):
             rest = torch.cat([rest, rest[:1]]) if len(rest) == 1 else rest
-            value_C[rest], slope_CID[rest] = self._slope(
-                table_CID[rest], member_KI, view.rng.take(rest)
-            )
-        return value_C, slope_CID
+            found = self._value_grad(table_CID[rest], member_KI, view.rng.take(rest))
+            value_C[rest], grad_CID[rest] = found
+        return value_C, grad_CID
 
     def extra_floats(self, n_rows: int) -> int:
         if not self.weight:
             return 0
         if self.sample:
             return self.sample * n_rows
-        return (
-            n_rows * n_rows // 2
-            if n_rows <= HELD and self.reading == "published"
-            else 4 * TILE * n_rows
-        )
+        holds_half = n_rows <= HELD and self.reading == "published"
+        return n_rows * n_rows // 2 if holds_half else 4 * TILE * n_rows
 
     def compared_pairs(self, n_rows: int) -> int:
         return n_rows * (self.sample or n_rows) if self.weight else 0
 
 
-def _alike(table_CID: Tensor, many: int) -> Tensor | None:
-    """Which clients start from the commonest table, [C]; None where all differ."""
+def _with_commonest_table(table_CID: Tensor, many: int) -> Tensor | None:
+    """The clients that start from the commonest table, [C], bool; None if all tables differ."""
     if len(table_CID) == 1:
         return torch.ones(many, dtype=torch.bool, device=table_CID.device)
     parts = table_CID.split(CLIENTS_AT_ONCE)

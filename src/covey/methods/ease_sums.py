@@ -1,10 +1,12 @@
-"""EASE (H. Steck, "Embarrassingly Shallow Autoencoders for Sparse Data", WWW 2019) from sums over clients.
+"""EASE (Steck, Embarrassingly Shallow Autoencoders for Sparse Data, WWW 2019) by sums over clients.
 
 All that EASE needs of the data is the Gram matrix X'X, a sum over users. A round sums some of its
-columns: client u adds x_u x_u[tile]'. When the last tile is there, the server inverts. The sum is
-kept, so a client can join, change its list or leave: it sends its part, the difference, or minus its part.
+columns: client u adds x_u x_u[tile]'. After the last tile the server inverts the matrix. The sum is
+kept, so a client can join, change its list or leave: it sends its summand, the difference, or minus
+its summand.
 
-Shape suffixes: T = items of all clients together, W = items of a tile, M = pairs of a tile and a client in it.
+Shape suffixes: T = items of all clients together, W = items of a tile, M = pairs of a tile and a
+client in it.
 """
 
 from dataclasses import dataclass
@@ -27,10 +29,12 @@ JOIN, UPDATE, LEAVE = 0, 1, 2  # what a report of a change means
 
 @dataclass(frozen=True)
 class GramTiles(Mechanism):
+    """Sums one tile of columns of the Gram matrix in each round."""
+
     name: str = "gram"
     exchanges: frozenset[str] = frozenset({"report"})
     reads_reports: Reads = "total"
-    whole_table: bool = True  # for the memory plan: a client's part is rows of a whole tile
+    whole_table: bool = True  # for the memory plan: a report has rows of a whole tile
     tiles: int = 4
     weight: float = 300.0  # lambda
 
@@ -38,72 +42,56 @@ class GramTiles(Mechanism):
         positive("gram", tiles=self.tiles, weight=self.weight)
 
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
-        n_items = view.catalogue.n_items
+        n_items, device = view.catalogue.n_items, view.public["items"].device
         if not isinstance(view.model, ItemWeights):
             raise CoveyError(
-                f"{self.name!r} fits covey.models.ease:ItemWeights alone; set [model] use to that"
+                f"{self.name!r} needs covey.models.ease:ItemWeights; set [model] use to that"
             )
         if self.tiles > n_items:
             raise CoveyError(
-                f"gram: tiles = {self.tiles} but there are {n_items} items; cut it into fewer"
+                f"gram: tiles = {self.tiles} but there are {n_items} items; use fewer tiles"
             )
-        return {
-            "gram": torch.zeros(
-                n_items, n_items, dtype=torch.float64, device=view.public["items"].device
-            )
-        }
+        return {"gram": torch.zeros(n_items, n_items, dtype=torch.float64, device=device)}
 
     def send(self, view: ServerView) -> Sent:
         if view.step != "report":
             return Sent()
-        return Sent(
-            {"tile": torch.tensor(span_of(view.round.number, self.tiles, view.catalogue.n_items))}
-        )
+        span = span_of(view.round.number, self.tiles, view.catalogue.n_items)
+        return Sent({"tile": torch.tensor(span)})
 
     def report(self, view: ClientView) -> FieldDict:
         start, stop = view.received.shared["tile"].tolist()
         change = int(view.received.shared.get("change", torch.tensor(JOIN)))
-        items, none = (
-            distinct(view.data.items),
-            nothing(len(view.data.items), view.data.items.values.device),
-        )
+        items, dtype = distinct(view.data.items), view.params["items"].dtype
+        none = nothing(len(items), items.values.device)
         after, before = (none, items) if change == LEAVE else (items, none)
         if change == UPDATE:
             before = distinct(view.data.avoid)  # the list as it was
-        return {
-            "rows": difference(
-                after, before, start, stop, view.catalogue.n_items, view.params["items"].dtype
-            )
-        }
+        return {"rows": difference(after, before, start, stop, view.catalogue.n_items, dtype)}
 
     def receive_reports(
         self, view: ServerView, reports: Upload | Total
     ) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Total)
         start, stop = span_of(view.round.number, self.tiles, view.catalogue.n_items)
-        gram_II = view.state["gram"].clone()
-        gram_II[:, start:stop] = reports.extra[self.name][
-            "rows"
-        ].double()  # a later pass replaces the earlier
-        memory: FieldDict = {"gram": gram_II, **self._heard(view, reports.ids_C.sort().values)}
+        gram_II, rows_IW = view.state["gram"].clone(), reports.extra[self.name]["rows"]
+        gram_II[:, start:stop] = rows_IW.double()  # a later pass replaces the earlier one
+        state: FieldDict = {"gram": gram_II, **self._in_tiles(view, reports.ids_C.sort().values)}
         if view.round.number < self.tiles:
-            return memory, {}
-        return memory, {"weight": self.solved(gram_II).to(view.public["weight"])}
+            return state, {}
+        return state, {"weight": self.solved(gram_II).to(view.public["weight"])}
 
-    def _heard(self, view: ServerView, ids_C: Tensor) -> FieldDict:
-        """Those heard now are in this round's tile, and nobody else; the other tiles are as they were."""
-        tile, pair_M2 = (
-            (view.round.number - 1) % self.tiles,
-            view.state.get("in", ids_C.new_zeros(0, 2)),
-        )
+    def _in_tiles(self, view: ServerView, ids_C: Tensor) -> FieldDict:
+        """Which clients are in which tile, if these are the clients in this round's tile."""
+        number, pair_M2 = view.round.number, view.state.get("in", ids_C.new_zeros(0, 2))
+        tile = (number - 1) % self.tiles
         now_C2 = torch.stack([torch.full_like(ids_C, tile), ids_C], 1)
-        return listed(
-            torch.cat([pair_M2[pair_M2[:, 0] != tile], now_C2]), min(view.round.number, self.tiles)
-        )
+        pair_M2 = torch.cat([pair_M2[pair_M2[:, 0] != tile], now_C2])
+        return listed(pair_M2, min(number, self.tiles))
 
     def solved(self, gram_II: Tensor) -> Tensor:
         """B = I - P diag(1 / diag(P)) with P = (X'X + lambda I)^-1."""
-        damped_II = (gram_II + gram_II.mT) / 2  # as it is, where the same clients are in all tiles
+        damped_II = (gram_II + gram_II.mT) / 2  # the same if all tiles have the same clients
         damped_II.diagonal().add_(self.weight)
         lower_II, failed = torch.linalg.cholesky_ex(damped_II)
         while bool(failed):  # tiles of different clients: damp until it is a Gram matrix again
@@ -114,7 +102,10 @@ class GramTiles(Mechanism):
         return b_II.fill_diagonal_(0).contiguous()
 
     def disclosures(self) -> tuple[Disclosure, ...]:
-        what = "which of the user's items go together; in clear it is the list, in a secure sum it is not"
+        what = (
+            "which of the user's items go together; in clear it is the list, in a secure sum it is"
+            " not"
+        )
         return (Disclosure("report", f"{self.name}/rows", what),)
 
 
@@ -125,41 +116,45 @@ def span_of(number: int, tiles: int, n_items: int) -> tuple[int, int]:
 
 
 def in_tile(pair_M2: Tensor, tile: int) -> Tensor:
+    """The clients that are in a tile."""
     return pair_M2[pair_M2[:, 0] == tile, 1]
 
 
 def whole(pair_M2: Tensor, tiles: int) -> Tensor:
-    """Clients that are in so many tiles, ascending."""
+    """The clients that are in all of so many tiles, ascending."""
     ids_N, count_N = pair_M2[:, 1].unique(return_counts=True)
     return ids_N[count_N == tiles]
 
 
 def partly(pair_M2: Tensor, tiles: int) -> Tensor:
-    """Clients that are in fewer, ascending."""
+    """The clients that are in fewer than so many tiles, ascending."""
     ids_N, count_N = pair_M2[:, 1].unique(return_counts=True)
     return ids_N[count_N < tiles]
 
 
 def listed(pair_M2: Tensor, tiles: int) -> FieldDict:
-    """Who is in which tile, and how many are in some of them and not in all."""
+    """The state of who is in which tile, with the number of clients that are not in all tiles."""
     return {"in": pair_M2, "tell/in some tiles only": torch.tensor(len(partly(pair_M2, tiles)))}
 
 
 def difference(
     after: Ragged, before: Ragged, start: int, stop: int, n_items: int, dtype: torch.dtype
 ) -> Rows:
-    """Columns start to stop - 1 of x x' of one list less those of the other, in the rows of both lists' items."""
+    """Returns x x' of the lists `after` minus x x' of the lists `before`, some columns of it.
+
+    Args:
+        after: A list of each client, sorted and distinct, or empty.
+        before: The same.
+        start: The first column.
+        stop: The column after the last one.
+        n_items: The size of the catalogue.
+        dtype: Of the result, whose rows are those of both lists' items.
+    """
     rows = distinct(merged(after, before))
     value_TW = torch.zeros(len(rows.values), stop - start, dtype=dtype, device=rows.values.device)
-    for sign, part in ((1, after), (-1, before)):
-        if len(part.values):
-            x_CI = _marked(part, n_items, dtype)
+    for sign, lists in ((1, after), (-1, before)):
+        if len(lists.values):
+            x_CI = value_TW.new_zeros(len(lists), n_items)
+            x_CI[lists.owner, lists.values] = 1
             value_TW += sign * x_CI[rows.owner, rows.values, None] * x_CI[:, start:stop][rows.owner]
     return Rows(rows, value_TW, n_items)
-
-
-def _marked(lists: Ragged, n_items: int, dtype: torch.dtype) -> Tensor:
-    """1 where a client has an item, [C, I]."""
-    x_CI = torch.zeros(len(lists), n_items, dtype=dtype, device=lists.values.device)
-    x_CI[lists.owner, lists.values] = 1
-    return x_CI

@@ -3,13 +3,13 @@
 Implicit ALS (Hu et al., 2008) in two halves: a client solves for its own factor in closed form, and
 uploads the gradient of every item's factor; the server sums them and takes a step of Adam.
 
-    J = sum_u sum_i c_ui (p_ui - x_u.y_i)^2 + lambda (sum_u |x_u|^2 + sum_i |y_i|^2),   c_ui = 1 + alpha r_ui
+    J = sum_u sum_i c_ui (p_ui - x_u.y_i)^2 + lambda (sum_u |x_u|^2 + sum_i |y_i|^2)
 
-Items that a client does not have count with p = 0 and c = 1. With G = Y'Y their terms of all clients
-are quadratic forms in G, so no clients x items array is ever made.
-Solver: `Local("sgd", lr=1.0, epochs=1)`, which uploads the negative gradient; combine: `Sum`.
+with c_ui = 1 + alpha r_ui. Items that a client does not have count with p = 0 and c = 1; as their
+terms are quadratic forms in G = Y'Y, no array of clients x items is made. The solver is
+`Local("sgd", lr=1.0, epochs=1)`, which uploads the negative gradient, and the combine is `Sum`.
 
-Shape suffixes: G = 1 or C (tables that are shared, or one of each client), P = places of a list.
+Shape suffixes: G = item tables (1, or one of each client), P = places of a list.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from covey.models.lists import ListModel
 
 @dataclass(frozen=True)
 class ImplicitMF(ListModel):
-    """Nothing is private beside the list: the user's factor is computed from it, anew each time."""
+    """The user's factor is computed from the user's list, so nothing else is private."""
 
     dim: int = 32  # K
     alpha: float = 1.0  # confidence in an interaction, beyond the 1 that everything has
@@ -48,16 +48,14 @@ class ImplicitMF(ListModel):
         return {"items": self.scale * rng.fold("items").normal(n_items, self.dim)[0]}
 
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
-        """x_u = (Y' C Y + lambda I)^-1 Y' C p, with Y' C Y = G + alpha * (the list's own outer products)."""
+        """x_u = (Y' C Y + lambda I)^-1 Y' C p, where Y' C Y is G + alpha times the list's Gram."""
         v_CPD = rows(params["items"], history.index_CP) * history.mask_CP[..., None]
         outer_CDD = self.alpha * (v_CPD.mT @ v_CPD)
         eye_DD = torch.eye(self.dim, dtype=v_CPD.dtype, device=v_CPD.device)
         left_CDD = gram(params["items"]) + outer_CDD + self.weight * eye_DD
-        c_CP = self.alpha + first_places(history).to(
-            v_CPD
-        )  # c_ui in sum over the places of one item
+        c_CP = self.alpha + first_places(history).to(v_CPD)  # sums to c_ui over an item's places
         right_CD1 = v_CPD.mT @ c_CP[..., None]
-        factor_CDD, _ = torch.linalg.cholesky_ex(left_CDD)  # of one that is not finite: not finite
+        factor_CDD, _ = torch.linalg.cholesky_ex(left_CDD)  # not finite if the matrix is not
         return torch.cholesky_solve(right_CD1, factor_CDD)[..., 0]
 
     def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
@@ -66,7 +64,7 @@ class ImplicitMF(ListModel):
 
 @dataclass(frozen=True)
 class ImplicitSquares(Objective):
-    """A client's part of J, as a function of the items alone: at the solved x_u its slope in x_u is zero."""
+    """A client's part of J as a function of the items; its gradient by the solved x_u is zero."""
 
     sequential: ClassVar[bool] = True
     whole_table: ClassVar[bool] = True  # items that a client does not have move too
@@ -76,7 +74,7 @@ class ImplicitSquares(Objective):
         return Examples(items, ones_T, ones_T, items.place)
 
     def prepare(self, batch: Batch) -> Fields:
-        """What mechanisms appended is not the client's."""
+        """Leaves out what mechanisms appended to the list."""
         assert batch.index_CL is not None and batch.slot_CL is not None
         own_CL = (batch.weight_CL > 0) & (batch.label_CL > 0) & (batch.slot_CL >= 0)
         return {"sequence": batch.index_CL, "mask": own_CL}
@@ -113,12 +111,12 @@ class DecayedAdam(ServerStep):
 
 
 def gram(v_GID: Tensor) -> Tensor:
-    """[G, D, D]"""
+    """The Gram matrix of each table, [G, D, D]."""
     return v_GID.mT @ v_GID
 
 
 def first_places(history: History) -> Tensor:
-    """[C, P], 1 where an item stands for the first time: p_ui = 1 however often u has i."""
+    """Whether an item occurs for the first time, [C, P]: p_ui is 1 however often u has i."""
     index_CP = torch.where(history.mask_CP, history.index_CP, -1)
     sorted_CP, order_CP = index_CP.sort(stable=True, dim=1)
     new_CP = torch.ones_like(history.mask_CP)

@@ -1,9 +1,10 @@
-"""FedCL: federated contrastive learning with semi-hard negatives (Wu et al., 2022, arXiv 2204.09850).
+"""FedCL: contrastive learning with semi-hard negatives (Wu et al., 2022, arXiv 2204.09850).
 
 Clients report a noisy user vector; the server clusters the latest report of every client and sends
 each client of a round items that its cluster scores high. The paper's other negatives and Eq. 1
-are `NextItemSoftmax`, `in_batch=True` with a sequence model, its update `Local("sgd", lr=1.0, epochs=1)`,
-combined by `Sum` and stepped by the server's `Adam`.
+are `NextItemSoftmax`, with `in_batch=True` for a sequence model. Its update is that of
+`Local("sgd", lr=1.0, epochs=1)`, combined by `Sum` and stepped by the server's `Adam`.
+
 Shape suffixes: K = clusters, H = items of a pool, T = items sent to a client.
 """
 
@@ -33,25 +34,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class HardNegatives(Mechanism):
-    """`cluster`, `pool` and an infinite `epsilon` are the paper's mechanism and all its controls."""
+    """Sends semi-hard negatives; `cluster`, `pool` and epsilon = inf give the paper's controls."""
 
     clip: float = 1.0  # delta, L1
-    epsilon: float = 4.0  # of one report, or of all together where repeat = "budget"; inf: no noise
+    epsilon: float = 4.0  # of one report, or of all together if repeat = "budget"; inf: no noise
     repeat: Literal["round", "pass", "once", "budget"] = "pass"  # when a client reports
-    reports: int = 10  # that share epsilon where repeat = "budget"
-    noise: Literal["simulated", "device"] = (
-        "simulated"  # from the run's seed, or from the device's entropy
-    )
-    first: int = 1  # pass in which the reports begin; before, nobody has hard negatives
-    latest: bool = True  # cluster everybody's latest report; false: those of this round (Algorithm 1 by the letter)
-    cluster: Literal["ward", "kmeans", "mean", "none"] = (
-        "ward"  # whose vector retrieves for a client
-    )
+    reports: int = 10  # that share epsilon if repeat = "budget"
+    noise: Literal["simulated", "device"] = "simulated"  # from the run's seed or device entropy
+    first: int = 1  # pass in which the reports begin; before, there are no hard negatives
+    latest: bool = True  # cluster all clients' latest reports, not only this round's (Algorithm 1)
+    cluster: Literal["ward", "kmeans", "mean", "none"] = "ward"  # whose vector retrieves
     clusters: int = 25  # C
-    every: int = 1  # passes between clusterings; 0, where clients report in every round: as often
-    pool: Literal["similar", "hardest", "random", "uniform", "popular"] = (
-        "similar"  # what T items are drawn from
-    )
+    every: int = 1  # passes between clusterings; 0 with repeat = "round": in every round
+    pool: Literal["similar", "hardest", "random", "uniform", "popular"] = "similar"  # of T items
     difficulty: float = 0.25  # R: share of the catalogue that is hard for a cluster
     count: int = 20  # T
     name: str = "fedcl"
@@ -63,7 +58,7 @@ class HardNegatives(Mechanism):
         positive(self.name, reports=self.reports, first=self.first)
         if not math.isfinite(self.clip):
             raise CoveyError(
-                f"{self.name}: clip = {self.clip}; noise needs a bound; epsilon = inf is without noise"
+                f"{self.name}: clip = {self.clip}; noise needs a bound; epsilon = inf is no noise"
             )
         if not 0 <= self.difficulty <= 1 or self.count < 0:
             raise CoveyError(
@@ -71,7 +66,7 @@ class HardNegatives(Mechanism):
             )
         if self.every < (0 if self.repeat == "round" else 1):
             raise CoveyError(
-                f"{self.name}: every = {self.every}; passes are counted from 1 (0 with repeat = 'round')"
+                f"{self.name}: every = {self.every}; use at least 1 (or 0 with repeat = 'round')"
             )
 
     @property
@@ -83,10 +78,10 @@ class HardNegatives(Mechanism):
 
     @property
     def retrieves(self) -> bool:
-        """Whether reports are of any use."""
+        """Whether items are retrieved by reports."""
         return self.count > 0 and self.pool in ("similar", "hardest")
 
-    # on the client
+    # Client.
 
     def report(self, view: ClientView) -> FieldDict:
         u_CD = view.user()
@@ -94,34 +89,33 @@ class HardNegatives(Mechanism):
             return {"user": clipped(u_CD, self.clip)}
         if self.noise == "device":
             return {"user": released(u_CD, self.clip, self.epsilon_each)}
-        noise_CD = view.rng.laplace(
-            2 * self.clip / self.epsilon_each, u_CD.shape[1], dtype=u_CD.dtype
-        )
+        scale = 2 * self.clip / self.epsilon_each
+        noise_CD = view.rng.laplace(scale, u_CD.shape[1], dtype=u_CD.dtype)
         return {"user": clipped(u_CD, self.clip) + noise_CD}  # Algorithm 1, line 7
 
     def augment(self, view: ClientView, examples: Examples) -> Examples:
-        """Those items that the client does not have are negatives of all its positions."""
+        """The received items that the client does not have are negatives of all its positions."""
         if "items" not in view.received.each:
             return examples
-        items_CT = view.received.each["items"]
-        client_C1 = (
-            torch.arange(len(items_CT), device=items_CT.device)[:, None] * view.catalogue.n_items
+        items_CT, own, n_items = (
+            view.received.each["items"],
+            view.data.items,
+            view.catalogue.n_items,
         )
-        own = view.data.items
-        fresh_CT = ~torch.isin(
-            items_CT + client_C1, own.values + client_C1[:, 0].repeat_interleave(own.lengths)
-        )
+        client_C1 = torch.arange(len(items_CT), device=items_CT.device)[:, None]
+        known_T = own.owner * n_items + own.values
+        fresh_CT = ~torch.isin(client_C1 * n_items + items_CT, known_T)
         hard = Ragged(items_CT[fresh_CT], offsets_of(fresh_CT.sum(1)))
         return examples.append(hard, torch.zeros(len(hard.values), device=items_CT.device))
 
-    # on the server
+    # Server.
 
     def begin_round(self, view: ServerView) -> FieldDict:
         passes = view.state.get("passes", torch.zeros((), dtype=torch.long))
         return {**view.state, "passes": passes + int(view.round.opens_epoch)}
 
     def _due(self, view: ServerView) -> bool:
-        """Whether it is time to cluster anew."""
+        """Whether it is time to cluster again."""
         since = int(view.state["passes"]) - self.first
         if not self.every:
             return since >= 0
@@ -135,100 +129,87 @@ class HardNegatives(Mechanism):
         if not self._due(view):
             return no_clients().to(everyone.device)
         most = self.max_reports() or math.inf
-        return everyone[
-            _at(view.state.get("heard", no_clients()).to(everyone.device), everyone) < most
-        ]
+        reports_N = view.state.get("heard", no_clients()).to(everyone.device)
+        return everyone[_at(reports_N, everyone) < most]
 
     def receive_reports(
         self, view: ServerView, reports: Upload | Total
     ) -> tuple[FieldDict, Fields]:
-        """The latest report of every client, clustered anew where that is due."""
+        """Stores the latest report of every client, and clusters all reports when it is due."""
         assert isinstance(reports, Upload)
         if self.name not in reports.extra:
             return view.state, {}
-        said_CD, ids_C = reports.extra[self.name]["user"], reports.ids_C
-        memory = _stored(view.state, ids_C, said_CD, self.latest)
+        report_CD, ids_C = reports.extra[self.name]["user"], reports.ids_C
+        state = _stored(view.state, ids_C, report_CD, self.latest)
         if self.cluster == "none":
-            return memory, {}
+            return state, {}
         if self._due(view) or "centre" not in view.state or not self.latest:
-            return {**memory, **self._clustered(view, memory["report"], memory["known"])}, {}
-        member_N = memory[
-            "member"
-        ].clone()  # between clusterings: the centre next to the new report
-        member_N[ids_C] = 1 + nearest(said_CD, memory["centre"][1:])
-        return {**memory, "member": member_N}, {}
+            return {**state, **self._clustered(view, state["report"], state["known"])}, {}
+        member_N = state["member"].clone()
+        # Between clusterings a client belongs to the centre that is nearest to its new report.
+        member_N[ids_C] = 1 + nearest(report_CD, state["centre"][1:])
+        return {**state, "member": member_N}, {}
 
     def _clustered(self, view: ServerView, report_ND: Tensor, known_N: Tensor) -> FieldDict:
         x_ND = report_ND[known_N]
         wanted = 1 if self.cluster == "mean" else self.clusters
         if len(x_ND) < wanted:
-            log.warning(
-                "%s: %d reports cannot make %d clusters; fewer it is", self.name, len(x_ND), wanted
-            )
+            log.warning("%s: %d reports make fewer than %d clusters", self.name, len(x_ND), wanted)
         if self.cluster == "kmeans":
             label_N = kmeans(x_ND, wanted, int(view.server_rng.fold("kmeans").integers(2**31)[0]))
+        elif wanted > 1:
+            label_N = ward(x_ND, wanted)
         else:
-            label_N = (
-                ward(x_ND, wanted) if wanted > 1 else torch.zeros_like(x_ND[:, 0], dtype=torch.long)
-            )
-        member_N = torch.zeros_like(
-            known_N, dtype=torch.long
-        )  # 0 is everybody, for who never reported
+            label_N = torch.zeros_like(x_ND[:, 0], dtype=torch.long)
+        # 0 is the mean of all reports, for clients that never reported.
+        member_N = torch.zeros_like(known_N, dtype=torch.long)
         member_N[known_N] = 1 + label_N
         return {"member": member_N, "centre": centres(x_ND, label_N)}
 
     def send(self, view: ServerView) -> Sent:
-        """Lines 11 to 14: T items of the best R %, drawn for each client on its own."""
-        if (
-            view.step != "train"
-            or not self.count
-            or (self.retrieves and "report" not in view.state)
-        ):
+        """Lines 11 to 14: T items of the best R %, drawn for each client separately."""
+        waits = self.retrieves and "report" not in view.state
+        if view.step != "train" or not self.count or waits:
             return Sent()
-        if self.pool == "random":  # always the same for a client, as a cluster's nearly is
-            n_items = view.catalogue.n_items
+        if self.pool == "random":  # a fixed pool for each client, as that of a cluster nearly is
+            n_items, rng = view.catalogue.n_items, view.client_rng.home(f"{self.name} pool")
             rank_CT = self._ranks(view, math.ceil(self.difficulty * n_items))
-            return Sent(
-                each={"items": view.client_rng.home(f"{self.name} pool").order_at(n_items, rank_CT)}
-            )
+            return Sent(each={"items": rng.order_at(n_items, rank_CT)})
         pool_KH, row_C = self._pools(view)
         return Sent(each={"items": pool_KH[row_C[:, None], self._ranks(view, pool_KH.shape[1])]})
 
     def _ranks(self, view: ServerView, size: int) -> Tensor:
-        """Places in a pool of that size, T for each client."""
+        """Draws places in a pool of that size, T for each client."""
         unit_CT = view.client_rng.fold("hard").uniform(min(self.count, size))
         return distinct_ranks(unit_CT, torch.full_like(view.round.ids_C, size))
 
     def _pools(self, view: ServerView) -> tuple[Tensor, Tensor]:
-        """Pools of items, and which of them is each client's."""
+        """Pools of items, [K, H], and the pool of each client, [C]."""
         ids_C, n_items = view.round.ids_C, view.catalogue.n_items
         size = math.ceil(self.difficulty * n_items)
         if self.pool == "uniform":
             return torch.arange(n_items, device=ids_C.device)[None], torch.zeros_like(ids_C)
         if self.pool == "popular":
-            if view.catalogue.popularity_I is None:
+            count_I = view.catalogue.popularity_I
+            if count_I is None:
                 raise CoveyError(
-                    f"{self.name}: pool = 'popular' needs counts of the items, which are not known here"
+                    f"{self.name}: pool = 'popular' needs the items' counts, which are not known;"
+                    " use another pool"
                 )
-            return view.catalogue.popularity_I.to(ids_C.device).topk(size).indices[
-                None
-            ], torch.zeros_like(ids_C)
-        centre_KD, row_C = self._queries(view.state, ids_C)
-        score_KI = centre_KD @ view.public["items"].mT
-        return score_KI.topk(
-            min(self.count, n_items) if self.pool == "hardest" else size, dim=1
-        ).indices, row_C
+            return count_I.to(ids_C.device).topk(size).indices[None], torch.zeros_like(ids_C)
+        query_KD, row_C = self._queries(view.state, ids_C)
+        size = min(self.count, n_items) if self.pool == "hardest" else size
+        return (query_KD @ view.public["items"].mT).topk(size, dim=1).indices, row_C
 
-    def _queries(self, memory: FieldDict, ids_C: Tensor) -> tuple[Tensor, Tensor]:
-        """Vectors to retrieve by, and which of them is each client's; the first is for who never reported."""
+    def _queries(self, state: FieldDict, ids_C: Tensor) -> tuple[Tensor, Tensor]:
+        """Vectors to retrieve by, and that of each client; the first if it never reported."""
         if self.cluster != "none":
-            return memory["centre"], _at(memory["member"], ids_C)
-        report_ND, known_C = memory["report"], _at(memory["known"], ids_C)
+            return state["centre"], _at(state["member"], ids_C)
+        report_ND, known_C = state["report"], _at(state["known"], ids_C)
         own_CD = report_ND[ids_C.clamp(max=len(report_ND) - 1)]
-        mean_1D = report_ND[memory["known"]].mean(0, keepdim=True)
-        return torch.cat([mean_1D, own_CD]), torch.arange(
-            1, len(ids_C) + 1, device=ids_C.device
-        ) * known_C
+        mean_1D = report_ND[state["known"]].mean(0, keepdim=True)
+        row_C = torch.arange(1, len(ids_C) + 1, device=ids_C.device) * known_C
+        return torch.cat([mean_1D, own_CD]), row_C
 
     def disclosures(self) -> tuple[Disclosure, ...]:
         if math.isinf(self.epsilon):
@@ -240,40 +221,37 @@ class HardNegatives(Mechanism):
         what = f"the user vector, clipped to L1 norm {self.clip:g}, {how}"
         if self.max_reports():
             what += f"; {self.max_reports()} at most, then the last one again"
-        report = Disclosure(
-            "report", f"{self.name}/user", what, self.epsilon_each, releases=self.max_reports()
-        )
-        return (
-            (report, counts_given(self.name))
-            if self.pool == "popular" and self.count
-            else (report,)
-        )
+        user, releases = f"{self.name}/user", self.max_reports()
+        report = Disclosure("report", user, what, self.epsilon_each, releases=releases)
+        counts = self.pool == "popular" and self.count
+        return (report, counts_given(self.name)) if counts else (report,)
 
 
 def clipped(u_CD: Tensor, most: float) -> Tensor:
-    """Scaled down to an L1 norm of at most `most`."""
+    """Scales vectors down to an L1 norm of at most `most`."""
     return u_CD * (most / u_CD.abs().sum(1, keepdim=True).clamp(min=most))
 
 
-def _stored(memory: FieldDict, ids_C: Tensor, said_CD: Tensor, latest: bool) -> FieldDict:
-    """What was said by whom, and how often; only by these clients where not `latest`."""
-    before = len(memory.get("heard", ()))
+def _stored(state: FieldDict, ids_C: Tensor, report_CD: Tensor, latest: bool) -> FieldDict:
+    """The state with new reports, and without all others if not `latest`."""
+    before = len(state.get("heard", ()))
     height = max(int(ids_C.max()) + 1, before)
     new = {
-        "report": said_CD.new_zeros(height, said_CD.shape[1]),
+        "report": report_CD.new_zeros(height, report_CD.shape[1]),
         "known": ids_C.new_zeros(height, dtype=torch.bool),
+        "heard": ids_C.new_zeros(height),  # the number of reports
+        "member": ids_C.new_zeros(height),
     }
-    new |= {"heard": ids_C.new_zeros(height), "member": ids_C.new_zeros(height)}
     for name, value in new.items():
-        if name in memory and (latest or name == "heard"):
-            value[:before] = memory[name]
-    new["report"][ids_C], new["known"][ids_C] = said_CD, True
+        if name in state and (latest or name == "heard"):
+            value[:before] = state[name]
+    new["report"][ids_C], new["known"][ids_C] = report_CD, True
     new["heard"][ids_C] += 1
-    return {**memory, **new}
+    return {**state, **new}
 
 
 def _at(value_N: Tensor, ids_C: Tensor) -> Tensor:
-    """Values of clients, 0 for those beyond the table."""
+    """The values of clients; 0 for clients beyond the table."""
     if not len(value_N):
         return torch.zeros_like(ids_C)
     return torch.where(ids_C < len(value_N), value_N[ids_C.clamp(max=len(value_N) - 1)], 0)

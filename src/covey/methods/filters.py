@@ -1,4 +1,4 @@
-"""What the server makes of a sum A'A Q: the leading directions, and how much of each passes.
+"""What the server computes from a sum A'A Q: the leading directions, and the gain of each.
 
 Shape suffixes: I = items, D = directions, largest first.
 """
@@ -12,13 +12,16 @@ from covey.core.ragged import Fields
 
 Response = Literal["truncated", "shrunk", "linear", "gf-cf", "ease"]
 LOW = 0.25  # share of the directions that GF-CF's ideal low-pass lets through
-NONE = 1e-9  # of the largest: such a direction is not there
+NONE = 1e-9  # an eigenvalue below this share of the largest counts as 0
 
 
 def leading(q_ID: Tensor, z_ID: Tensor, least: float) -> tuple[Tensor, Tensor]:
-    """Orthonormal directions and eigenvalues of G from q and z = G q, by Nystrom: G is about z (q'z)^-1 z'.
+    """Orthonormal directions and eigenvalues of G, by Nystrom: G is about z (q'z)^-1 z'.
 
-    Eigenvalues of q'z below `least` times the largest are rounding and count as none.
+    Args:
+        q_ID: The directions that were sent.
+        z_ID: G q.
+        least: Eigenvalues of q'z below this share of the largest are rounding and count as 0.
     """
     c_DD = q_ID.mT @ z_ID
     value_D, e_DD = torch.linalg.eigh((c_DD + c_DD.mT) / 2)
@@ -31,7 +34,7 @@ def leading(q_ID: Tensor, z_ID: Tensor, least: float) -> tuple[Tensor, Tensor]:
 
 
 def response(kind: Response, lam_D: Tensor, strength: float) -> Tensor:
-    """How much of each direction passes, [D]."""
+    """The gain of each direction, [D]."""
     there_D = (lam_D > NONE * lam_D[0]).to(lam_D)
     place_D = torch.arange(len(lam_D), device=lam_D.device)
     if kind == "truncated":  # PureSVD: a share of the directions
@@ -41,17 +44,27 @@ def response(kind: Response, lam_D: Tensor, strength: float) -> Tensor:
     if kind == "gf-cf":  # A'A and an ideal low-pass (Shen et al., 2021, Eq. 17)
         low_D = (place_D < max(1, round(LOW * len(lam_D)))).to(lam_D)
         return response("linear", lam_D, 0) + strength * low_D * there_D
-    return (
-        there_D * lam_D / (lam_D + strength * lam_D.mean()).clamp(min=torch.finfo(lam_D.dtype).tiny)
-    )  # ridge
+    damped_D = lam_D + strength * lam_D.mean()  # ridge
+    return there_D * lam_D / damped_D.clamp(min=torch.finfo(lam_D.dtype).tiny)
 
 
 def low_rank_ease(
     basis_ID: Tensor, lam_D: Tensor, diagonal_I: Tensor, half_I: Tensor, strength: float
 ) -> Fields:
-    """EASE (Steck, 2019) where the Gram matrix is low rank plus diagonal: P = (E + U L U')^-1 by Woodbury's identity.
+    """EASE (Steck, 2019) of a Gram matrix that is low rank plus diagonal.
 
-    Off the diagonal P is -H K H' with H = E^-1 U, and B = -P / diag(P): two tables that differ by a number per item.
+    P = (E + U L U')^-1 by Woodbury's identity. Off the diagonal P is -H K H' with H = E^-1 U, and
+    B = -P / diag(P): two tables that differ by a factor per item.
+
+    Args:
+        basis_ID: The leading directions U.
+        lam_D: Their eigenvalues L.
+        diagonal_I: The diagonal of the normalised Gram matrix.
+        half_I: The power of the item degrees by which each side was normalised.
+        strength: The damping, in means of the diagonal.
+
+    Returns:
+        The parameters of `covey.models.spectral:Spectral`.
     """
     rest_I = (diagonal_I - (basis_ID**2 * lam_D).sum(1)).clamp(min=0)
     e_I = rest_I + strength * diagonal_I.mean().clamp(min=NONE)

@@ -1,9 +1,10 @@
-"""GPFedRec (Zhang et al., GPFedRec: Graph-Guided Personalization for Federated Recommendation, KDD 2024).
+"""GPFedRec (Zhang et al., Graph-Guided Personalization for Federated Recommendation, KDD 2024).
 
-The server links clients by their item tables, averages each client's neighbours into a table of its own,
-and publishes the mean of those. Clients start from the public table and are pulled to their own one.
+The server links clients by their item tables, averages the tables of each client's neighbours into
+a personal table, and publishes the average of the personal tables. Clients start from the public
+table and are pulled to their personal one.
 
-Further shape suffixes: P = participants.
+Shape suffix: P = participants.
 """
 
 from collections.abc import Sequence
@@ -26,14 +27,15 @@ from .weighted import WholeTableLoss
 
 @dataclass(frozen=True)
 class UserGraph(Grouping):
-    """Who is whose neighbour, from the cosines of whole item tables.
+    """Finds the neighbours of each client by the cosines of whole item tables.
 
-    The published code takes distances for similarities and so links the `dissimilar`; the paper says `similar`.
+    The paper links similar clients; the published code takes distances for similarities and so
+    links dissimilar ones.
     """
 
     links: Literal["dissimilar", "similar"] = "dissimilar"
     threshold: float = 1.0  # times the mean over all pairs
-    neighbours: int = 0  # over 0: so many instead of a threshold
+    neighbours: int = 0  # over 0: this number of neighbours instead of a threshold
     layers: int = 1
     name: str = "user graph"
     reads_uploads: Reads = "each"
@@ -46,7 +48,7 @@ class UserGraph(Grouping):
             )
 
     def send(self, view: ServerView) -> Sent:
-        """r_u, each client's own table: that of the last round it took part in, else the public one."""
+        """Sends r_u, the table of the client's last participation, or the public one."""
         if "table" not in view.state:
             return Sent()
         known, table_NID = view.state["ids"], view.state["table"]
@@ -59,25 +61,25 @@ class UserGraph(Grouping):
         moved = upload.update.get("items") if isinstance(upload, Upload) else None
         if not isinstance(upload, Upload) or not isinstance(moved, Rows):
             raise CoveyError(
-                "the user graph compares the clients' updates of a shared item table: use keep_items = false"
+                "the user graph compares the clients' updates of a shared item table:"
+                " use keep_items = false"
             )
         table_PID = moved.dense() + view.public["items"]
-        own_PP = self.graph(table_PID.flatten(1))
-        many_PP = torch.linalg.matrix_power(own_PP, self.layers)
-        own_PID = (many_PP @ table_PID.flatten(1)).view_as(table_PID)
-        weight_P = many_PP.sum(0).to(
-            upload.weight_C
-        )  # the mean of all r_u weighs each table by its links
-        drawer = _updated(view.state, upload.ids_C, own_PID)
-        drawer["tell/links"] = (own_PP > 0).sum(1).double().mean()
-        return drawer, [Group(tuple(view.public), weight=weight_P)]
+        links_PP = self.graph(table_PID.flatten(1))
+        paths_PP = torch.linalg.matrix_power(links_PP, self.layers)
+        own_PID = (paths_PP @ table_PID.flatten(1)).view_as(table_PID)
+        # The average of all r_u, in which each table has the weight of its links.
+        weight_P = paths_PP.sum(0).to(upload.weight_C)
+        state = _updated(view.state, upload.ids_C, own_PID)
+        state["tell/links"] = (links_PP > 0).sum(1).double().mean()
+        return state, [Group(tuple(view.public), weight=weight_P)]
 
     def graph(self, table_PE: Tensor) -> Tensor:
-        """Each row: equal shares of a client's neighbours, or itself where it has none, [P, P]."""
+        """In each row equal shares of a client's neighbours, or of itself without any, [P, P]."""
         unit_PE = F.normalize(table_PE, dim=1)
         s_PP = unit_PE @ unit_PE.mT
         if self.links == "dissimilar":
-            s_PP = (1 - s_PP).fill_diagonal_(0)  # nobody is far from itself
+            s_PP = (1 - s_PP).fill_diagonal_(0)  # no client is its own neighbour
         if self.neighbours:
             near_PK = s_PP.topk(min(self.neighbours, len(s_PP)), dim=1).indices
             linked_PP = torch.zeros_like(s_PP).scatter_(1, near_PK, 1.0)
@@ -88,29 +90,27 @@ class UserGraph(Grouping):
         return linked_PP / linked_PP.sum(1, keepdim=True)
 
 
-def _updated(memory: FieldDict, ids_P: Tensor, table_PID: Tensor) -> FieldDict:
-    """The latest table of everybody who ever took part, by ascending id."""
-    if "ids" in memory:
-        stay = ~torch.isin(memory["ids"], ids_P)
-        ids_P = torch.cat([memory["ids"][stay], ids_P])
-        table_PID = torch.cat([memory["table"][stay], table_PID]) if bool(stay.any()) else table_PID
+def _updated(state: FieldDict, ids_P: Tensor, table_PID: Tensor) -> FieldDict:
+    """The latest table of every client that ever took part, by ascending id."""
+    if "ids" in state:
+        stay = ~torch.isin(state["ids"], ids_P)
+        ids_P = torch.cat([state["ids"][stay], ids_P])
+        table_PID = torch.cat([state["table"][stay], table_PID]) if bool(stay.any()) else table_PID
     ids_N, order = ids_P.sort()
-    return {
-        "ids": ids_N,
-        "table": table_PID if bool((order.diff() == 1).all()) else table_PID[order],
-    }
+    in_order = bool((order.diff() == 1).all())
+    return {"ids": ids_N, "table": table_PID if in_order else table_PID[order]}
 
 
 @dataclass(frozen=True)
 class GraphPull(WholeTableLoss):
-    """The mean squared distance of a client's table to its neighbours', added to the loss."""
+    """Adds the mean squared distance of a client's table to its neighbours' average to the loss."""
 
     weight: float = 1.0  # lambda
     name: str = "graph pull"
     listens: str = "user graph"
 
     def prepare(self, view: ClientView) -> Fields:
-        """At first nobody has neighbours: the table that all start from holds them."""
+        """Before the first aggregation clients are pulled to the table from which all start."""
         return {"table": view.received.each.get("table", view.params["items"].detach().clone())}
 
     def loss(self, view: ClientView) -> Tensor | None:

@@ -1,11 +1,10 @@
-"""Item similarity, the simpler rival of CoFedRec's contrast (He et al., WWW 2024, Eq. 10 and 11).
+"""Item similarity, a simpler alternative to CoFedRec's contrast (He et al., WWW 2024, Eq. 10, 11).
 
-It pulls each known item to the others of its category and pushes nothing away.
+It pulls each of a client's items to the others of its category and pushes nothing away.
 """
 
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -18,7 +17,7 @@ from .weighted import WholeTableLoss
 
 @dataclass(frozen=True)
 class ItemSimilarity(WholeTableLoss):
-    """The categories are those of `covey.methods.cofedrec`'s `ItemCategories`, or of `co-clusters`."""
+    """The categories come from CoFedRec's `ItemCategories` or `CoClusters`."""
 
     weight: float = 0.005  # lambda
     name: str = "item similarity"
@@ -28,27 +27,22 @@ class ItemSimilarity(WholeTableLoss):
         category_I = view.received.shared.get("category")
         if category_I is None:
             return {}
-        items, n_items = view.data.items, len(category_I)
-        mine_CI = torch.zeros(len(items), n_items, device=items.values.device).to(
-            view.params["items"]
-        )
+        items = view.data.items
+        mine_CI = view.params["items"].new_zeros(len(items), len(category_I))
         share_T = (1 / items.lengths.clamp(min=1)).repeat_interleave(items.lengths).to(mine_CI)
         mine_CI.index_put_((items.owner, items.values), share_T, accumulate=True)
         return {"member": members(category_I), "mine": mine_CI}
 
     def loss(self, view: ClientView) -> Tensor | None:
         member_KI = view.prepared.get("member")
-        if (
-            member_KI is None or not view.params["items"].requires_grad
-        ):  # it moves nothing but items
+        table_CID = view.params["items"]
+        if member_KI is None or not table_CID.requires_grad:  # it moves nothing but items
             return None
-        return self.weight * similar(
-            view.params["items"], member_KI, view.prepared["mine"]
-        )  # Eq. 11
+        return self.weight * similar(table_CID, member_KI, view.prepared["mine"])  # Eq. 11
 
 
 def similar(table_CID: Tensor, member_KI: Tensor, mine_CI: Tensor) -> Tensor:
-    """Eq. 10, [C]: less the mean cosine of a client's items to the others of their category."""
+    """Eq. 10, [C]: minus the mean cosine of a client's items to the others of their category."""
     unit_CID = F.normalize(table_CID, dim=-1)
     member_KI = member_KI.to(unit_CID)
     member_CKI = member_KI.expand(len(unit_CID), -1, -1)

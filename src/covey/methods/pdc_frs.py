@@ -3,10 +3,10 @@
 Clients contribute a perturbed list once. The server trains an auxiliary model on the lists, which
 scores items for each client (augmentation) and gives views to contrast users and items with.
 
-What epsilon means: it protects one position of the list. A list of n items is n * epsilon private
-as a whole, its length is in clear unless everybody contributes equally many, and the guarantee is
-void against a server that also sees raw model updates. Eq. 9 as published sends a vector of every
-user to every client.
+Epsilon protects one position of a list. A whole list of n items is n * epsilon private, its length
+is in clear unless all clients contribute equally many items, and the guarantee is void against a
+server that also sees raw model updates. Eq. 9 as published sends a vector of every user to every
+client.
 
 Shape suffixes: M = users that contributed, K = users that a client is contrasted with.
 """
@@ -29,32 +29,37 @@ from covey.core.messages import Sent, Upload
 from covey.core.ragged import FieldDict, Fields, Ragged
 from covey.privacy.library import check_installed
 
-from .pdc_frs_auxiliary import PREFIX, Auxiliary, best, made_up, parameters, started
+from .pdc_frs_auxiliary import (
+    PREFIX,
+    Auxiliary,
+    init_auxiliary,
+    parameters,
+    synthetic_users,
+    top_items,
+)
 from .pdc_frs_draws import Contribute, Noise, as_sets, contribution, kept_share
 from .titles import ROWS, Bound, Likeness, Similarity, likeness, table_likeness
 
 
 @dataclass(frozen=True)
 class DataContribution(Mechanism):
+    """Contributed lists, the auxiliary model that learns from them, and what it is used for."""
+
     epsilon: float = 5.0  # of one item
-    contribute: Contribute = (
-        "perturbed"  # or the controls: uniformly drawn (epsilon 0), in clear (infinite)
-    )
-    similarity: Similarity = "words"  # of titles; "items" is the item table, "itself" nothing else
-    bound: Bound = (
-        "exact"  # Delta: over the catalogue, 2 as cosines range, or 1 of cosines clipped at 0
-    )
-    noise: Noise = "simulated"  # draws from the run's seed, or by OpenDP from the device's entropy
-    length: int = 0  # positions that everybody contributes; 0: as many as a client has items, which tells how many
+    contribute: Contribute = "perturbed"  # controls: "uniform" (epsilon 0), "clean" (infinite)
+    similarity: Similarity = "words"  # of titles; "items": of the item table; "itself": none
+    bound: Bound = "exact"  # Delta over the catalogue; 2, the range of cosines; 1, clipped at 0
+    noise: Noise = "simulated"  # drawn from the run's seed, or by OpenDP from the device's entropy
+    length: int = 0  # positions that each client contributes; 0: its number of items, in clear
     count: int = 30  # alpha: items sent to a client
     labels: Literal["soft", "hard"] = "soft"  # of these: the auxiliary model's scores, or 1
     user_weight: float = 0.5  # lambda
-    against: Literal["all", "some", "synthetic"] = "all"  # users that a client is told apart from
-    others: int = 64  # how many, anew in each round, where these are not all
+    against: Literal["all", "some", "synthetic"] = "all"  # users that a client is contrasted with
+    others: int = 64  # how many, drawn in each round, if not all
     item_weight: float = 0.5  # beta
     tau: float = 0.2
     item_lr: float = 1.0  # of the SGD step of Eq. 8
-    aux_epochs: int = 5  # over the pooled pairs, each time a pass opens
+    aux_epochs: int = 5  # over the pooled pairs, when a pass begins
     aux_lr: float = 0.001
     aux_batch: int = 8192  # examples
     aux_negatives: int = 4  # for each contributed item
@@ -70,17 +75,19 @@ class DataContribution(Mechanism):
             check_installed(self.name)
         if min(self.count, self.length) < 0:
             raise CoveyError(
-                f"{self.name}: count = {self.count} and length = {self.length}; at least 0 is needed"
+                f"{self.name}: count = {self.count} and length = {self.length}; at least 0 is"
+                " needed"
             )
         if self.contribute == "perturbed" and not 0 < self.epsilon < math.inf:
             raise CoveyError(
-                f"{self.name}: epsilon = {self.epsilon}; a guarantee needs one over 0 and finite; the controls are"
-                " contribute = 'uniform' (nothing of the client's items is sent) and contribute = 'clean' (all of it)"
+                f"{self.name}: epsilon = {self.epsilon}; a guarantee needs one over 0 and finite;"
+                " the controls are contribute = 'uniform' (none of the client's items is sent) and"
+                " contribute = 'clean' (all are)"
             )
 
     @property
     def used(self) -> bool:
-        """Whether anything comes of the auxiliary model."""
+        """Whether the auxiliary model is used."""
         return bool(self.count or self.user_weight or self.item_weight)
 
     def _likeness(self, n_items: int, titles: tuple[str, ...], v_ID: Tensor) -> Likeness:
@@ -90,115 +97,103 @@ class DataContribution(Mechanism):
             return table_likeness(v_ID, self.bound)
         return likeness(titles, n_items, self.similarity, self.bound)
 
-    # client, line 2
+    # Client, line 2.
     def enrol(self, view: ClientView) -> FieldDict:
-        """Asked again, a client answers the same (but by OpenDP): perturbing anew would spend the budget again."""
+        """Contributes the list; the draws are fixed, since new ones would spend the budget again.
+
+        Only OpenDP draws again if a client is asked again.
+        """
         if self.similarity == "items" and "items" not in view.model.shared:
             raise CoveyError(
-                f"{self.name}: each device has its own item table; compare titles: similarity = 'words'"
+                f"{self.name}: each device has its own item table; compare titles:"
+                " similarity = 'words'"
             )
         v_ID = view.params["items"][0] if "items" in view.params else torch.zeros(0)
         like = self._likeness(view.catalogue.n_items, view.catalogue.titles, v_ID)
-        rng, how = view.rng.home("contribution"), self.contribute
-        return {
-            "list": contribution(
-                view.data.items, rng, how, like, self.epsilon, self.length, self.noise
-            )
-        }
+        options = (self.contribute, like, self.epsilon, self.length, self.noise)
+        return {"list": contribution(view.data.items, view.rng.home("contribution"), *options)}
 
-    # server, line 3: who contributed what, and the auxiliary model
+    # Server, line 3: the contributed lists and the auxiliary model.
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         if self.count and not view.objective.pointwise:
             raise CoveyError(
-                f"{self.name}: scored items join examples of one item each, as of covey.objectives:Bce, which"
-                f" {type(view.objective).__name__} has not; set count = 0 for the contrast alone"
+                f"{self.name}: scored items are added as examples of one item each, as those of"
+                f" covey.objectives:Bce; {type(view.objective).__name__} has others; set count = 0"
+                " for the contrast alone"
             )
         v_ID = view.public["items"]
-        aux = started(view.model, view.catalogue.n_items, view.server_rng, v_ID)
+        aux = init_auxiliary(view.model, view.catalogue.n_items, view.server_rng, v_ID)
         none = torch.zeros(0, dtype=torch.long, device=v_ID.device)
-        return self._grown(
-            view, {"ids": none, "list": none, "offsets": none.new_zeros(1), **aux}, enrolment
-        )
+        state: FieldDict = {"ids": none, "list": none, "offsets": none.new_zeros(1), **aux}
+        return self._admitted(view, state, enrolment)
 
     def admit_clients(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
-        return self._grown(view, view.state, enrolment)
+        return self._admitted(view, view.state, enrolment)
 
-    def _grown(self, view: ServerView, memory: FieldDict, enrolment: Upload | None) -> FieldDict:
-        """Memory with those who are new in it; what a client said first stays."""
-        memory = {**memory, **self._told(view)}
+    def _admitted(self, view: ServerView, state: FieldDict, enrolment: Upload | None) -> FieldDict:
+        """The state with new clients; the first list of a client stays."""
+        state = {**state, **self._metrics(view)}
         if enrolment is None or self.name not in enrolment.extra:
-            return memory
-        new = (~torch.isin(enrolment.ids_C, memory["ids"].to(enrolment.ids_C))).nonzero()[:, 0]
-        said = as_sets(enrolment.extra[self.name]["list"].take(new), view.catalogue.n_items).to(
-            memory["ids"].device
-        )
-        lists = Ragged.cat([Ragged(memory["list"], memory["offsets"]), said])
-        born = view.model.private(view.server_rng.fold("birth").streams(len(new)), view.server_rng)[
-            "user"
-        ]
-        users = memory[f"{PREFIX}user"]
+            return state
+        ids_N, users, rng = state["ids"], state[f"{PREFIX}user"], view.server_rng
+        new = (~torch.isin(enrolment.ids_C, ids_N.to(enrolment.ids_C))).nonzero()[:, 0]
+        sent = as_sets(enrolment.extra[self.name]["list"].take(new), view.catalogue.n_items)
+        lists = Ragged.cat([Ragged(state["list"], state["offsets"]), sent.to(ids_N.device)])
+        start_CD = view.model.private(rng.fold("birth").streams(len(new)), rng)["user"]
         return {
-            **memory,
-            "ids": torch.cat([memory["ids"], enrolment.ids_C[new].to(memory["ids"])]),
+            **state,
+            "ids": torch.cat([ids_N, enrolment.ids_C[new].to(ids_N)]),
             "list": lists.values,
             "offsets": lists.offsets,
-            f"{PREFIX}user": torch.cat([users, born.to(users)]),
+            f"{PREFIX}user": torch.cat([users, start_CD.to(users)]),
         }
 
-    def _told(self, view: ServerView) -> FieldDict:
-        """What a reader of the run should know: Delta, and how likely a position still holds its item."""
+    def _metrics(self, view: ServerView) -> FieldDict:
+        """Delta, and how likely a position still holds its item."""
         like = self._likeness(view.catalogue.n_items, view.catalogue.titles, view.public["items"])
         kept = torch.tensor(kept_share(self.contribute, like, self.epsilon))
-        told = (
-            {"tell/sensitivity": torch.tensor(like.sensitivity)}
-            if self.contribute == "perturbed"
-            else {}
-        )
-        return {"tell/items kept": kept, **told}  # by name, as a checkpoint brings them back
+        metrics: FieldDict = {"tell/items kept": kept}  # in the order of a checkpoint, by name
+        if self.contribute == "perturbed":
+            metrics["tell/sensitivity"] = torch.tensor(like.sensitivity)
+        return metrics
 
-    # line 6
+    # Line 6.
     def begin_round(self, view: ServerView) -> FieldDict:
         if not view.round.opens_epoch or not len(view.state["list"]) or not self.used:
             return view.state
         leaves = {k: v.clone() for k, v in parameters(view.state).items()}
         lists = Ragged(view.state["list"], view.state["offsets"])
-        Auxiliary(self.aux_epochs, self.aux_lr, self.aux_batch, self.aux_negatives).train(
-            view, leaves, lists
-        )
+        aux = Auxiliary(self.aux_epochs, self.aux_lr, self.aux_batch, self.aux_negatives)
+        aux.train(view, leaves, lists)
         return {**view.state, **{PREFIX + k: v for k, v in leaves.items()}}
 
-    # lines 8 and 10
+    # Lines 8 and 10.
     def send(self, view: ServerView) -> Sent:
         if view.step != "train" or not len(view.state["ids"]):
             return Sent()
         params, me_C = parameters(view.state), _find(view.state["ids"], view.round.ids_C)
         lists = Ragged(view.state["list"], view.state["offsets"])
-        scored = best(view, params, lists, me_C, self.count) if self.count else {}
+        scored = top_items(view, params, lists, me_C, self.count) if self.count else {}
         views = self._views(view, params["user"], me_C) if self.user_weight else Sent()
         return Sent(views.shared, {**scored, **views.each})
 
     def _views(self, view: ServerView, users_MD: Tensor, me_C: Tensor) -> Sent:
-        """Eq. 9 looks at directions only, so nothing else is sent; to a client that is unknown, a zero."""
+        """The unit vectors of users, all that Eq. 9 needs, and each client's own; 0 if unknown."""
         unit_MD = F.normalize(users_MD, dim=1)
         if self.against == "all":
             return Sent({"users": unit_MD}, {"me": me_C})
         own_CD = unit_MD[me_C.clamp(min=0)] * (me_C >= 0)[:, None]
         if self.against == "synthetic":
-            made_KD = made_up(users_MD, self.others, view.server_rng.fold("synthetic"))
-            return Sent(
-                {"users": F.normalize(made_KD, dim=1)},
-                {"own": own_CD, "me": torch.full_like(me_C, -1)},
-            )
-        some_K = (
-            view.server_rng.fold("others")
-            .permutation(len(unit_MD))[0, : self.others]
-            .to(me_C.device)
-        )
+            made_KD = synthetic_users(users_MD, self.others, view.server_rng.fold("synthetic"))
+            each: FieldDict = {"own": own_CD, "me": torch.full_like(me_C, -1)}
+            return Sent({"users": F.normalize(made_KD, dim=1)}, each)
+        order = view.server_rng.fold("others").permutation(len(unit_MD))[0]
+        some_K = order[: self.others].to(me_C.device)
         return Sent({"users": unit_MD[some_K]}, {"own": own_CD, "me": _find(some_K, me_C)})
 
-    # client
+    # Client.
     def augment(self, view: ClientView, examples: Examples) -> Examples:  # Eq. 7
-        """What the client knows is liked stays its own, and no negative contradicts what was sent."""
+        """Adds the received items that are not the client's, and removes negatives among them."""
         if "items" not in view.received.each:
             return examples
         items, scores = view.received.each["items"], view.received.each["scores"].values
@@ -214,49 +209,44 @@ class DataContribution(Mechanism):
         if not self.user_weight or "me" not in view.received.each:
             return None
         users_KD, each = view.received.shared["users"], view.received.each
-        return self.user_weight * user_loss(
-            view.user(), users_KD, each["me"], self.tau, each.get("own")
-        )
+        loss_C = user_loss(view.user(), users_KD, each["me"], self.tau, each.get("own"))
+        return self.user_weight * loss_C
 
-    # server, line 14
+    # Server, line 14.
     def adjust_model(self, view: ServerView, model: Fields) -> tuple[FieldDict, Fields]:  # Eq. 8
         if not view.round.closes_epoch or not self.item_weight or "items" not in model:
             return view.state, model
         grad_ID = item_gradient(model["items"], view.state[f"{PREFIX}items"][0], self.tau)
-        return view.state, {
-            **model,
-            "items": model["items"] - self.item_lr * self.item_weight * grad_ID,
-        }
+        items_ID = model["items"] - self.item_lr * self.item_weight * grad_ID
+        return view.state, {**model, "items": items_ID}
 
     def disclosures(self) -> tuple[Disclosure, ...]:
-        field, what = f"{self.name}/list", "each item replaced at random by a similar one"
+        field, how = f"{self.name}/list", "each item replaced at random by a similar one"
         if self.contribute == "clean":
             return (Disclosure("enrol", field, "the client's items, as they are"),)
         if self.length:
             spent = self.length * self.epsilon if self.contribute == "perturbed" else INFINITE
-            return (
-                Disclosure(
-                    "enrol", field, f"{self.length} positions of the client's list, {what}", spent
-                ),
-            )
-        length = Disclosure("enrol", f"{field}/length", "how many items the client has")
+            what = f"{self.length} positions of the client's list, {how}"
+            return (Disclosure("enrol", field, what, spent),)
         if self.contribute == "uniform":
-            return (
-                Disclosure("enrol", field, "random items; they tell how many the client has"),
-                length,
-            )
-        return (
-            Disclosure("enrol", field, f"the client's items, {what}", self.epsilon, unit="item"),
-            length,
-        )
+            lists = Disclosure("enrol", field, "random items; they tell how many the client has")
+        else:
+            what = f"the client's items, {how}"
+            lists = Disclosure("enrol", field, what, self.epsilon, unit="item")
+        return lists, Disclosure("enrol", f"{field}/length", "how many items the client has")
 
 
 def user_loss(
     u_CD: Tensor, users_KD: Tensor, me_C: Tensor, tau: float, own_CD: Tensor | None = None
 ) -> Tensor:
-    """Eq. 9, [C], against unit vectors of users; 0 for a client that the auxiliary model does not know.
+    """Eq. 9, [C]; 0 for a client that the auxiliary model does not know.
 
-    `me` is where a client stands among them, -1 where it does not; then `own` has its vector.
+    Args:
+        u_CD: The clients' own user vectors.
+        users_KD: Unit vectors of the users that they are contrasted with.
+        me_C: The row of each client among them, or -1.
+        tau: The temperature.
+        own_CD: The client's unit vector in the auxiliary model, if `users_KD` are not all users.
     """
     # One product for each client: the rounding of a single [C, K] product would depend on C.
     unit_CD = F.normalize(u_CD, dim=1)
@@ -271,7 +261,7 @@ def user_loss(
 
 
 def item_gradient(v_ID: Tensor, aux_ID: Tensor, tau: float) -> Tensor:  # Eq. 8
-    """Of the mean over items; each item's term moves its own row only, so rows go in blocks."""
+    """The gradient of the mean over items, in blocks of rows: an item's term moves its row only."""
     aux_ID = F.normalize(aux_ID.to(v_ID), dim=1)
     parts = []
     for index_B in torch.arange(len(v_ID), device=v_ID.device).split(ROWS):
@@ -286,7 +276,7 @@ def _keys(items: Ragged, n_items: int) -> Tensor:
 
 
 def _find(ids_M: Tensor, ids_C: Tensor) -> Tensor:
-    """Where each id stands, -1 where it does not."""
+    """The place of each id in `ids_M`, or -1."""
     order_M, ids_C = ids_M.argsort(), ids_C.to(ids_M.device)
     at_C = torch.searchsorted(ids_M[order_M], ids_C).clamp(max=len(ids_M) - 1)
     row_C = order_M[at_C]

@@ -1,7 +1,7 @@
 """PDC-FRS's auxiliary model: the clients' model, trained by the server on the contributed lists.
 
 Shape suffixes: M = users that contributed, T = examples, R = rows of W examples of one user each,
-B = rows or users at once, K = items sent to a client.
+B = rows or users at a time, K = items sent to a client.
 """
 
 from collections.abc import Callable
@@ -19,19 +19,18 @@ from covey.core.ragged import FieldDict, Fields, Ragged, offsets_of
 from covey.core.rng import Rng
 from covey.models.base import catalogue
 from covey.objectives.pairs import positives_and_negatives
+from covey.solvers.local import fused_adam
 
-CPU_SCORES = (
-    1 << 16
-)  # that are computed at once, so that the hidden layers of all of them stay in the cache
+CPU_SCORES = 1 << 16  # at a time, so that the hidden layers of all of them fit the cache
 CUDA_SCORES = 1 << 25
 PREFIX = "aux/"
-UNRECORDED = 3  # steps before CUDA records one
-WIDTH = 8  # examples of a user that stand together, so that its half of the first layer is computed once for them
+WARM_UP = 3  # steps before CUDA records one
+WIDTH = 8  # examples of a user in a row, which share its half of the first layer
 
 
 @dataclass(frozen=True)
 class Auxiliary:
-    """How the auxiliary model learns when a pass opens."""
+    """How the auxiliary model is trained when a pass begins."""
 
     epochs: int
     lr: float
@@ -39,72 +38,67 @@ class Auxiliary:
     negatives: int  # for each contributed item
 
     def train(self, view: ServerView, leaves: Fields, lists: Ragged) -> None:
-        """Moves the leaves: each contributed item with its negatives, all users pooled."""
+        """Trains on each contributed item with its negatives, all users pooled.
+
+        Args:
+            view: The server's view, with the model and the streams.
+            leaves: The auxiliary model's parameters, which are moved in place.
+            lists: The contributed lists, [M].
+        """
         made = self._rows(view, lists, leaves["items"])
         real, many, device = len(made[0]), max(1, self.batch // WIDTH), made[0].device
-        steps, dice = -(-real // many), view.server_rng.to(device)
-        rows = [
-            F.pad(x, (*(0, 0) * (x.dim() - 1), 0, steps * many - real)) for x in made
-        ]  # of weight 0
-        order_R, near_B = (
-            torch.arange(steps * many, device=device),
-            torch.arange(many, device=device),
-        )
-        at, adam = torch.zeros_like(near_B[:1]), Adam.of(leaves, self.lr)
+        steps, rng = -(-real // many), view.server_rng.to(device)
+        # Rows of weight 0 fill the last batch.
+        rows = [F.pad(x, (*(0, 0) * (x.dim() - 1), 0, steps * many - real)) for x in made]
+        order_R, place_B = (torch.arange(n, device=device) for n in (steps * many, many))
+        at, adam = torch.zeros_like(place_B[:1]), Adam.of(leaves, self.lr)
 
         def step() -> None:
-            pick_B = order_R.index_select(0, at + near_B)
+            pick_B = order_R.index_select(0, at + place_B)
             owner_B, items_BW, y_BW, w_BW = (x.index_select(0, pick_B) for x in rows)
             with torch.enable_grad():
-                u_BD, v_BWD = (
-                    F.embedding(owner_B, leaves["user"]),
-                    F.embedding(items_BW, leaves["items"].squeeze(0)),
-                )
+                u_BD = F.embedding(owner_B, leaves["user"])
+                v_BWD = F.embedding(items_BW, leaves["items"].squeeze(0))
                 z_BW = view.model.score(leaves, u_BD, v_BWD)
                 loss = F.binary_cross_entropy_with_logits(z_BW, y_BW, w_BW, reduction="sum")
                 adam.move(loss / w_BW.sum().clamp(min=1))
             at.add_(many)
 
-        again = Again(step, device)
+        repeated = RepeatedStep(step, device)
         for leaf in leaves.values():
             leaf.requires_grad_()
         for epoch in range(self.epochs):
-            order_R[:real] = dice.fold(f"order {epoch}").permutation(real)[0]
+            order_R[:real] = rng.fold(f"order {epoch}").permutation(real)[0]
             at.zero_()
             for _ in range(steps):
-                again()
+                repeated()
         for leaf in leaves.values():
             leaf.requires_grad_(False)
 
     def _rows(
         self, view: ServerView, lists: Ragged, like: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Users [R], and items, labels and weights [R, W]: every user's examples in rows of W, padded with weight 0.
+        """Users [R], and the items, labels and weights of their examples [R, W], padded with 0.
 
-        An item that is drawn for several positives stands once, with its count as weight.
+        An item that is drawn for several positives is one example, with its count as weight.
         """
-        n_items, streams = (
-            view.catalogue.n_items,
-            view.server_rng.fold("negatives").streams(len(lists)),
-        )
-        rng = streams.to(lists.values.device)
+        n_items, device = view.catalogue.n_items, lists.values.device
+        rng = view.server_rng.fold("negatives").streams(len(lists)).to(device)
         made = positives_and_negatives(lists, lists, n_items, self.negatives, rng)
         made = merge(made, local_rows(made, n_items))
         many_M = -(-made.items.lengths // WIDTH)
         place_T = offsets_of(many_M)[:-1][made.items.owner] * WIDTH + made.items.place
-        flat = lambda x: (
-            x.new_zeros(int(many_M.sum()) * WIDTH).index_copy_(0, place_T, x).view(-1, WIDTH)
-        )
-        owner_R = torch.repeat_interleave(many_M).to(like.device)
+        owner_R, size = torch.repeat_interleave(many_M), int(many_M.sum()) * WIDTH
         items_RW, label_RW, weight_RW = (
-            flat(x).to(like.device) for x in (made.items.values, made.label, made.weight)
+            x.new_zeros(size).index_copy_(0, place_T, x).view(-1, WIDTH).to(like.device)
+            for x in (made.items.values, made.label, made.weight)
         )
-        return owner_R, items_RW, label_RW.to(like), weight_RW.to(like)
+        return owner_R.to(like.device), items_RW, label_RW.to(like), weight_RW.to(like)
 
 
 @dataclass(frozen=True)
 class Adam:
-    """In place, with a count of steps that is a tensor too: nothing of a step is known outside the device."""
+    """Adam in place; the count of steps is a tensor too, so that CUDA can record a step."""
 
     leaves: list[Tensor]
     first: list[Tensor]  # moments
@@ -115,36 +109,21 @@ class Adam:
     @classmethod
     def of(cls, leaves: Fields, lr: float) -> "Adam":
         moving = list(leaves.values())
-        zeros = lambda: [torch.zeros_like(x) for x in moving]
-        return cls(moving, zeros(), zeros(), torch.zeros((), device=moving[0].device), lr)
+        first, second = ([torch.zeros_like(x) for x in moving] for _ in range(2))
+        return cls(moving, first, second, torch.zeros((), device=moving[0].device), lr)
 
     def move(self, loss: Tensor) -> None:
         grads = [g.contiguous() for g in torch.autograd.grad(loss, self.leaves)]
         self.count.add_(1)
-        counts = [self.count] * len(grads)
         with torch.no_grad():
-            torch._fused_adam_(
-                self.leaves,
-                grads,
-                self.first,
-                self.second,
-                [],
-                counts,
-                lr=self.lr,
-                beta1=0.9,
-                beta2=0.999,
-                weight_decay=0.0,
-                eps=1e-8,
-                amsgrad=False,
-                maximize=False,
-            )
+            fused_adam(self.leaves, grads, self.first, self.second, self.count, self.lr)
 
 
 @dataclass
-class Again:
-    """A step that works in place, over and over. CUDA records it after a few times, and then plays it back.
+class RepeatedStep:
+    """A step in place that is repeated; CUDA records it after a few times and replays it.
 
-    It is a hundred small kernels, which take much longer to ask for one by one than to run.
+    It is a hundred small kernels, which take much longer to launch one by one than to run.
     """
 
     step: Callable[[], None]
@@ -155,14 +134,14 @@ class Again:
     def __call__(self) -> None:
         if self.device.type != "cuda":
             self.step()
-        elif self.graph is None and self.times < UNRECORDED:
-            self._aside()
+        elif self.graph is None and self.times < WARM_UP:
+            self._warm_up()
         else:
             self.graph = self.graph or self._recorded()
             self.graph.replay()
 
-    def _aside(self) -> None:
-        """What is recorded later must have run before, on a stream of its own."""
+    def _warm_up(self) -> None:
+        """Runs the step on a side stream, as CUDA asks for before a step is recorded."""
         here, aside = torch.cuda.current_stream(), torch.cuda.Stream()
         aside.wait_stream(here)
         with torch.cuda.stream(aside):
@@ -177,37 +156,44 @@ class Again:
         return graph
 
 
-def started(model: Model, n_items: int, dice: Rng, like: Tensor) -> FieldDict:
-    """An untrained auxiliary model that knows nobody yet."""
+def init_auxiliary(model: Model, n_items: int, rng: Rng, like: Tensor) -> FieldDict:
+    """The state of an untrained auxiliary model without users, on the device of `like`."""
     more = set(model.kept) - {"user", "items"}
     if model.tables != ("items",) or more:
         raise CoveyError(
-            "the auxiliary model needs everything but the user's vector to be shared, as in covey.models.ncf:NCF;"
-            f" {type(model).__name__} keeps {', '.join(sorted(more)) or 'other tables'}"
+            "the auxiliary model needs all parameters but the user's vector to be shared, as in"
+            f" covey.models.ncf:NCF; {type(model).__name__} keeps"
+            f" {', '.join(sorted(more)) or 'other tables'}"
         )
-    public = model.public(n_items, dice.fold("auxiliary"))
-    nobody = model.private(dice.streams(0), dice)["user"]
-    return {
-        f"{PREFIX}user": nobody.to(like),
-        **{PREFIX + k: v[None].to(like) for k, v in public.items()},
-    }
+    params = {k: v[None] for k, v in model.public(n_items, rng.fold("auxiliary")).items()}
+    params = {"user": model.private(rng.streams(0), rng)["user"], **params}
+    return {PREFIX + k: v.to(like) for k, v in params.items()}
 
 
-def parameters(memory: FieldDict) -> Fields:
-    return {k.removeprefix(PREFIX): v for k, v in memory.items() if k.startswith(PREFIX)}
+def parameters(state: FieldDict) -> Fields:
+    """The auxiliary model's parameters in the mechanism's state."""
+    return {k.removeprefix(PREFIX): v for k, v in state.items() if k.startswith(PREFIX)}
 
 
-def best(
+def top_items(
     view: ServerView, params: Fields, lists: Ragged, me_C: Tensor, count: int
 ) -> FieldDict:  # Eq. 6
-    """The items that score highest of those that a client did not contribute; none where it is unknown (-1)."""
+    """Returns the items that score highest for each client, and their scores.
+
+    Args:
+        view: The server's view, with the model.
+        params: The auxiliary model's parameters.
+        lists: The contributed lists, [M], whose items are left out.
+        me_C: The user that each client is; -1 for an unknown client, which gets no items.
+        count: The number of items for a client.
+    """
     at_once = CPU_SCORES if params["items"].device.type == "cpu" else CUDA_SCORES
     shared, parts = {k: v for k, v in params.items() if k != "user"}, []
     for row_B in me_C.split(max(1, at_once // view.catalogue.n_items)):
         known_B = row_B.clamp(min=0)
         z_BI = catalogue(view.model, shared, params["user"][known_B])
-        said = lists.take(known_B)
-        z_BI[said.owner, said.values] = float("-inf")
+        own = lists.take(known_B)
+        z_BI[own.owner, own.values] = float("-inf")
         z_BI[row_B < 0] = float("-inf")
         parts.append(z_BI.topk(min(count, z_BI.shape[1])))
     z_CK, items_CK = torch.cat([p.values for p in parts]), torch.cat([p.indices for p in parts])
@@ -216,10 +202,10 @@ def best(
     return {"items": items, "scores": items.like(z_CK[real_CK].sigmoid())}
 
 
-def made_up(users_MD: Tensor, many: int, dice: Rng) -> Tensor:
-    """[K, D]: users that nobody is, drawn from the normal distribution with the mean and spread of all."""
+def synthetic_users(users_MD: Tensor, many: int, rng: Rng) -> Tensor:
+    """Draws users from the normal distribution with the mean and covariance of all, [K, D]."""
     mean_D = users_MD.mean(0)
     apart_MD = users_MD - mean_D
     values_D, axes_DD = torch.linalg.eigh(apart_MD.mT @ apart_MD / max(len(users_MD) - 1, 1))
-    z_KD = dice.normal(many, len(mean_D), dtype=users_MD.dtype)[0].to(users_MD.device)
+    z_KD = rng.normal(many, len(mean_D), dtype=users_MD.dtype)[0].to(users_MD.device)
     return mean_D + (z_KD * values_D.clamp(min=0).sqrt()) @ axes_DD.mT

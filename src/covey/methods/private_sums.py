@@ -1,9 +1,10 @@
-"""Sums over clients with user-level differential privacy: subspace iteration, and popularity by a noisy count.
+"""Subspace iteration and popularity by sums over clients with user-level differential privacy.
 
-A client's part of a sum has norm 1 at most; the clients add Gaussian noise in shares, so that the sum is
-private and no share needs to be. A series of such sums is one Gaussian mechanism (Dong, Roth and Su, 2019,
-Corollary 3.3), whose epsilon is exact (Balle and Wang, 2018, Theorem 8). Add-or-remove one user; how
-many take part is public. The guarantee is that of the sum: it needs secure sums.
+A client's summand has a norm of at most 1. Each client adds a share of the Gaussian noise, so that
+the sum is private although a share is not. A series of such sums is one Gaussian mechanism (Dong,
+Roth and Su, 2019, Corollary 3.3), whose epsilon is exact (Balle and Wang, 2018, Theorem 8).
+Neighbours differ by one user; how many take part is public. The guarantee is that of the sum, so it
+needs secure sums.
 """
 
 import math
@@ -22,16 +23,17 @@ from covey.core.errors import CoveyError
 from covey.core.messages import Sent, Total, Upload
 from covey.core.ragged import FieldDict, Fields, Rows
 from covey.evaluate.ranking import distinct
-from covey.models.spectral import Spectral
+
+from .spectral import check_spectral
 
 Noise = Literal["shares", "summed"]
 AT_ONCE = 1 << 22  # numbers of noise
-LARGEST = 500.0  # epsilon; beyond it the arithmetic ends, and so does any meaning
+LARGEST = 500.0  # epsilon; beyond it the accountant's arithmetic overflows
 
 
 @dataclass(frozen=True)
 class PrivateSubspace(Mechanism):
-    """A'A Q with every a_u of length 1, and noise; the directions shrunk by what noise alone would give."""
+    """A'A Q with every a_u of length 1, and noise, whose largest value shrinks the directions."""
 
     name: str = "spectral"
     exchanges: frozenset[str] = frozenset({"report"})
@@ -40,10 +42,10 @@ class PrivateSubspace(Mechanism):
     sums: int = 2
     epsilon: float = 8.0  # of a user over all sums
     delta: float = 1e-5
-    shrink: float = 0.25  # by how much of the largest value that noise alone gives
-    strength: float = 0.0  # and by how much of the mean value, where the lists themselves are noisy
+    shrink: float = 0.25  # in units of the largest value that noise alone gives
+    strength: float = 0.0  # further shrinking, in units of the mean value, for noisy lists
     lost: float = 0.5  # share of the clients that may drop out without harm to the guarantee
-    noise: Noise = "shares"  # or drawn once where the sum is: the same in law where nobody is lost, for studies
+    noise: Noise = "shares"  # or "summed": drawn once for the sum, without drop-out, for studies
 
     def __post_init__(self) -> None:
         among_choices(self.name, self)
@@ -51,7 +53,8 @@ class PrivateSubspace(Mechanism):
         share(self.name, lost=self.lost, delta=self.delta)
         if min(self.shrink, self.strength) < 0:
             raise CoveyError(
-                f"{self.name}: shrink = {self.shrink:g}, strength = {self.strength:g}; both are 0 or more"
+                f"{self.name}: shrink = {self.shrink:g}, strength = {self.strength:g};"
+                " both are 0 or more"
             )
         if self.epsilon > LARGEST:
             raise CoveyError(
@@ -60,20 +63,16 @@ class PrivateSubspace(Mechanism):
 
     @property
     def sigma(self) -> float:
-        """Standard deviation that the noise of each sum needs, to which a client adds 1 at most."""
+        """The standard deviation of the noise that each sum needs for the guarantee."""
         return math.sqrt(self.sums) * gaussian_multiplier(self.epsilon, self.delta)
 
     @property
     def spread(self) -> float:
-        """Standard deviation that it has where nobody is lost: the reserve for those who are comes on top."""
+        """The standard deviation without drop-out, which includes the reserve for drop-out."""
         return self.sigma / math.sqrt(1 - self.lost)
 
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
-        if not isinstance(view.model, Spectral):
-            raise CoveyError(
-                f"{self.name!r} fits covey.models.spectral:Spectral alone; set [model] use to that"
-            )
-        view.model.check(view.catalogue.n_items)
+        check_spectral(self.name, view)
         return {}
 
     def select_reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
@@ -82,20 +81,17 @@ class PrivateSubspace(Mechanism):
     def send(self, view: ServerView) -> Sent:
         if view.step != "report":
             return Sent()
-        basis_ID = (
-            torch.linalg.qr(view.public["items"]).Q
-            if view.round.number == 1
-            else view.public["items"]
-        )
+        basis_ID = view.public["items"]
+        if view.round.number == 1:
+            basis_ID = torch.linalg.qr(basis_ID).Q
         return Sent({"basis": basis_ID, "clients": torch.tensor(len(view.round.ids_C))})
 
     def report(self, view: ClientView) -> FieldDict:
         items, basis_ID = distinct(view.data.items), view.received.shared["basis"]
         n_C = items.lengths.clamp(min=1).to(basis_ID)
         u_CD = basis_ID.new_zeros(len(items), basis_ID.shape[1])
-        u_CD = (
-            u_CD.index_add(0, items.owner, basis_ID[items.values]) / n_C.sqrt()[:, None]
-        )  # a_u' Q
+        u_CD = u_CD.index_add(0, items.owner, basis_ID[items.values])
+        u_CD = u_CD / n_C.sqrt()[:, None]  # a_u' Q
         u_CD = u_CD / u_CD.norm(dim=1, keepdim=True).clamp(min=1)  # whatever basis was sent
         row_TD = (u_CD / n_C.sqrt()[:, None]).repeat_interleave(items.lengths, 0)
         return {"sum": self._noised(view, Rows(items, row_TD, view.catalogue.n_items))}
@@ -104,13 +100,12 @@ class PrivateSubspace(Mechanism):
         if self.noise == "summed":
             return rows
         at_least = max(1.0, float(view.received.shared["clients"]) * (1 - self.lost))
-        part_CID, rng = rows.dense(), view.rng.fold("noise")
-        for pick in torch.arange(len(rows), device=part_CID.device).split(
-            max(1, AT_ONCE // part_CID[0].numel())
-        ):
-            noise_CID = rng.take(pick).normal(*part_CID.shape[1:], dtype=part_CID.dtype)
-            part_CID[pick] += noise_CID * (self.sigma / math.sqrt(at_least))
-        return part_CID
+        sum_CID, rng = rows.dense(), view.rng.fold("noise")
+        many = max(1, AT_ONCE // sum_CID[0].numel())
+        for pick in torch.arange(len(rows), device=sum_CID.device).split(many):
+            noise_CID = rng.take(pick).normal(*sum_CID.shape[1:], dtype=sum_CID.dtype)
+            sum_CID[pick] += noise_CID * (self.sigma / math.sqrt(at_least))
+        return sum_CID
 
     def receive_reports(
         self, view: ServerView, reports: Upload | Total
@@ -119,9 +114,7 @@ class PrivateSubspace(Mechanism):
         z_ID = self._sum(view, reports).double()
         I, D = z_ID.shape
         basis_ID, value_D, _ = torch.linalg.svd(z_ID, full_matrices=False)
-        noise = self.spread * (
-            math.sqrt(I) + math.sqrt(D)
-        )  # about the largest value of noise alone
+        noise = self.spread * (math.sqrt(I) + math.sqrt(D))  # about noise's largest value
         damp = self.shrink * noise + self.strength * value_D.mean()
         filter_D = value_D / (value_D + damp).clamp(min=torch.finfo(value_D.dtype).tiny)
         fields = {"items": basis_ID, "weight": torch.ones(I), "filter": filter_D}
@@ -131,33 +124,31 @@ class PrivateSubspace(Mechanism):
         sum_ID: Tensor = reports.extra[self.name]["sum"]
         if self.noise == "shares":
             return sum_ID
-        return (
-            sum_ID
-            + view.server_rng.to(sum_ID.device).normal(*sum_ID.shape, dtype=sum_ID.dtype)[0]
-            * self.spread
-        )
+        rng = view.server_rng.to(sum_ID.device)
+        return sum_ID + rng.normal(*sum_ID.shape, dtype=sum_ID.dtype)[0] * self.spread
 
     def disclosures(self) -> tuple[Disclosure, ...]:
         rows = "the user's vector in the rows of the user's items"
         if self.noise == "summed":  # whoever adds the noise has seen the sum without it
-            what = f"{rows}; noise is added to the sum by the simulation, to study what it costs: no protection"
+            what = (
+                f"{rows}; noise is added to the sum by the simulation, to study what it costs: no"
+                " protection"
+            )
             return (Disclosure("report", f"{self.name}/sum", what),)
         what = (
-            f"{rows}, and a share of noise, simulated from the run's seed; all {self.sums} sums together"
-            f" are ({self.epsilon:g}, {self.delta:g})-private for a user, where only the sums are seen"
+            f"{rows}, and a share of noise, simulated from the run's seed; all {self.sums} sums"
+            f" together are ({self.epsilon:g}, {self.delta:g})-private for a user, where only the"
+            " sums are seen"
         )
-        each = (
-            self.delta / self.sums
-        )  # one sum alone; the accountant puts them together by their noise
-        alone = Disclosure(
-            "report", f"{self.name}/sum", what, gaussian_epsilon(each, self.sigma), delta=each
-        )
+        each = self.delta / self.sums  # of one sum; the accountant composes them by their noise
+        epsilon = gaussian_epsilon(each, self.sigma)
+        alone = Disclosure("report", f"{self.name}/sum", what, epsilon, delta=each)
         return (replace(alone, releases=self.sums, multiplier=self.sigma, of_sum=True),)
 
 
 @dataclass(frozen=True)
 class PrivateCount(PrivateSubspace):
-    """Popularity: one sum of everybody's list, each of length 1, with noise. The model has rank 1."""
+    """Popularity: one sum of all lists, each of length 1, with noise. The model has rank 1."""
 
     name: str = "count"
     sums: int = 1
@@ -174,7 +165,5 @@ class PrivateCount(PrivateSubspace):
         assert isinstance(reports, Total)
         count_I1 = self._sum(view, reports)
         ones = {k: torch.ones_like(view.public[k]) for k in ("weight", "filter")}
-        over_I1 = (
-            count_I1 - count_I1.min() + 1
-        )  # every list has a vector over 0, so all are ranked alike
+        over_I1 = count_I1 - count_I1.min() + 1  # over 0, so that all users get the same ranking
         return view.state, {"items": over_I1.expand_as(view.public["items"]).clone(), **ones}

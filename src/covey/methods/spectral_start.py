@@ -1,8 +1,8 @@
-"""A gradient method that starts from the spectral factors: the first rounds also sum, then the item table is set.
+"""Starts a gradient method from the spectral factors.
 
-The sums are those of `SubspaceIteration`. What is set is the leading directions, each by the root of how
-much of it passes, as wide in all as the table that was published. Where clients keep tables of their own
-(CoFedRec), everybody is handed this one.
+The first rounds also compute the sums of `SubspaceIteration`; then the item table is set to the
+leading directions, each times the root of its gain, scaled to the standard deviation of the
+published table. If clients keep personal tables (CoFedRec), all of them receive this one.
 """
 
 from dataclasses import dataclass, replace
@@ -18,19 +18,19 @@ from covey.core.messages import Sent, Total, Upload
 from covey.core.ragged import FieldDict, Fields
 from covey.models.spectral import Spectral
 
-from .spectral import SubspaceIteration
-
-TABLES = ("items", "weight", "filter")
+from .spectral import TABLES, SubspaceIteration, rows_disclosure
 
 
 @dataclass(frozen=True)
 class SpectralStart(Mechanism):
+    """Sets the item table after `sums` rounds."""
+
     name: str = "spectral start"
     exchanges: frozenset[str] = frozenset({"report"})
     reads_reports: Reads = "total"
     sums: int = 3
-    width: float = 1.0  # of the table that is set, as a multiple of the one that was there
-    blend: float = 0.0  # share of the one that was there: for losses of directions, to which a short row is a cliff
+    width: float = 1.0  # of the table that is set, as a multiple of the table before
+    blend: float = 0.0  # share of the table before; losses of cosines are steep at short rows
 
     def __post_init__(self) -> None:
         positive(self.name, sums=self.sums, width=self.width)
@@ -48,15 +48,12 @@ class SpectralStart(Mechanism):
         items_ID = view.public["items"]
         model = Spectral(items_ID.shape[1])
         model.check(len(items_ID))
-        return {
-            k: v.to(items_ID)
-            for k, v in model.public(len(items_ID), view.server_rng.fold("start")).items()
-        }
+        tables = model.public(len(items_ID), view.server_rng.fold("start"))
+        return {k: v.to(items_ID) for k, v in tables.items()}
 
     def select_reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
-        return (
-            everyone if view.round.number <= self.sums else everyone[:0]
-        )  # whoever trains in these rounds
+        """All clients, whichever of them train in these rounds."""
+        return everyone if view.round.number <= self.sums else everyone[:0]
 
     def send(self, view: ServerView) -> Sent:
         due = view.step == "report" and view.round.number <= self.sums
@@ -71,14 +68,13 @@ class SpectralStart(Mechanism):
         self, view: ServerView, reports: Upload | Total
     ) -> tuple[FieldDict, Fields]:
         tables: Fields = {k: view.state[k] for k in TABLES}
-        drawer, tables = self._inner().receive_reports(replace(view, public=tables), reports)
+        state, tables = self._inner().receive_reports(replace(view, public=tables), reports)
         if view.round.number < self.sums:
-            return {**drawer, **tables}, {}
+            return {**state, **tables}, {}
         factor_ID = tables["items"] * tables["filter"].sqrt()
-        there_ID = view.public["items"]
-        factor_ID *= self.width * there_ID.std() / factor_ID.std().clamp(min=1e-12)
-        return {**drawer, **tables}, {"items": factor_ID.lerp(there_ID, self.blend)}
+        before_ID = view.public["items"]
+        factor_ID *= self.width * before_ID.std() / factor_ID.std().clamp(min=1e-12)
+        return {**state, **tables}, {"items": factor_ID.lerp(before_ID, self.blend)}
 
     def disclosures(self) -> tuple[Disclosure, ...]:
-        what = "the user's vector in the rows of the user's items; in clear it names them, in a secure sum it does not"
-        return (Disclosure("report", f"{self.name}/rows", what),)
+        return (rows_disclosure(self.name),)

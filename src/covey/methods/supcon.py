@@ -1,9 +1,9 @@
-"""Supervised contrast over all items of many clients' tables at once: its value and its slope in closed form.
+"""CoFedRec's supervised contrast over all items of a table: value and gradient in closed form.
 
-Z(i) are the other items of i's category, n_i of them. Autograd through all pairs of items would hold
-and sweep some twenty arrays of items x items; here there is half of one, or none.
+Z(i) are the other items of i's category, n_i of them. Autograd through all pairs of items would
+hold about twenty arrays of items x items; this holds half of one, or none.
 
-Further shape suffixes: K = item categories, B = items of a tile, S = items of a sample.
+Shape suffixes: K = item categories, B = items of a tile, S = items of a sample.
 """
 
 from collections.abc import Iterator
@@ -14,19 +14,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 TILE = 256  # items whose similarities to the items after them are computed at once
-CUDA_TILE = 4096  # a GPU pays for every launch
-HELD = 16384  # up to so many items half of their similarities is held; beyond, it is computed twice
+CUDA_TILE = 4096  # the same on a GPU, where every launch costs time
+HELD = 16384  # up to so many items half of the similarities is held; beyond, it is computed twice
 TINY = 1e-6  # as in the published code
 
-Slope = tuple[Tensor, Tensor]  # the value [C], and its gradient by the table [C, I, D]
+ValueGrad = tuple[Tensor, Tensor]  # the value [C], and its gradient by the table [C, I, D]
 
 
-class Known(torch.autograd.Function):
-    """A value whose gradient by the table is known, [C]."""
+class KnownGradient(torch.autograd.Function):
+    """A value [C] whose gradient by the table is known."""
 
     @staticmethod
-    def forward(ctx: Any, table_CID: Tensor, value_C: Tensor, slope_CID: Tensor) -> Tensor:
-        ctx.save_for_backward(slope_CID)
+    def forward(ctx: Any, table_CID: Tensor, value_C: Tensor, grad_CID: Tensor) -> Tensor:
+        ctx.save_for_backward(grad_CID)
         return value_C.clone()
 
     @staticmethod
@@ -36,12 +36,19 @@ class Known(torch.autograd.Function):
 
 def published(
     table_CID: Tensor, member_KI: Tensor, tau: float, tau0: float, drawn_CS: Tensor | None = None
-) -> Slope:
-    """Eq. 8 as the published code has it: unit rows, the mean over positives of the logarithms, a mean over items.
+) -> ValueGrad:
+    """Eq. 8 as published code has it: unit rows, the mean of logarithms over positives and items.
 
-    With F the unit rows and S_i the sum of F over i's category: the value is -tau / tau_0 times the mean of
-    q_i = [F_i (S_i - F_i) / tau - n_i / tau - n_i log D_i] / n_i, where D_i sums exp((F_i F_j - 1) / tau) over
-    j != i. Categories' sums are all that the numerator needs. `drawn_CS` estimates D_i from a sample of j.
+    With F the unit rows and S_i the sum of F over i's category, the value is -tau / tau_0 times the
+    mean of q_i = [F_i (S_i - F_i) / tau - n_i / tau - n_i log D_i] / n_i, where D_i sums
+    exp((F_i F_j - 1) / tau) over j != i. The numerator needs only the sums of the categories.
+
+    Args:
+        table_CID: The item tables.
+        member_KI: The items of each category, as `members` returns them.
+        tau: The temperature.
+        tau0: The base temperature, by which the value is scaled.
+        drawn_CS: If given, a sample of items j from which D_i is estimated.
     """
     norm_CI1 = table_CID.norm(dim=-1, keepdim=True).clamp(min=1e-12)
     unit_CID = table_CID / norm_CI1
@@ -52,19 +59,19 @@ def published(
     else:
         push_CID, log_CI = _sampled_repulsion(unit_CID, n_I * w_I, tau, drawn_CS)
     q_CI = w_I * (((unit_CID * others_CID).sum(-1) - n_I) / tau - n_I * log_CI)
-    slope_CID = (push_CID - 2 * w_I[:, None] * others_CID).div_(tau0 * len(n_I))  # by F
-    along_CI1 = (unit_CID * slope_CID).sum(-1, keepdim=True)
-    slope_CID.addcmul_(along_CI1, unit_CID, value=-1).div_(norm_CI1)
-    return -tau / tau0 * q_CI.mean(1), slope_CID
+    grad_CID = (push_CID - 2 * w_I[:, None] * others_CID).div_(tau0 * len(n_I))  # by F
+    along_CI1 = (unit_CID * grad_CID).sum(-1, keepdim=True)
+    grad_CID.addcmul_(along_CI1, unit_CID, value=-1).div_(norm_CI1)
+    return -tau / tau0 * q_CI.mean(1), grad_CID
 
 
-def printed(table_CID: Tensor, member_KI: Tensor, tau: float) -> Slope:
-    """Eq. 8 as printed: raw inner products, the logarithm of the mean over positives, a sum over items.
+def printed(table_CID: Tensor, member_KI: Tensor, tau: float) -> ValueGrad:
+    """Eq. 8 as printed: inner products, the logarithm of a mean over positives, a sum over items.
 
-    An item alone in its category has no positive and counts nothing. By s_ij the slope is
-    exp(s_ij) / sum over a of exp(s_ia), less the same over Z(i) alone.
+    An item that is alone in its category has no positive and counts 0. The gradient by s_ij is
+    exp(s_ij) / sum over a of exp(s_ia), minus the same over Z(i) alone.
     """
-    value_C, slope_CID = table_CID.new_zeros(len(table_CID)), torch.zeros_like(table_CID)
+    value_C, grad_CID = table_CID.new_zeros(len(table_CID)), torch.zeros_like(table_CID)
     category_I, n_I = member_KI.long().argmax(0), _others(table_CID[:1], member_KI)[0]
     for first in range(0, table_CID.shape[1], TILE):
         rows = slice(first, first + TILE)
@@ -80,38 +87,36 @@ def printed(table_CID: Tensor, member_KI: Tensor, tau: float) -> Slope:
         value_C += each_CB.where(some_B, 0).sum(1)
         w_CBI = (s_CBI - all_CB1).exp_() - (near_CBI - near_CB1.where(some_B[:, None], 0)).exp_()
         w_CBI *= some_B[:, None] / tau
-        slope_CID[:, rows] += w_CBI @ table_CID
-        slope_CID.baddbmm_(w_CBI.mT, tile_CBD)
-    return value_C, slope_CID
+        grad_CID[:, rows] += w_CBI @ table_CID
+        grad_CID.baddbmm_(w_CBI.mT, tile_CBD)
+    return value_C, grad_CID
 
 
 def _others(unit_CID: Tensor, member_KI: Tensor) -> tuple[Tensor, Tensor]:
     """n_i, and the sum of the rows of Z(i), [C, I, D]."""
     member_KI = member_KI.to(unit_CID)
     n_I = member_KI.sum(1) @ member_KI - 1
-    member_CKI = member_KI.expand(
-        len(unit_CID), -1, -1
-    )  # one product per client, so with the same bits
+    member_CKI = member_KI.expand(len(unit_CID), -1, -1)  # a product per client, for the same bits
     return n_I, (member_CKI.mT @ (member_CKI @ unit_CID)).sub_(unit_CID)
 
 
 def _repulsion(unit_CID: Tensor, share_I: Tensor, tau: float) -> tuple[Tensor, Tensor]:
-    """For G_ij = exp((F_i F_j - 1) / tau), G_ii = 0, D = G 1 and r = share / D: r G F + G (r F), and log D.
+    """Returns r G F + G (r F) and log D, where G_ij = exp((F_i F_j - 1) / tau) and G_ii = 0.
 
-    G is symmetric, so only tiles on and right of its diagonal are computed, and both products are one.
+    D is G 1 and r is share / D. G is symmetric, so only the tiles on and right of its diagonal are
+    computed, and both products are computed as one.
     """
     height, dim = unit_CID.shape[1:]
-    tiles = lambda: _tiles(unit_CID, tau)
-    held = list(tiles()) if height <= HELD else None
+    held = list(_tiles(unit_CID, tau)) if height <= HELD else None
     d_CI = unit_CID.new_full(unit_CID.shape[:2], TINY)
-    for first, g_CBJ in held or tiles():
+    for first, g_CBJ in held or _tiles(unit_CID, tau):
         last = first + g_CBJ.shape[1]
         d_CI[:, first:last] += g_CBJ.sum(-1)
         d_CI[:, last:] += g_CBJ[..., last - first :].sum(1)
     r_CI1 = (share_I / d_CI)[..., None]
     both_CIE = torch.cat([unit_CID, r_CI1 * unit_CID], -1)
     out_CIE = torch.zeros_like(both_CIE)
-    for first, g_CBJ in held or tiles():
+    for first, g_CBJ in held or _tiles(unit_CID, tau):
         last = first + g_CBJ.shape[1]
         out_CIE[:, first:last].baddbmm_(g_CBJ, both_CIE[:, first:])
         if last < height:
@@ -120,7 +125,7 @@ def _repulsion(unit_CID: Tensor, share_I: Tensor, tau: float) -> tuple[Tensor, T
 
 
 def _tiles(unit_CID: Tensor, tau: float) -> Iterator[tuple[int, Tensor]]:
-    """Rows of G from their diagonal on, a tile at a time: where it starts, [C, B, I - start]."""
+    """Yields the first row of each tile of G, and the tile from its diagonal on, [C, B, J]."""
     shift_111 = unit_CID.new_full((1, 1, 1), -1 / tau)
     tile = CUDA_TILE if unit_CID.is_cuda else TILE
     for first in range(0, unit_CID.shape[1], tile):
@@ -133,7 +138,7 @@ def _tiles(unit_CID: Tensor, tau: float) -> Iterator[tuple[int, Tensor]]:
 def _sampled_repulsion(
     unit_CID: Tensor, share_I: Tensor, tau: float, drawn_CS: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The same from columns that are drawn with replacement, each standing for I / S of them: D is unbiased."""
+    """`_repulsion` from columns drawn with replacement, which count I / S each: D is unbiased."""
     height, dim = unit_CID.shape[1:]
     some_CSD = unit_CID.gather(1, drawn_CS[..., None].expand(-1, -1, dim))
     shift_111 = unit_CID.new_full((1, 1, 1), -1 / tau)
@@ -148,5 +153,5 @@ def _sampled_repulsion(
 
 
 def members(category_I: Tensor) -> Tensor:
-    """[K, I]"""
+    """The items of each category, one-hot, [K, I]."""
     return F.one_hot(category_I).T

@@ -1,9 +1,9 @@
-"""Vectors of titles by a pre-trained encoder: all-MiniLM-L6-v2 (Wang et al., 2020; Reimers and Gurevych, 2019).
+"""Vectors of titles by a pre-trained encoder, all-MiniLM-L6-v2.
 
-The weights come with a package of the index, so nothing is fetched while it runs. The forward pass is
-BERT's: six layers, the mean over the words of a title.
+(Wang et al., 2020; Reimers and Gurevych, 2019.) The weights come with a Python package, so nothing
+is downloaded at run time. The forward pass is BERT's: six layers, the mean over a title's words.
 
-Shape suffixes: B = titles at once, T = words of a title, H = width, A = heads, E = H / A.
+Shape suffixes: B = titles at a time, T = words of a title, H = width, A = heads, E = H / A.
 """
 
 import hashlib
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from covey.core.errors import CoveyError
 from covey.core.ragged import Fields
@@ -28,7 +29,7 @@ MISSING = (
 
 
 def encoded(titles: tuple[str, ...]) -> Tensor:
-    """[I, H] unit vectors in float64; titles of like length go together."""
+    """The unit vectors of titles, [I, H], in float64; titles of similar length form a batch."""
     folder = _folder()
     tokenizer, weights = _tokenizer(folder), _weights(folder / "model.safetensors")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -37,42 +38,41 @@ def encoded(titles: tuple[str, ...]) -> Tensor:
     out_IH = torch.zeros(len(words), config["hidden_size"], dtype=torch.float64)
     for at in range(0, len(order), AT_ONCE):
         some = order[at : at + AT_ONCE]
-        ids = torch.nn.utils.rnn.pad_sequence(
-            [torch.tensor(words[i]) for i in some], batch_first=True
-        )
-        real = torch.nn.utils.rnn.pad_sequence(
-            [torch.ones(len(words[i])) for i in some], batch_first=True
-        )
+        ids = pad_sequence([torch.tensor(words[i]) for i in some], batch_first=True)
+        real = pad_sequence([torch.ones(len(words[i])) for i in some], batch_first=True)
         out_IH[some] = sentences(weights, config, ids, real).double()
     return F.normalize(out_IH, dim=1)
 
 
 @torch.no_grad()
 def sentences(weights: Fields, config: dict[str, Any], ids_BT: Tensor, real_BT: Tensor) -> Tensor:
-    """[B, H]: the mean over the words that are there."""
-    w = weights
-    place_T = torch.arange(ids_BT.shape[1])
-    x_BTH = (
-        w["embeddings.word_embeddings.weight"][ids_BT]
-        + w["embeddings.position_embeddings.weight"][place_T]
-    )
-    x_BTH = _norm(
-        w, "embeddings.LayerNorm", x_BTH + w["embeddings.token_type_embeddings.weight"][0], config
-    )
+    """Returns the mean vector of the words of each title, [B, H].
+
+    Args:
+        weights: The encoder's weights, by name.
+        config: Its configuration, as the package has it.
+        ids_BT: The words' ids, padded.
+        real_BT: 1 for words, 0 for padding.
+    """
+    word_BTH = weights["embeddings.word_embeddings.weight"][ids_BT]
+    place_TH = weights["embeddings.position_embeddings.weight"][: ids_BT.shape[1]]
+    type_H = weights["embeddings.token_type_embeddings.weight"][0]
+    x_BTH = _norm(weights, "embeddings.LayerNorm", word_BTH + place_TH + type_H, config)
     for layer in range(config["num_hidden_layers"]):
-        x_BTH = _layer(w, f"encoder.layer.{layer}", x_BTH, real_BT, config)
+        x_BTH = _layer(weights, f"encoder.layer.{layer}", x_BTH, real_BT, config)
     return (x_BTH * real_BT[..., None]).sum(1) / real_BT.sum(1, keepdim=True)
 
 
 def _layer(w: Fields, at: str, x_BTH: Tensor, real_BT: Tensor, config: dict[str, Any]) -> Tensor:
-    linear = lambda name, x: F.linear(x, w[f"{at}.{name}.weight"], w[f"{at}.{name}.bias"])
-    heads = lambda name: (
-        linear(f"attention.self.{name}", x_BTH)
-        .unflatten(2, (config["num_attention_heads"], -1))
-        .transpose(1, 2)
+    def linear(name: str, x: Tensor) -> Tensor:
+        return F.linear(x, w[f"{at}.{name}.weight"], w[f"{at}.{name}.bias"])
+
+    seen_B11T, split = (real_BT > 0)[:, None, None], (config["num_attention_heads"], -1)
+    q, k, v = (
+        linear(f"attention.self.{name}", x_BTH).unflatten(2, split).transpose(1, 2)
+        for name in ("query", "key", "value")
     )
-    seen_B11T = (real_BT > 0)[:, None, None]
-    y_BATE = F.scaled_dot_product_attention(heads("query"), heads("key"), heads("value"), seen_B11T)
+    y_BATE = F.scaled_dot_product_attention(q, k, v, seen_B11T)
     y_BTH = linear("attention.output.dense", y_BATE.transpose(1, 2).flatten(2))
     x_BTH = _norm(w, f"{at}.attention.output.LayerNorm", x_BTH + y_BTH, config)
     y_BTH = linear("output.dense", F.gelu(linear("intermediate.dense", x_BTH)))
@@ -80,13 +80,12 @@ def _layer(w: Fields, at: str, x_BTH: Tensor, real_BT: Tensor, config: dict[str,
 
 
 def _norm(w: Fields, name: str, x: Tensor, config: dict[str, Any]) -> Tensor:
-    return F.layer_norm(
-        x, x.shape[-1:], w[f"{name}.weight"], w[f"{name}.bias"], config["layer_norm_eps"]
-    )
+    scale, shift = w[f"{name}.weight"], w[f"{name}.bias"]
+    return F.layer_norm(x, x.shape[-1:], scale, shift, config["layer_norm_eps"])
 
 
 def _folder() -> Path:
-    """Where the package keeps the model; the package itself, which imports much, is not loaded."""
+    """The package's folder of the model; the package itself, which imports much, is not loaded."""
     found = find_spec(PACKAGE)
     if found is None or not found.submodule_search_locations or find_spec("tokenizers") is None:
         raise CoveyError(MISSING)
@@ -107,6 +106,7 @@ def _weights(path: Path) -> Fields:
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != DIGEST:
         raise CoveyError(
-            f"the encoder's weights are not those of all-MiniLM-L6-v2; install {PACKAGE} 0.1.0 again"
+            "the encoder's weights are not those of all-MiniLM-L6-v2;"
+            f" install {PACKAGE} 0.1.0 again"
         )
     return {k: v.float() if v.is_floating_point() else v for k, v in load(content).items()}

@@ -1,8 +1,9 @@
-"""The proof of concept of Yuan et al. (2024, arXiv 2403.20107), Eq. 12 and 13: a table made uniform on purpose.
+"""A regulariser that makes the item table uniform (Yuan et al., 2024, arXiv 2403.20107).
 
-The paper shows with it that uniform tables are attacked more easily. Every row moves, so uploads are dense. It tells
-how flat the spectrum of the table is: the effective rank (e to the entropy of the singular values' shares: as many as
-there are columns where all are equal) and the share of the first.
+The paper uses it to show that uniform tables are attacked more easily. Every row moves, so uploads
+are dense. Its metrics describe how flat the spectrum of the table is: the effective rank (e to the
+entropy of the singular values' shares, which is the number of columns if all are equal) and the
+share of the largest singular value.
 """
 
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ TINY = 1e-12
 
 @dataclass(frozen=True)
 class Uniformity(WholeTableLoss):
+    """Adds the correlations between the columns of the item table to the loss."""
+
     weight: float = 1.0  # alpha
     name: str = "uniformity"
 
@@ -27,7 +30,7 @@ class Uniformity(WholeTableLoss):
         return self.weight * uniformity(view.params["items"])
 
     def end_round(self, view: ServerView) -> FieldDict:  # Figure 3b
-        """How flat the table's spectrum is, with every weight, none too: the paper draws the singular values."""
+        """Measures how flat the table's spectrum is, also with a weight of 0."""
         value_D = torch.linalg.svdvals(view.public["items"].double())
         share_D = value_D / value_D.sum().clamp(min=TINY)
         rank = torch.exp(torch.special.entr(share_D).sum())
@@ -35,9 +38,9 @@ class Uniformity(WholeTableLoss):
 
 
 def uniformity(table_CID: Tensor) -> Tensor:  # Eq. 12
-    """[C]: the Frobenius norm of the correlations between the table's columns, over their number.
+    """The Frobenius norm of the correlations between the table's columns, over their number, [C].
 
-    At least 1 / sqrt(D), where no two columns are correlated; at most 1, where all say the same.
+    It is 1 / sqrt(D) if no two columns are correlated, and 1 if all are.
     """
     centred_CID = table_CID - table_CID.mean(1, keepdim=True)
     z_CID = centred_CID / (centred_CID.square().sum(1, keepdim=True) + TINY).sqrt()

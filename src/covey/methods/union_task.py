@@ -1,9 +1,10 @@
-"""UNION's contrastive task (Yu et al., Untargeted Attack against Federated Recommendation Systems, AAAI 2023).
+"""UNION's contrastive task against untargeted attacks (Yu et al., AAAI 2023).
+Each item of a user is to be nearer to another item of that user than to items that the user does
+not have. In the paper it keeps benign tables spread, so that a filter on the server can recognise
+others: `covey.defenses.union`.
 
-Each item of a user is to be nearer to another item of that user than to items that the user has not. In the paper
-it keeps benign tables spread, so that a filter on the server can tell others: `covey.defenses.union`.
-
-P = positives of a client, K = negatives of each of them.
+Shape suffixes: P = positives of a client, K = negatives of each of them, X = an anchor, its partner
+and its negatives.
 """
 
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ EXCLUDED = -1e9  # finite: a client that knows nearly every item has fewer negat
 
 @dataclass(frozen=True)
 class UnionTask(WeightedLoss):
-    """Partners and negatives are drawn anew in every participation; users with one item have no partner."""
+    """Partners and negatives are drawn in each participation; a user's only item has no partner."""
 
     weight: float = 1.0  # alpha
     negatives: int = 15  # K
@@ -36,33 +37,27 @@ class UnionTask(WeightedLoss):
         super().__post_init__()
 
     def _draw(self, view: ClientView) -> tuple[Tensor, Tensor, Tensor]:
-        """For each positive its partner [T] and negatives [T, K], and which of these exist; the same at every call."""
+        """The partner [T] and negatives [T, K] of each positive, and which of these exist.
+
+        They are the same at every call.
+        """
         items = view.data.items
         n_T = items.lengths.repeat_interleave(items.lengths)
         unit_T = view.rng.fold("partner").ragged_uniform(items.lengths).values
         step_T = 1 + torch.minimum((unit_T * (n_T - 1)).long(), (n_T - 2).clamp(min=0))
         place_T = (items.place + step_T) % n_T.clamp(min=1)
         partner_T = items.values[items.offsets[:-1].repeat_interleave(items.lengths) + place_T]
-        drawn_TK, exists_TK = negatives(
-            view.data.avoid,
-            view.catalogue.n_items,
-            items.lengths,
-            self.negatives,
-            view.rng.fold("negatives"),
-        )
-        return partner_T, drawn_TK, exists_TK
+        avoid, n_items, rng = view.data.avoid, view.catalogue.n_items, view.rng.fold("negatives")
+        return partner_T, *negatives(avoid, n_items, items.lengths, self.negatives, rng)
 
     def augment(self, view: ClientView, examples: Examples) -> Examples:
-        """Negatives join the local table with a weight of 0: the recommendation loss does not see them."""
+        """Adds the negatives to the local table, with weight 0 in the recommendation loss."""
         if not self.weight:
             return examples
-        _, drawn_TK, exists_TK = self._draw(view)
-        wanted_TK = (
-            exists_TK
-            & (view.data.items.lengths > 1).repeat_interleave(view.data.items.lengths)[:, None]
-        )
-        owner_TK = view.data.items.owner[:, None].expand_as(wanted_TK)
-        lengths = torch.bincount(owner_TK[wanted_TK], minlength=len(view.data.items))
+        items, (_, drawn_TK, exists_TK) = view.data.items, self._draw(view)
+        wanted_TK = exists_TK & (items.lengths > 1)[items.owner][:, None]
+        owner_TK = items.owner[:, None].expand_as(wanted_TK)
+        lengths = torch.bincount(owner_TK[wanted_TK], minlength=len(items))
         none = examples.label.new_zeros(int(wanted_TK.sum()))
         return examples.append(Ragged(drawn_TK[wanted_TK], offsets_of(lengths)), none, none)
 
@@ -74,9 +69,8 @@ class UnionTask(WeightedLoss):
         every_TX = torch.cat([items.values[:, None], partner_T[:, None], drawn_TK], 1)
         every_CPX, exists_CPK = (items.like(x).padded(wide) for x in (every_TX, exists_TK))
         known_CR = view.batch.items_CR.masked_fill(~view.batch.real_CR, view.catalogue.n_items)
-        index_CX = torch.searchsorted(known_CR.contiguous(), every_CPX.flatten(1)).clamp(
-            max=known_CR.shape[1] - 1
-        )
+        index_CX = torch.searchsorted(known_CR.contiguous(), every_CPX.flatten(1))
+        index_CX = index_CX.clamp(max=known_CR.shape[1] - 1)
         some_CP = items.mask(every_CPX.shape[1]) & (items.lengths > 1)[:, None]
         return {"index": index_CX.view(every_CPX.shape), "exists": exists_CPK, "anchors": some_CP}
 
@@ -88,10 +82,16 @@ class UnionTask(WeightedLoss):
 
 
 def task(v_CPXD: Tensor, exists_CPK: Tensor, anchors_CP: Tensor) -> Tensor:
-    """[C]: the mean over anchors of -log softmax at the partner; X is anchor, partner, then negatives."""
+    """The mean over anchors of -log softmax at the partner, [C].
+
+    Args:
+        v_CPXD: The vectors of an anchor, its partner and its negatives.
+        exists_CPK: Which negatives exist.
+        anchors_CP: Which positions are anchors.
+    """
     score_CPX = (v_CPXD[:, :, :1] * v_CPXD[:, :, 1:]).sum(3)
     real_CPX = torch.cat([torch.ones_like(exists_CPK[..., :1]), exists_CPK], 2)
     score_CPX = score_CPX.masked_fill(~real_CPX, EXCLUDED)
     each_CP = (score_CPX.logsumexp(2) - score_CPX[..., 0]).where(anchors_CP, 0)
-    # One after the other, so that a sum does not depend on how long the lists of others are.
+    # One after the other, so that a sum does not depend on the length of other clients' lists.
     return each_CP.cumsum(1)[:, -1] / anchors_CP.sum(1).clamp(min=1)

@@ -1,7 +1,7 @@
 """Virtual ratings (Lin et al., FedRec: Federated Recommendation with Explicit Feedback, 2020).
 
-To hide which items a client knows, it also trains on items it does not know with made-up ratings. With
-implicit feedback these are coin flips, as CoFedRec's Table 4 has them (He et al., WWW 2024).
+To hide which items a client has, it also trains on other items with made-up ratings. With implicit
+feedback these are coin flips, as in CoFedRec's Table 4 (He et al., WWW 2024).
 """
 
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ from covey.core.sampling import negatives
 
 @dataclass(frozen=True)
 class VirtualRatings(Mechanism):
-    """In each participation `share` times as many made-up examples as a client has items, each labelled 0 or 1.
+    """Adds made-up examples, `share` times as many as a client has items, each labelled 0 or 1.
 
-    They come from the items that its negatives come from.
+    They are drawn in each participation, from the items that the client's negatives come from.
     """
 
     share: float = 0.2  # rho
@@ -38,10 +38,9 @@ class VirtualRatings(Mechanism):
             return examples
         many_C: Tensor = (self.share * view.data.items.lengths).round().long()
         free_C = view.catalogue.n_items - view.data.avoid.lengths
-        many_C = many_C.minimum(free_C)  # who knows everything has nothing to hide behind
-        items_T1, _ = negatives(
-            view.data.avoid, view.catalogue.n_items, many_C, 1, view.rng.fold("items")
-        )
+        many_C = many_C.minimum(free_C)
+        rng, n_items = view.rng.fold("items"), view.catalogue.n_items
+        items_T1, _ = negatives(view.data.avoid, n_items, many_C, 1, rng)
         coin = view.rng.fold("ratings").ragged_uniform(many_C)
         items = Ragged(items_T1[:, 0], coin.offsets)
         return examples.append(items, (coin.values < 0.5).to(examples.label))

@@ -1,4 +1,4 @@
-"""What mechanisms share that add a loss with a weight: a weight of 0 leaves the mechanism's loss out."""
+"""Bases of mechanisms that add a loss times `weight`; a weight of 0 leaves the loss out."""
 
 from covey.contract.mechanism import Mechanism
 from covey.core.errors import CoveyError
@@ -14,7 +14,7 @@ class WeightedLoss(Mechanism):
             raise CoveyError(f"{self.name}: weight = {self.weight}; it may not be negative")
 
     def implements(self, hook: str) -> bool:
-        """Without weight there is no loss, and clients train as they would without the mechanism."""
+        """Without weight there is no loss, and clients train as without the mechanism."""
         return super().implements(hook) and (self.weight > 0 or hook not in ("loss", "precompute"))
 
 
@@ -29,5 +29,5 @@ class WholeTableLoss(WeightedLoss):
         object.__setattr__(self, "whole_table", self.weight > 0)
 
     def extra_floats(self, n_rows: int) -> int:
-        """About four tables of rows of 64 numbers: the loss' gradient and what it is computed from."""
+        """About four tables of rows of 64 numbers: the gradient of the loss and its inputs."""
         return 256 * n_rows if self.weight else 0

@@ -1,19 +1,65 @@
-"""Helpers for models: scoring the whole catalogue, layers, dropout and inner products."""
+"""Helpers for models: scores of the whole catalogue, layers, dropout and inner products."""
+
+from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.model import Model
+from covey.core.checks import positive
 from covey.core.ragged import Fields
 from covey.core.rng import Rng
 
-DEEP_CLIENTS, DEEP_ITEMS = 16, 512  # whose layers are computed at once: of 32 numbers each, 1 MB
+DEEP_CLIENTS, DEEP_ITEMS = 16, 512  # computed at once; a layer of 32 numbers then takes 1 MB
+
+
+class FactorModel:
+    """A model of user and item vectors whose item table may stay on the device.
+
+    The subclass is a dataclass that has the options annotated here.
+    """
+
+    dim: int
+    scale: float  # standard deviation of the item table's start
+    keep_items: bool  # the table stays on the device, from where it may be uploaded as a model
+    sequential: ClassVar[bool] = False
+    stochastic: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        positive("model", dim=self.dim)
+
+    @property
+    def own_items(self) -> tuple[str, ...]:
+        """The item table if it stays on the device."""
+        return ("items",) if self.keep_items else ()
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        return () if self.keep_items else ("items",)
+
+    @property
+    def uploaded(self) -> tuple[str, ...]:
+        return self.own_items
+
+    def public(self, n_items: int, rng: Rng) -> Fields:
+        return {"items": self.scale * rng.fold("items").normal(n_items, self.dim)[0]}
 
 
 def catalogue(
     model: Model, params: Fields, u_CD: Tensor, first: int = 0, last: int | None = None
 ) -> Tensor:
-    """Scores of all items of stacked tables, or of those in a row, [C, I]; layers between are computed in the cache."""
+    """Returns the scores of the items from `first` to `last` - 1, [C, last - first].
+
+    On a CPU the layers of a deep model are computed a tile at a time, so that they fit the cache.
+
+    Args:
+        model: The model, which scores items for user vectors.
+        params: Its parameters, [C or 1, ...] each.
+        u_CD: One user vector per client.
+        first: The first item.
+        last: The item after the last one; None for the end of the catalogue.
+    """
     table, many = params["items"], len(u_CD)
     last = table.shape[1] if last is None else last
     if not deep(model) or table.device.type != "cpu":
@@ -24,36 +70,35 @@ def catalogue(
         mine = {k: v if len(v) == 1 else v[some] for k, v in params.items()}
         for i in range(first, last, DEEP_ITEMS):
             stop = min(i + DEEP_ITEMS, last)
-            score_CI[some, i - first : stop - first] = model.score(
-                mine, u_CD[some], mine["items"][:, i:stop]
-            )
+            tile_CI = model.score(mine, u_CD[some], mine["items"][:, i:stop])
+            score_CI[some, i - first : stop - first] = tile_CI
     return score_CI
 
 
 def deep(model: Model) -> bool:
-    """Whether layers lie between vectors and scores."""
+    """Whether hidden layers lie between vectors and scores."""
     return bool(getattr(model, "hidden", ()))
 
 
 def linear(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    """x [C, L, A] times w [C or 1, A, B] plus b [C or 1, B], fused where the leading sizes agree."""
+    """x [C, L, A] times w [C or 1, A, B] plus b [C or 1, B], fused if the leading sizes agree."""
     if x.shape[0] == w.shape[0]:
         return torch.baddbmm(b[:, None], x, w)
     return x @ w + b[:, None]
 
 
 def drop(x: Tensor, rate: float, rng: Rng) -> Tensor:
-    """Dropout of x [C, P, D] from each client's own stream; what is drawn does not depend on the padding."""
-    return kept(x, rng.bits(*x.shape[1:]), rate) if rate else x
+    """Dropout of x [C, P, D] from each client's stream; draws do not depend on the padding."""
+    return drop_by_bits(x, rng.bits(*x.shape[1:]), rate) if rate else x
 
 
-def kept(x: Tensor, words: Tensor, rate: float) -> Tensor:
-    """x with a share `rate` of it, chosen by 64 random bits each, set to zero and the rest scaled up."""
-    return torch.where(words >= int((rate - 0.5) * 2.0**64), x / (1 - rate), 0)
+def drop_by_bits(x: Tensor, bits: Tensor, rate: float) -> Tensor:
+    """Dropout of x, decided by 64 random bits for each number: sets to zero or scales up."""
+    return torch.where(bits >= int((rate - 0.5) * 2.0**64), x / (1 - rate), 0)
 
 
 def uniform_fan_in(rng: Rng, fan_in: int, *shape: int) -> Tensor:
-    """U(-1/sqrt(fan_in), 1/sqrt(fan_in)), the usual start of a linear layer, from one stream."""
+    """Draws U(-1/sqrt(fan_in), 1/sqrt(fan_in)), the usual start of a layer, from one stream."""
     return ((rng.uniform(*shape)[0] * 2 - 1) / fan_in**0.5).float()
 
 
@@ -63,13 +108,10 @@ def dot(u: Tensor, v_CLD: Tensor) -> Tensor:
         return u @ v_CLD.mT
     if v_CLD.shape[0] == 1:
         return u @ v_CLD[0].mT
-    return (v_CLD * u[:, None]).sum(
-        -1
-    )  # a batched matrix-vector product is three times slower on a CPU
+    # A batched matrix-vector product is three times slower on a CPU.
+    return (v_CLD * u[:, None]).sum(-1)
 
 
 def cosine(u: Tensor, v_CLD: Tensor) -> Tensor:
     """Cosines, in the shapes of `dot`."""
-    return dot(
-        torch.nn.functional.normalize(u, dim=-1), torch.nn.functional.normalize(v_CLD, dim=-1)
-    )
+    return dot(F.normalize(u, dim=-1), F.normalize(v_CLD, dim=-1))

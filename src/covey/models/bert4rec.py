@@ -1,8 +1,8 @@
-"""BERT4Rec: hidden items guessed from those on both sides (Sun et al., 2019), scored by an inner product.
+"""BERT4Rec (Sun et al., 2019): predicts hidden items from the items on both sides of them.
 
-Nothing is private. A hidden item is shown as the vector `mask`, which also stands behind a list when the
-next item is wanted. As in the original the output passes a dense layer; there is no output bias.
-Shape suffixes: N = layers, P = positions, E = 4 D.
+Nothing is private. A hidden item is replaced by the vector `mask`, which is also appended to a list
+when the next item is wanted. As in the original the output passes a dense layer; there is no output
+bias. Shape suffixes: N = layers, P = positions, E = 4 D.
 """
 
 from dataclasses import dataclass
@@ -12,22 +12,26 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.model import History, rows
-from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.core.ragged import Fields
 from covey.core.rng import Rng
 
-from .attention import Dropout, attend, barred, check_heads, flat_norms, normed, positions
+from .attention import Dropout, attend, attention_bias, initial_norms, layer_norm, positions
 from .base import linear
-from .lists import SequenceModel, by_length
+from .lists import Transformer, by_length
 
 QUERY, KEY, VALUE, OUT, DOWN = range(5)
+LAYERS = ("w", "b", "w_up", "b_up", "w_down", "w_head", "b_head", "norm")
 
 
 def cloze(mask_CP: Tensor, hide: float, end: float, rng: Rng) -> Tensor:
-    """Which items are hidden: each with probability `hide` and one at least, or with probability `end` only the last.
+    """Draws which items are hidden; the draws do not depend on the padding.
 
-    What is drawn does not depend on the padding.
+    Args:
+        mask_CP: Where a list has an item, bool.
+        hide: The probability that an item is hidden; at least one item of a list is.
+        end: The probability that only the last item of a list is hidden.
+        rng: One stream per client.
     """
     place_P = torch.arange(mask_CP.shape[1], device=mask_CP.device)
     unit_CP = rng.fold("cloze").uniform(len(place_P)).masked_fill(~mask_CP, 2.0)
@@ -38,35 +42,18 @@ def cloze(mask_CP: Tensor, hide: float, end: float, rng: Rng) -> Tensor:
 
 
 @dataclass(frozen=True)
-class BERT4Rec(SequenceModel):
+class BERT4Rec(Transformer):
+    """BERT4Rec, with inner products or cosines as scores."""
+
     dim: int = 64
     layers: int = 2
     heads: int = 2
     dropout: float = 0.2
-    last: int = 200  # newest items of a list, the one to be guessed included; as many positions
+    last: int = 200  # newest items of a list, with the one to be predicted; as many positions
     scale: float = 0.02  # standard deviation of the tables' start
     cosine: bool = False  # scores are cosines, not inner products
-    shared: tuple[str, ...] = (
-        *(
-            "items",
-            "positions",
-            "mask",
-            "w",
-            "b",
-            "w_up",
-            "b_up",
-            "w_down",
-            "w_head",
-            "b_head",
-            "norm",
-        ),
-    )
+    shared: tuple[str, ...] = ("items", "positions", "mask", *LAYERS)
     tuned: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive("model", layers=self.layers, last=self.last - 1)
-        check_heads(self.dim, self.heads)
 
     def public(self, n_items: int, rng: Rng) -> Fields:
         N, D, E = self.layers, self.dim, 4 * self.dim
@@ -85,50 +72,44 @@ class BERT4Rec(SequenceModel):
             "w_down": drawn(E**-0.5, "w_down", N, E, D),
             "w_head": drawn(D**-0.5, "w_head", D, D),
             "b_head": torch.zeros(D),
-            "norm": flat_norms(2 * N + 2, D),
+            "norm": initial_norms(2 * N + 2, D),
         }
 
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
-        """In training a vector at each position, of which those at hidden ones are of use."""
+        """In training, a vector at each position; the vectors at hidden positions are used."""
         if not training:
-            return by_length(
-                params, history, self.last - 1, self._next, lambda wide: self.heads * wide * wide
-            )
+            return by_length(params, history, self.last - 1, self._next, self.map_size)
         if history.hidden_CP is None:
             raise CoveyError(
-                "BERT4Rec guesses hidden items, and this objective hides none;"
+                "BERT4Rec predicts hidden items, and this objective hides none;"
                 " use covey.objectives.sequence:MaskedItem, or objective.hide over 0"
             )
-        return self._states(
-            params, history, history.hidden_CP, Dropout(self.dropout, rng.fold("dropout"))
-        )
+        dropout = Dropout(self.dropout, rng.fold("dropout"))
+        return self._states(params, history, history.hidden_CP, dropout)
 
     def _next(self, params: Fields, history: History) -> Tensor:
-        """The vector of a hidden item behind the list."""
+        """The vector of a hidden item after the list."""
         length_C = history.mask_CP.sum(1)
-        end_CP = (
-            torch.arange(history.index_CP.shape[1], device=length_C.device) == length_C[:, None]
-        )
+        place_P = torch.arange(history.index_CP.shape[1], device=length_C.device)
+        end_CP = place_P == length_C[:, None]
         longer = History(history.index_CP, history.mask_CP | end_CP)
         return self._states(params, longer, end_CP, Dropout(0.0, Rng(length_C, length_C)))[end_CP]
 
     def _states(
         self, params: Fields, history: History, hidden_CP: Tensor, dropout: Dropout
     ) -> Tensor:
-        """[C, P, D], each from the items that are shown."""
+        """A vector at each position, [C, P, D], from the items that are not hidden."""
         many, norm = history.index_CP.shape[1], params["norm"]
         v_CPD = rows(params["items"], history.index_CP)
-        x_CPD = torch.where(hidden_CP[..., None], params["mask"][:, None], v_CPD) + positions(
-            params["positions"], many
-        )
-        x_CPD = dropout(normed(x_CPD, norm[:, 0]), "input")
-        own_PP = torch.eye(
-            many, dtype=torch.bool, device=x_CPD.device
-        )  # so that padding sees something
-        padding_C1PP = barred((history.mask_CP[:, None] | own_PP)[:, None])
+        v_CPD = torch.where(hidden_CP[..., None], params["mask"][:, None], v_CPD)
+        x_CPD = v_CPD + positions(params["positions"], many)
+        x_CPD = dropout(layer_norm(x_CPD, norm[:, 0]), "input")
+        # Padding sees itself: a row without any visible position would be NaN.
+        own_PP = torch.eye(many, dtype=torch.bool, device=x_CPD.device)
+        padding_C1PP = attention_bias((history.mask_CP[:, None] | own_PP)[:, None])
         for n in range(self.layers):
             x_CPD = self._layer(params, n, x_CPD, padding_C1PP, dropout)
-        return normed(F.gelu(linear(x_CPD, params["w_head"], params["b_head"])), norm[:, -1])
+        return layer_norm(F.gelu(linear(x_CPD, params["w_head"], params["b_head"])), norm[:, -1])
 
     def _layer(
         self, params: Fields, n: int, x_CPD: Tensor, padding: Tensor, dropout: Dropout
@@ -140,7 +121,7 @@ class BERT4Rec(SequenceModel):
 
         q, k, v = (through(x_CPD, which) for which in (QUERY, KEY, VALUE))
         a_CPD = through(attend(q, k, v, padding, self.heads, dropout, f"attention {n}"), OUT)
-        x_CPD = normed(x_CPD + dropout(a_CPD, f"out {n}"), norm[:, 2 * n + 1])
+        x_CPD = layer_norm(x_CPD + dropout(a_CPD, f"out {n}"), norm[:, 2 * n + 1])
         f_CPE = F.gelu(linear(x_CPD, params["w_up"][:, n], params["b_up"][:, n]))
         f_CPD = linear(f_CPE, params["w_down"][:, n], b[:, 5 * n + DOWN])
-        return normed(x_CPD + dropout(f_CPD, f"down {n}"), norm[:, 2 * n + 2])
+        return layer_norm(x_CPD + dropout(f_CPD, f"down {n}"), norm[:, 2 * n + 2])

@@ -1,8 +1,8 @@
-"""Softmax of a target among a few candidates of its own and some that all positions share.
+"""Softmax of a target among the candidates of its position and candidates that all positions share.
 
-Scores of a whole local table are at hand, but only the candidates' are looked at: weights, logarithms and
-exponentials of everything would cost more than the scores. Shape suffixes: R = rows of a table, P = positions,
-K = candidates of one position, O = those and the target before them.
+The scores of a whole local table are given, but only those of the candidates are used: logarithms
+and exponentials of all of them would cost more than the scores. Shape suffixes: R = rows of a
+table, P = positions, K = candidates of one position, O = the target and those candidates.
 """
 
 from typing import Any
@@ -15,9 +15,16 @@ from torch.autograd.function import once_differentiable
 def candidates_nll(
     s_CPR: Tensor, target_CP: Tensor, own_CPK: Tensor, weight_CPK: Tensor, common_CR: Tensor | None
 ) -> Tensor:
-    """-log softmax of the target, [C, P]; `own` candidates and `common` rows each count by their weight.
+    """Returns -log softmax of the targets among their candidates, [C, P].
 
-    The target counts once, and never as its own negative.
+    A target counts once, and never as its own negative.
+
+    Args:
+        s_CPR: The scores of all rows at each position.
+        target_CP: The rows of the targets.
+        own_CPK: The rows of the candidates of each position.
+        weight_CPK: How often each of these counts; 0 for a candidate that does not exist.
+        common_CR: How often each row counts as a candidate of all positions, or None.
     """
     other_CPK = own_CPK != target_CP[..., None]
     return torch.as_tensor(_Nll.apply(s_CPR, target_CP, own_CPK, weight_CPK * other_CPK, common_CR))
@@ -57,9 +64,8 @@ class _Nll(torch.autograd.Function):
         """d nll / d score = softmax - 1 at the target."""
         at_CPO, e_CPO, e_CPR, sum_CP1 = ctx.saved_tensors
         scale_CP1 = grads[0][..., None] / sum_CP1
-        d_CPR = (
-            scale_CP1.new_zeros(*at_CPO.shape[:2], ctx.rows) if e_CPR is None else e_CPR * scale_CP1
-        )
+        shape = (*at_CPO.shape[:2], ctx.rows)
+        d_CPR = scale_CP1.new_zeros(shape) if e_CPR is None else e_CPR * scale_CP1
         d_CPO = e_CPO * scale_CP1
         d_CPO[..., 0] -= grads[0]
         return d_CPR.scatter_add_(2, at_CPO, d_CPO), None, None, None, None

@@ -1,6 +1,7 @@
-"""Cross-entropy over all items in bounded memory: a tile of logits at a time, computed again in the backward.
+"""Cross-entropy over all items in bounded memory, from one tile of logits at a time.
 
-Shape suffixes: G = item tables (one of all clients, or one of each), P = positions, I = items.
+The backward pass computes the logits again. Shape suffixes: G = item tables (one that all clients
+share, or one of each), P = positions, I = items.
 """
 
 from typing import Any
@@ -10,22 +11,27 @@ from torch import Tensor
 
 from covey.contract.model import rows
 
-CPU_TILE = (256, 2048)  # positions and items at a time, while their logits are in the cache
+CPU_TILE = (256, 2048)  # positions and items at a time, so that their logits fit the cache
 CUDA_LOGITS = 1 << 27  # of one table at a time
 
 
 def catalogue_nll(
     u_CPD: Tensor, v_GID: Tensor, target_CP: Tensor, tile: tuple[int, int] | None = None
 ) -> Tensor:
-    """-log softmax of the target among all items by inner product, [C, P]; tables of each client, or one for all."""
+    """Returns -log softmax of the targets among all items by inner products, [C, P].
+
+    Args:
+        u_CPD: A vector at each position.
+        v_GID: The item table of each client, [C, I, D], or one that all share, [1, I, D].
+        target_CP: The items that are predicted.
+        tile: How many positions and items are computed at a time; chosen by the device if None.
+    """
     many = v_GID.shape[1]
     tile = tile or (CPU_TILE if u_CPD.device.type == "cpu" else (max(1, CUDA_LOGITS // many), many))
     if len(v_GID) == len(u_CPD):
         return torch.as_tensor(_Nll.apply(u_CPD, v_GID, target_CP, tile))
-    flat_1P = torch.as_tensor(
-        _Nll.apply(u_CPD.flatten(0, 1)[None], v_GID, target_CP.reshape(1, -1), tile)
-    )
-    return flat_1P.view_as(target_CP)
+    flat_1P = _Nll.apply(u_CPD.flatten(0, 1)[None], v_GID, target_CP.reshape(1, -1), tile)
+    return torch.as_tensor(flat_1P).view_as(target_CP)
 
 
 class _Nll(torch.autograd.Function):
@@ -50,9 +56,8 @@ class _Nll(torch.autograd.Function):
                 v = v_GID[:, first : first + wide]
                 p = torch.bmm(u, v.mT).sub_(lse[..., None]).exp_()
                 at, last = target - first, v.shape[1] - 1
-                p.scatter_add_(
-                    2, at.clamp(0, last)[..., None], -((at >= 0) & (at <= last)).to(p)[..., None]
-                )
+                here = ((at >= 0) & (at <= last)).to(p)
+                p.scatter_add_(2, at.clamp(0, last)[..., None], -here[..., None])
                 du.baddbmm_(p, v)
                 dv_GID[:, first : first + wide].baddbmm_(p.mT, scaled)
             du *= grad[..., None]

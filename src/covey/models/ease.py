@@ -1,7 +1,7 @@
-"""Item-to-item weights (EASE, Steck, 2019): a user's scores are the sum of the weight rows of the user's items.
+"""Item-to-item weights (EASE, Steck, 2019): a user's scores are the sum of the user's items' rows.
 
-`items` holds each item's own number, by which a score is looked up among the user's; so candidates can
-be shared or sampled. Shape suffix: I = items.
+`items` holds the number of each item, by which a score is looked up among the user's scores, so
+that candidates can be shared or sampled. Shape suffix: I = items.
 """
 
 from dataclasses import dataclass
@@ -19,31 +19,29 @@ from .lists import ListModel
 
 @dataclass(frozen=True)
 class ItemWeights(ListModel):
+    """A linear model on the user's items with a matrix `weight`, [I, I]."""
+
     shared: tuple[str, ...] = ("items", "weight")
     tuned: tuple[str, ...] = ()
 
     def public(self, n_items: int, rng: Rng) -> Fields:
-        return {
-            "items": torch.arange(n_items).float()[:, None],
-            "weight": torch.zeros(n_items, n_items),
-        }
+        number_I1 = torch.arange(n_items).float()[:, None]
+        return {"items": number_I1, "weight": torch.zeros(n_items, n_items)}
 
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
         """The scores of all items, [C, I]: one row after the other, each item of the list once."""
-        first_CP = history.mask_CP & ~_again(history)
-        weight_II = params["weight"][0]
+        first_CP = history.mask_CP & ~_repeated(history)
         index_T, length_C = history.index_CP[first_CP], first_CP.sum(1)
-        return F.embedding_bag(
-            index_T, weight_II, F.pad(length_C.cumsum(0), (1, 0))[:-1], mode="sum"
-        )
+        start_C = F.pad(length_C.cumsum(0), (1, 0))[:-1]
+        return F.embedding_bag(index_T, params["weight"][0], start_C, mode="sum")
 
     def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
         number_CL = v_CLD[..., 0].long().expand(len(u), -1)
         return u.gather(1, number_CL)
 
 
-def _again(history: History) -> Tensor:
-    """Where an item stands that stood earlier in the list, [C, P]."""
+def _repeated(history: History) -> Tensor:
+    """Where an item occurs that occurred earlier in the list, [C, P]."""
     far = int(history.index_CP.max()) + 1 if history.index_CP.numel() else 1
     order = torch.where(history.mask_CP, history.index_CP, far).sort(dim=1, stable=True)
     twice_CP = F.pad(order.values[:, 1:] == order.values[:, :-1], (1, 0))

@@ -1,6 +1,6 @@
-"""What models that compute user vectors from lists of items have in common.
+"""Bases of models that compute user vectors from lists of items.
 
-When nothing is trained, `by_length` computes the vectors of many clients in bounded memory.
+Outside training, `by_length` computes the vectors of many clients in bounded memory.
 """
 
 from collections.abc import Callable
@@ -11,17 +11,18 @@ from torch import Tensor
 
 from covey.contract.model import History
 from covey.core.checks import positive, share
+from covey.core.errors import CoveyError
 from covey.core.ragged import Fields
 from covey.core.rng import Rng
 
 from .base import cosine, dot
 
-FEWEST = 8  # clients side by side; matrix kernels round differently for one to three
+FEWEST = 8  # clients at a time; matrix kernels round differently for one to three
 CPU_NUMBERS, CUDA_NUMBERS = 1 << 22, 1 << 27
 
 
 class ListModel:
-    """A model that computes what it knows of a user from the user's list, so that nothing is private."""
+    """A model that computes a user vector from the user's list and so keeps nothing private."""
 
     kept: tuple[str, ...] = ()
     uploaded: tuple[str, ...] = ()
@@ -60,6 +61,26 @@ class SequenceModel(ListModel):
         return cosine(u, v_CLD) if self.cosine else dot(u, v_CLD)
 
 
+class Transformer(SequenceModel):
+    """A sequence model with layers of attention; the subclass has these options too."""
+
+    layers: int
+    heads: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive("model", layers=self.layers, last=self.last - 1)
+        if self.heads < 1 or self.dim % self.heads:
+            raise CoveyError(
+                f"model: heads = {self.heads} does not divide dim = {self.dim};"
+                " use 1 or another divisor"
+            )
+
+    def map_size(self, wide: int) -> int:
+        """How many attention weights a layer holds for a list of that width."""
+        return self.heads * wide * wide
+
+
 def by_length(
     params: Fields,
     history: History,
@@ -67,10 +88,18 @@ def by_length(
     encode: Callable[[Fields, History], Tensor],
     numbers: Callable[[int], int],
 ) -> Tensor:
-    """[C, D] of clients of like length side by side, a few at a time; `numbers` of a client so wide are held.
+    """Computes user vectors, [C, D], a few clients of similar length at a time.
 
-    A client is padded to a width that depends on itself alone, so its vector has the same bits in any
-    company; `encode` gets lists of at most `most` items, padded to one place more.
+    A client is padded to a width that depends on its own list alone, so its vector has the same
+    bits whichever clients are computed with it.
+
+    Args:
+        params: The model's parameters, [C or 1, ...] each.
+        history: The lists of the clients.
+        most: How many of a list's newest items are used.
+        encode: Computes the vectors from parameters and lists of at most `most` items, which are
+            padded to one place more at least.
+        numbers: How many numbers `encode` holds for a client whose list is padded to a width.
     """
     history = history.newest(most)
     length_C = history.mask_CP.sum(1)
@@ -88,7 +117,7 @@ def by_length(
 
 
 def widths(length_C: Tensor) -> Tensor:
-    """To what lists are padded: 8, 16, 32, ..."""
+    """The widths to which lists are padded: 8, 16, 32, ..."""
     return 2 ** length_C.clamp(min=8).double().log2().ceil().long()
 
 

@@ -1,8 +1,7 @@
-"""Neural collaborative filtering: an MLP over the user's and the item's vector (He et al., 2017)."""
+"""Neural collaborative filtering (He et al., 2017): an MLP over user and item vectors."""
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,15 +11,15 @@ from covey.core.checks import positive
 from covey.core.ragged import Fields
 from covey.core.rng import Rng
 
-from .base import linear, uniform_fan_in
+from .base import FactorModel, linear, uniform_fan_in
 
 
 @dataclass(frozen=True)
-class NCF:
-    """MLP [u, v] -> hidden -> 1 with ReLU; with dim 32 and hidden (32, 16) the widths are 64-32-16-1.
+class NCF(FactorModel):
+    """An MLP [u, v] -> hidden -> 1 with ReLU; dim 32 and hidden (32, 16) give 64-32-16-1.
 
-    `keep_items` keeps the item table on the device and uploads it as a model (CoFedRec); `keep_mlp` keeps
-    the MLP and tells nobody (GPFedRec), and then everybody starts equal.
+    `keep_items` keeps the item table on the device and uploads it as a model (CoFedRec). `keep_mlp`
+    keeps the MLP on the device and uploads nothing of it (GPFedRec); then all clients start equal.
     """
 
     dim: int = 32
@@ -31,48 +30,33 @@ class NCF:
     he: bool = False  # layers start as for ReLU (He et al., 2015), wider and with biases of 0
     tuned: tuple[str, ...] = ()
     tables: tuple[str, ...] = ("items",)
-    sequential: ClassVar[bool] = False
-    stochastic: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        positive("model", dim=self.dim, hidden=min(self.hidden, default=0))
+        super().__post_init__()
+        positive("model", hidden=min(self.hidden, default=0))
 
     @property
     def shared(self) -> tuple[str, ...]:
-        return (
-            *(() if self.keep_items else ("items",)),
-            *(() if self.keep_mlp else self._layers()),
-        )
+        return super().shared if self.keep_mlp else (*super().shared, *self._layers())
 
     @property
     def kept(self) -> tuple[str, ...]:
-        return (
-            "user",
-            *(("items",) if self.keep_items else ()),
-            *(self._layers() if self.keep_mlp else ()),
-        )
-
-    @property
-    def uploaded(self) -> tuple[str, ...]:
-        return ("items",) if self.keep_items else ()
+        kept = ("user", *self.own_items)
+        return (*kept, *self._layers()) if self.keep_mlp else kept
 
     def _layers(self) -> tuple[str, ...]:
         layers = range(len(self.hidden) + 1)
         return ("user_half", *(f"w{k}" for k in layers), *(f"b{k}" for k in layers))
 
     def public(self, n_items: int, rng: Rng) -> Fields:
-        items = {"items": self.scale * rng.fold("items").normal(n_items, self.dim)[0]}
+        items = super().public(n_items, rng)
         return items if self.keep_mlp else items | self._mlp(rng)
 
     def _mlp(self, rng: Rng) -> Fields:
         # The first layer is kept in two halves: the user's half is computed once per client.
-        wide = 6**0.5 if self.he else 1.0
-        params = {
-            "user_half": wide
-            * uniform_fan_in(rng.fold("user_half"), 2 * self.dim, self.dim, self.hidden[0])
-        }
-        widths = (self.dim, *self.hidden, 1)
-        for k, (a, b) in enumerate(pairwise(widths)):
+        wide, (D, H) = 6**0.5 if self.he else 1.0, (self.dim, self.hidden[0])
+        params = {"user_half": wide * uniform_fan_in(rng.fold("user_half"), 2 * D, D, H)}
+        for k, (a, b) in enumerate(pairwise((self.dim, *self.hidden, 1))):
             fan_in = 2 * self.dim if k == 0 else a
             params[f"w{k}"] = wide * uniform_fan_in(rng.fold(f"w{k}"), fan_in, a, b)
             params[f"b{k}"] = (0 if self.he else 1) * uniform_fan_in(rng.fold(f"b{k}"), fan_in, b)

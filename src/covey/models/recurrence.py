@@ -1,7 +1,8 @@
-"""The recurrence of a GRU on a CPU, where a step of a few clients costs more in operations started than in arithmetic.
+"""The recurrence of a GRU on a CPU, with few operations per step.
 
-All that does not wait for the state before it is done for all steps at once, and the gradient of the weights is
-one product at the end. Shape suffixes: P = steps, C = clients, H = 3 gates (reset, keep, new) times D.
+With few clients, starting the operations of a step costs more than their arithmetic. Therefore all
+that does not need the state before is done for all steps at once, and the gradient of the weights
+is a single product. Shape suffixes: P = steps, C = clients, H = 3 gates (reset, keep, new) times D.
 """
 
 from typing import Any
@@ -12,7 +13,13 @@ from torch.autograd.function import once_differentiable
 
 
 def recur(in_PCH: Tensor, w_DH: Tensor, b_H: Tensor) -> Tensor:
-    """States after each step, [P, C, D], from what the inputs put into the gates; torch's GRU."""
+    """Computes the states after each step, [P, C, D], of a GRU as torch defines it.
+
+    Args:
+        in_PCH: The gates' values from the inputs, with their bias.
+        w_DH: The weights from the state to the gates.
+        b_H: The bias of these.
+    """
     return torch.as_tensor(_Recurrence.apply(in_PCH, w_DH, b_H))
 
 
@@ -23,18 +30,15 @@ class _Recurrence(torch.autograd.Function):
         D = H // 3
         h_PCD = in_PCH.new_zeros(P + 1, C, D)
         own_PCH, act_PCH = torch.empty_like(in_PCH), torch.empty_like(in_PCH)
-        # Sigmoids of a tensor without gaps would round its last few numbers in another way, whosoever they are.
-        gate_PCG, new_PCD = act_PCH[..., : 2 * D], act_PCH[..., 2 * D :]
-        parts = (h_PCD[:-1], h_PCD[1:], own_PCH, gate_PCG, new_PCD)
-        slices = (
-            in_PCH[..., : 2 * D],
-            in_PCH[..., 2 * D :],
-            own_PCH[..., : 2 * D],
-            own_PCH[..., 2 * D :],
+        # Strided tensors: the sigmoid of a contiguous one rounds its last few numbers differently.
+        (gate_PCG, new_PCD), (in_gate_PCG, in_new_PCD), (own_gate_PCG, own_new_PCD) = (
+            (x[..., : 2 * D], x[..., 2 * D :]) for x in (act_PCH, in_PCH, own_PCH)
         )
-        more = (gate_PCG[..., :D], gate_PCG[..., D:])
+        states = (h_PCD[:-1], h_PCD[1:], own_PCH, gate_PCG, new_PCD)
+        inputs = (in_gate_PCG, in_new_PCD, own_gate_PCG, own_new_PCD)
+        gates = (gate_PCG[..., :D], gate_PCG[..., D:])
         for h, after, own, gate, new, in_gate, in_new, own_gate, own_new, reset, keep in zip(
-            *(x.unbind() for x in (*parts, *slices, *more)), strict=True
+            *(x.unbind() for x in (*states, *inputs, *gates)), strict=True
         ):
             torch.addmm(b_H, h, w_DH, out=own)
             torch.add(in_gate, own_gate, out=gate).sigmoid_()
@@ -46,7 +50,7 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """How a gate moves the state is known for all steps; only the state's gradient has to go back step by step."""
+        """Only the gradient of the state goes back step by step; the gates' is known at once."""
         h_PCD, own_PCH, act_PCH, w_DH = ctx.saved_tensors
         D = h_PCD.shape[2]
         reset_PCD, keep_PCD, new_PCD = act_PCH.chunk(3, 2)
@@ -54,17 +58,12 @@ class _Recurrence(torch.autograd.Function):
         by_reset_PCD = by_new_PCD * own_PCH[..., 2 * D :] * reset_PCD * (1 - reset_PCD)
         by_keep_PCD = (h_PCD[:-1] - new_PCD) * keep_PCD * (1 - keep_PCD)
         by_PC3D = torch.stack([by_reset_PCD, by_keep_PCD, by_new_PCD * reset_PCD], 2)
-        dh_PCD, d_PC3D, w_HD = (
-            grads[0].clone(memory_format=torch.contiguous_format),
-            torch.empty_like(by_PC3D),
-            w_DH.mT,
-        )
-        steps = zip(
-            *(x.unbind() for x in (dh_PCD, d_PC3D, d_PC3D.flatten(2), by_PC3D, keep_PCD)),
-            strict=True,
-        )
+        dh_PCD = grads[0].clone(memory_format=torch.contiguous_format)
+        d_PC3D, w_HD = torch.empty_like(by_PC3D), w_DH.mT
+        stacked = (dh_PCD, d_PC3D, d_PC3D.flatten(2), by_PC3D, keep_PCD)
+        steps = list(zip(*(x.unbind() for x in stacked), strict=True))
         later: tuple[Tensor, Tensor, Tensor] | None = None
-        for dh, d_C3D, d_CH, by_C3D, keep in reversed(list(steps)):
+        for dh, d_C3D, d_CH, by_C3D, keep in reversed(steps):
             if later is not None:
                 dh.addcmul_(later[0], later[1]).addmm_(later[2], w_HD)
             torch.mul(dh[:, None], by_C3D, out=d_C3D)

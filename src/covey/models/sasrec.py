@@ -1,7 +1,7 @@
-"""SASRec: self-attention over the user's items, the next one scored by an inner product (Kang and McAuley, 2018).
+"""SASRec (Kang and McAuley, 2018): predicts the next item by self-attention over the user's items.
 
-One item table is both input and output. Nothing is private: a user vector is computed from the list.
-Shape suffixes: N = layers, P = positions.
+One item table is both input and output. Nothing is private: a user vector is computed from the
+list. Shape suffixes: N = layers, P = positions.
 """
 
 from dataclasses import dataclass
@@ -11,35 +11,29 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.model import History, rows
-from covey.core.checks import positive
 from covey.core.ragged import Fields
 from covey.core.rng import Rng
 
-from .attention import Dropout, attend, barred, check_heads, flat_norms, normed, positions
+from .attention import Dropout, attend, attention_bias, initial_norms, layer_norm, positions
 from .base import linear
-from .lists import SequenceModel, by_length
+from .lists import Transformer, by_length
 
 QUERY, KEY, VALUE, UP, DOWN = range(5)
 
 
 @dataclass(frozen=True)
-class SASRec(SequenceModel):
+class SASRec(Transformer):
+    """SASRec, with inner products or cosines as scores."""
+
     dim: int = 64
     layers: int = 2
     heads: int = 1
     dropout: float = 0.2
-    last: int = (
-        200  # newest items of a list, the one to be guessed included; as many positions less one
-    )
+    last: int = 200  # newest items of a list, with the one to be predicted; one position less
     scale: float = 0.02  # standard deviation of the tables' start
     cosine: bool = False  # scores are cosines, not inner products
     shared: tuple[str, ...] = ("items", "positions", "w", "b", "norm")
     tuned: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive("model", layers=self.layers, last=self.last - 1)
-        check_heads(self.dim, self.heads)
 
     def public(self, n_items: int, rng: Rng) -> Fields:
         N, D = self.layers, self.dim
@@ -52,15 +46,13 @@ class SASRec(SequenceModel):
             "positions": self.scale * drawn("positions", self.last - 1, D),
             "w": drawn("w", 5 * N, D, D) * D**-0.5,
             "b": torch.zeros(5 * N, D),
-            "norm": flat_norms(2 * N + 1, D),
+            "norm": initial_norms(2 * N + 1, D),
         }
 
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
-        """Lists are padded on the right, so what stands behind a list never reaches its states."""
+        """Lists are padded on the right, so padding never reaches the states of a list."""
         if not training:
-            return by_length(
-                params, history, self.last - 1, self._after, lambda wide: self.heads * wide * wide
-            )
+            return by_length(params, history, self.last - 1, self._after, self.map_size)
         shown = History(history.index_CP[:, :-1], history.mask_CP[:, :-1])
         h_CPD = self._states(params, shown, Dropout(self.dropout, rng.fold("dropout")))
         return F.pad(h_CPD, (0, 0, 1, 0))  # before the first item nothing is known
@@ -69,22 +61,20 @@ class SASRec(SequenceModel):
         """The state after the whole list; zero where it is empty."""
         length_C = history.mask_CP.sum(1)
         h_CPD = self._states(params, history, Dropout(0.0, Rng(length_C, length_C)))
-        h_CD = h_CPD[
-            torch.arange(len(length_C), device=length_C.device), (length_C - 1).clamp(min=0)
-        ]
+        client_C = torch.arange(len(length_C), device=length_C.device)
+        h_CD = h_CPD[client_C, (length_C - 1).clamp(min=0)]
         return torch.where(length_C[:, None] > 0, h_CD, 0)
 
     def _states(self, params: Fields, history: History, dropout: Dropout) -> Tensor:
-        """[C, P, D], each from the items up to its position."""
+        """A vector at each position, [C, P, D], from the items up to it."""
         many = history.index_CP.shape[1]
-        x_CPD = rows(params["items"], history.index_CP) * self.dim**0.5 + positions(
-            params["positions"], many
-        )
-        x_CPD = dropout(x_CPD, "input")
-        later_PP = barred(torch.ones(many, many, dtype=torch.bool, device=x_CPD.device).tril())
+        x_CPD = rows(params["items"], history.index_CP) * self.dim**0.5
+        x_CPD = dropout(x_CPD + positions(params["positions"], many), "input")
+        seen_PP = torch.ones(many, many, dtype=torch.bool, device=x_CPD.device).tril()
+        later_PP = attention_bias(seen_PP)
         for n in range(self.layers):
             x_CPD = self._layer(params, n, x_CPD, later_PP, dropout)
-        return normed(x_CPD, params["norm"][:, -1])
+        return layer_norm(x_CPD, params["norm"][:, -1])
 
     def _layer(
         self, params: Fields, n: int, x_CPD: Tensor, later_PP: Tensor, dropout: Dropout
@@ -94,17 +84,9 @@ class SASRec(SequenceModel):
         def through(x: Tensor, which: int) -> Tensor:
             return linear(x, w[:, 5 * n + which], b[:, 5 * n + which])
 
-        q_CPD = normed(x_CPD, params["norm"][:, 2 * n])
-        key_CPD, value_CPD = through(x_CPD, KEY), through(x_CPD, VALUE)
-        a_CPD = attend(
-            through(q_CPD, QUERY),
-            key_CPD,
-            value_CPD,
-            later_PP,
-            self.heads,
-            dropout,
-            f"attention {n}",
-        )
-        x_CPD = normed(q_CPD + a_CPD, params["norm"][:, 2 * n + 1])
+        norm_CPD = layer_norm(x_CPD, params["norm"][:, 2 * n])
+        k, v, q = through(x_CPD, KEY), through(x_CPD, VALUE), through(norm_CPD, QUERY)
+        a_CPD = attend(q, k, v, later_PP, self.heads, dropout, f"attention {n}")
+        x_CPD = layer_norm(norm_CPD + a_CPD, params["norm"][:, 2 * n + 1])
         f_CPD = dropout(through(x_CPD, UP), f"up {n}").relu()
         return x_CPD + dropout(through(f_CPD, DOWN), f"down {n}")

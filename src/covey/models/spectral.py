@@ -1,8 +1,9 @@
-"""A linear recommender from the leading subspace of the interactions (PureSVD, Cremonesi et al., 2010).
+"""A linear recommender of low rank, from the leading subspace of the interactions.
 
-The interaction matrix is normalised by powers of the degrees of users and items, as graph filters do
-(GF-CF, Shen et al., 2021). `items` is the basis times a power of the item degrees, `weight` undoes
-that on the side of the user's own items, and `filter` says how much of each direction passes.
+It is PureSVD (Cremonesi et al., 2010) of interactions that are normalised by powers of the degrees
+of users and items, as in graph filters (GF-CF, Shen et al., 2021). `items` is the basis times a
+power of the item degrees, `weight` undoes that on the side of the user's own items, and `filter` is
+the gain of each direction.
 """
 
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from .lists import ListModel
 
 @dataclass(frozen=True)
 class Spectral(ListModel):
+    """A user's scores are the user's normalised row, filtered in the basis of the subspace."""
+
     rank: int = 64
     shared: tuple[str, ...] = ("items", "weight", "filter")
     tuned: tuple[str, ...] = ()
@@ -37,16 +40,16 @@ class Spectral(ListModel):
     def check(self, n_items: int) -> None:
         if self.rank > n_items:
             raise CoveyError(
-                f"model.rank = {self.rank} but there are {n_items} items; set model.rank to that or less"
+                f"model.rank = {self.rank} but there are {n_items} items;"
+                f" set model.rank to at most {n_items}"
             )
 
     def listed(self, params: Fields, history: History) -> Tensor:
         """The user's normalised row times the basis, [C, D]."""
-        if len(params["items"]) > 1:  # a table of each client's own
-            weight_CP = (
-                rows(params["weight"][..., None], history.index_CP).squeeze(2) * history.mask_CP
-            )
-            return (weight_CP[:, None] @ rows(params["items"], history.index_CP)).squeeze(1)
+        if len(params["items"]) > 1:  # each client has its own table
+            weight_CP = rows(params["weight"][..., None], history.index_CP).squeeze(2)
+            v_CPD = rows(params["items"], history.index_CP)
+            return ((weight_CP * history.mask_CP)[:, None] @ v_CPD).squeeze(1)
         index_T, length_C = history.index_CP[history.mask_CP], history.mask_CP.sum(1)
         start_C, weight_T = F.pad(length_C.cumsum(0), (1, 0))[:-1], params["weight"][0][index_T]
         return F.embedding_bag(

@@ -1,4 +1,4 @@
-"""What a client learns from its list: the examples it makes, and the loss of each client; one file per family."""
+"""What a client learns: the examples that it makes of its list, and a loss; one file per family."""
 
 from covey.contract.model import NO_HISTORY as NO_HISTORY
 from covey.contract.objective import Objective as Objective

@@ -1,4 +1,4 @@
-"""The softmax of the next item of a sequence against sampled negatives."""
+"""The softmax of the next item of a sequence against sampled negatives (FedCL, Eq. 1)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -23,11 +23,11 @@ HIDE_LAST = 0.1  # how often only the last item is hidden, where items are
 
 @dataclass(frozen=True)
 class NextItemSoftmax(Objective):
-    """Softmax of each next item of a sequence against negatives, summed over positions (FedCL, Eq. 1).
+    """Softmax of each next item of a sequence against negatives, summed over positions (Eq. 1).
 
-    Negatives of a position: `local` of the client's `stored` fixed ones, the sequence's other items
-    where `in_batch`, and whatever mechanisms appended for all positions; one that comes from two
-    sources counts twice. Each local row is scored once for every position, with that count.
+    The negatives of a position are `local` of the client's `stored` fixed ones, the other items of
+    the sequence if `in_batch`, and what mechanisms appended for all positions. An item that comes
+    from two sources counts twice.
     """
 
     stored: int = 100
@@ -61,49 +61,44 @@ class NextItemSoftmax(Objective):
         )
         size_T = exists_CS.sum(1).repeat_interleave(recent.lengths)
         unit = rng.fold("local").ragged_uniform(recent.lengths * self.local)
-        column = distinct_ranks(
-            unit.values.view(-1, self.local), size_T
-        )  # some of the stored ones, for each position
-        weight = (
-            (torch.arange(self.local, device=size_T.device) < size_T[:, None]).flatten().to(ones)
-        )
+        column = distinct_ranks(unit.values.view(-1, self.local), size_T)  # of the stored ones
+        exists_TL = torch.arange(self.local, device=size_T.device) < size_T[:, None]
+        weight = exists_TL.flatten().to(ones)
         drawn = unit.like(stored_CS[unit.owner, column.flatten()])
-        return Examples.of(
-            [sequence, Examples(drawn, torch.zeros_like(weight), weight, unit.place // self.local)]
-        )
+        own = Examples(drawn, torch.zeros_like(weight), weight, unit.place // self.local)
+        return Examples.of([sequence, own])
 
     def prepare(self, batch: Batch) -> Fields:
         index, slot, label, weight = batch.index_CL, batch.slot_CL, batch.label_CL, batch.weight_CL
         assert index is not None and slot is not None
         is_target = (label == 1) & (slot >= 0) & (weight > 0)
-        # As wide as a list of this padded size can be, so that the width depends on the client alone.
-        wide = max(
-            min(index.shape[1] // (1 + self.local), self.last), int(is_target.sum(1).max()), 1
-        )
-        ready = {
-            "sequence": index[:, :wide],
-            "mask": is_target[:, :wide],
-        }  # a client's own items come first, in order
+        # As wide as a list of this padded size can be: the width depends on the client alone.
+        longest = min(index.shape[1] // (1 + self.local), self.last)
+        wide = max(longest, int(is_target.sum(1).max()), 1)
+        # A client's own items come first, in order.
+        ready = {"sequence": index[:, :wide], "mask": is_target[:, :wide]}
         common = (label == 0) & (slot < 0) & (weight > 0)
         common = common | is_target if self.in_batch else common
         if self.in_batch or bool(common.any()):
             client = torch.arange(len(index), device=index.device)[:, None].expand_as(index)
             common_CR = torch.zeros(batch.items_CR.shape, device=index.device)
-            common_CR.index_put_(
-                (client[common], index[common]), weight[common].float(), accumulate=True
-            )
-            ready["common"] = common_CR
+            place = (client[common], index[common])
+            ready["common"] = common_CR.index_put_(place, weight[common].float(), accumulate=True)
         return {**ready, **self._drawn(batch, is_target.sum(1), wide)}
 
     def _drawn(self, batch: Batch, length_C: Tensor, wide: int) -> Fields:
-        """Rows and weights of each position's own negatives, [C, P, local]: they follow the list, by position."""
+        """Rows and weights of the negatives of single positions, [C, P, local].
+
+        They follow the items of the list, in the order of the positions.
+        """
         index, slot = batch.index_CL, batch.slot_CL
         assert index is not None and slot is not None
         tied = (batch.label_CL == 0) & (slot >= 0) & (batch.weight_CL > 0)
         place_CL = torch.arange(index.shape[1], device=index.device) - length_C[:, None]
         if bool((tied & (slot != place_CL.div(max(self.local, 1), rounding_mode="floor"))).any()):
             raise CoveyError(
-                "objective: negatives of single positions were moved; a mechanism may only append others"
+                "objective: a mechanism moved negatives of single positions; it may only append"
+                " others"
             )
         at_CN = length_C[:, None] + torch.arange(wide * self.local, device=index.device)
         at_CN = at_CN.clamp(max=index.shape[1] - 1)

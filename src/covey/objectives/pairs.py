@@ -1,4 +1,4 @@
-"""Objectives on single items and on pairs: binary cross-entropy, BPR, and none at all."""
+"""Objectives on single items and on pairs of items: binary cross-entropy, BPR, and no objective."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -21,7 +21,15 @@ Reduction = Literal["mean", "sum"]
 def positives_and_negatives(
     items: Ragged, avoid: Ragged, n_items: int, count: int, rng: Rng
 ) -> Examples:
-    """Each positive followed by its `count` negatives."""
+    """Returns examples in which each positive is followed by its negatives.
+
+    Args:
+        items: The positives of each client.
+        avoid: Items of each client that are not drawn; sorted and distinct.
+        n_items: The size of the catalogue.
+        count: Negatives of each positive; if a client has fewer, the others have weight 0.
+        rng: One stream per client.
+    """
     drawn_TK, exists_TK = negatives(avoid, n_items, items.lengths, count, rng)
     values = torch.cat([items.values[:, None], drawn_TK], 1).flatten()
     label = torch.zeros(len(items.values), count + 1, device=values.device)
@@ -34,8 +42,8 @@ def positives_and_negatives(
 class Bce(Objective):
     """Binary cross-entropy on positives and sampled negatives.
 
-    `saturating` computes it on clamped float probabilities as published code does: a saturated
-    wrong prediction then has almost no gradient.
+    `saturating` computes it from probabilities and not from logits, as published code does: a
+    saturated wrong prediction then has almost no gradient.
     """
 
     negatives: int = 4
@@ -54,15 +62,14 @@ class Bce(Objective):
     ) -> Tensor:
         u = model.user(params, NO_HISTORY, rng, True) if u is None else u
         v_CLD = params["items"] if batch.index_CL is None else rows(params["items"], batch.index_CL)
-        z_CL = batch.raised(model.score(params, u, v_CLD))
+        z_CL = batch.with_offset(model.score(params, u, v_CLD))
         y_CL, w_CL = batch.label_CL.to(z_CL), batch.weight_CL.to(z_CL)
         if self.saturating:
             loss_CL = F.binary_cross_entropy(z_CL.sigmoid(), y_CL, reduction="none")
         else:
             loss_CL = F.binary_cross_entropy_with_logits(z_CL, y_CL, reduction="none")
-        loss_C = (loss_CL * w_CL).sum(
-            1
-        )  # its own weight argument costs a check of shapes in Python
+        # Faster than the `weight` argument, for which torch checks shapes in Python.
+        loss_C = (loss_CL * w_CL).sum(1)
         return loss_C / w_CL.sum(1).clamp(min=1) if self.reduction == "mean" else loss_C
 
 
@@ -85,21 +92,20 @@ class Bpr(Objective):
     ) -> Tensor:
         u = model.user(params, NO_HISTORY, rng, True) if u is None else u
         assert batch.index_CL is not None
-        z_CL = batch.raised(model.score(params, u, rows(params["items"], batch.index_CL)))
+        z_CL = batch.with_offset(model.score(params, u, rows(params["items"], batch.index_CL)))
         step = self.negatives + 1
         wide = z_CL.shape[1] // step * step  # examples come as one positive and its negatives
         z_CPS = z_CL[:, :wide].unflatten(1, (-1, step))
         w_CPK = batch.weight_CL[:, :wide].unflatten(1, (-1, step))[..., 1:].to(z_CL)
-        w_CPK = w_CPK * batch.label_CL[:, :wide:step, None].to(
-            z_CL
-        )  # what a mechanism appended is no pair
+        # What a mechanism appended does not form pairs.
+        w_CPK = w_CPK * batch.label_CL[:, :wide:step, None].to(z_CL)
         loss_CPK = -F.logsigmoid(z_CPS[..., :1] - z_CPS[..., 1:])
         return (loss_CPK * w_CPK).sum((1, 2)) / w_CPK.sum((1, 2)).clamp(min=1)
 
 
 @dataclass(frozen=True)
 class NoObjective(Objective):
-    """For methods that only report: there is nothing to train."""
+    """For methods that only report and train nothing."""
 
     pointwise: ClassVar[bool] = True
 

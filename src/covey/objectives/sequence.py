@@ -1,4 +1,4 @@
-"""What a client learns from its list as a sequence: the next item, or hidden ones, among all items or sampled ones.
+"""Objectives on sequences: predict the next item or hidden items, among all items or sampled ones.
 
 FedCL's Eq. 1 with its three kinds of negatives is `covey.objectives:NextItemSoftmax`.
 """
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.examples import Batch, Examples
@@ -23,23 +24,32 @@ from .next_item import NextItemSoftmax
 from .pairs import Reduction
 
 
-@dataclass(frozen=True)
-class CrossEntropy(Objective):
-    """Each next item of the list among all items. Its gradient moves every row, so clients train whole tables."""
+class WholeCatalogue(Objective):
+    """An objective on the items of a list, among all items; its gradient moves every item row."""
 
-    last: int = 200  # newest items that are trained on
-    reduction: Reduction = "sum"  # over positions
+    last: int  # newest items that are trained on
     sequential: ClassVar[bool] = True
     whole_table: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        positive("objective", last=self.last)
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
         return NextItemSoftmax(local=0, last=self.last).examples(items, avoid, n_items, rng)
 
     def prepare(self, batch: Batch) -> Fields:
-        return _sequence(batch)
+        index_CP, slot_CP = batch.index_CL, batch.slot_CL
+        assert index_CP is not None and slot_CP is not None
+        mask_CP = (batch.label_CL == 1) & (slot_CP >= 0) & (batch.weight_CL > 0)
+        return {"sequence": torch.where(mask_CP, index_CP, 0), "mask": mask_CP}
+
+
+@dataclass(frozen=True)
+class CrossEntropy(WholeCatalogue):
+    """Predicts each next item of the list among all items."""
+
+    last: int = 200  # newest items that are trained on
+    reduction: Reduction = "sum"  # over positions
+
+    def __post_init__(self) -> None:
+        positive("objective", last=self.last)
 
     def loss(
         self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None
@@ -51,25 +61,17 @@ class CrossEntropy(Objective):
 
 
 @dataclass(frozen=True)
-class MaskedItem(Objective):
-    """Hidden items of the list among all items (BERT4Rec); what is hidden comes from the client's own stream."""
+class MaskedItem(WholeCatalogue):
+    """Predicts hidden items of the list among all items (BERT4Rec)."""
 
     hide: float = 0.4  # share of items that are hidden, one at least
     end: float = 0.1  # how often only the last item is hidden
     last: int = 200  # newest items that are trained on
     reduction: Reduction = "sum"  # over hidden items
-    sequential: ClassVar[bool] = True
-    whole_table: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         positive("objective", last=self.last)
         share("objective", hide=self.hide, end=self.end)
-
-    def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
-        return NextItemSoftmax(local=0, last=self.last).examples(items, avoid, n_items, rng)
-
-    def prepare(self, batch: Batch) -> Fields:
-        return _sequence(batch)
 
     def loss(
         self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None
@@ -83,53 +85,49 @@ class MaskedItem(Objective):
 
 @dataclass(frozen=True)
 class SampledSoftmax(Objective):
-    """Each next item of the list against sampled items, the same ones at all positions, summed over positions."""
+    """Predicts each next item against sampled items, the same ones at all positions.
 
-    negatives: int = 256  # that the client does not have, drawn anew for each participation
+    The loss is summed over positions.
+    """
+
+    negatives: int = 256  # that the client does not have, drawn in each participation
     last: int = 200  # newest items that are trained on
-    hide: float = 0.0  # over 0: hidden items instead of next ones, this share of them
+    hide: float = 0.0  # over 0: hide this share of the items and predict these
     sequential: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         positive("objective", negatives=self.negatives)
-        _ = self._eq1
+        _ = self._softmax  # checks the options that it shares
 
     @property
-    def _eq1(self) -> NextItemSoftmax:
+    def _softmax(self) -> NextItemSoftmax:
         return NextItemSoftmax(local=0, last=self.last, hide=self.hide)
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
-        listed = self._eq1.examples(items, avoid, n_items, rng)
-        once_C = (
-            items.lengths > 0
-        ).long()  # who has nothing to learn needs nothing to learn against
+        listed = self._softmax.examples(items, avoid, n_items, rng)
+        once_C = (items.lengths > 0).long()  # a client without items needs no negatives
         drawn_CK, exists_CK = negatives(
             avoid, n_items, once_C, min(self.negatives, n_items), rng.fold("sampled")
         )
         lengths_C = torch.zeros_like(once_C)
         lengths_C[once_C > 0] = exists_CK.sum(1)
-        offsets = torch.nn.functional.pad(lengths_C.cumsum(0), (1, 0))
-        drawn = Ragged(drawn_CK[exists_CK], offsets)
+        drawn = Ragged(drawn_CK[exists_CK], F.pad(lengths_C.cumsum(0), (1, 0)))
         return listed.append(drawn, torch.zeros(len(drawn.values), device=drawn.values.device))
 
     def prepare(self, batch: Batch) -> Fields:
-        return self._eq1.prepare(batch)
+        return self._softmax.prepare(batch)
 
     def loss(
         self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None
     ) -> Tensor:
-        return self._eq1.loss(model, params, batch, ready, rng, u)
-
-
-def _sequence(batch: Batch) -> Fields:
-    index_CP, slot_CP = batch.index_CL, batch.slot_CL
-    assert index_CP is not None and slot_CP is not None
-    mask_CP = (batch.label_CL == 1) & (slot_CP >= 0) & (batch.weight_CL > 0)
-    return {"sequence": torch.where(mask_CP, index_CP, 0), "mask": mask_CP}
+        return self._softmax.loss(model, params, batch, ready, rng, u)
 
 
 def _nll(model: Model, params: Fields, u: Tensor, sequence_CP: Tensor) -> Tensor:
-    """[C, P] among all rows of the tables, in bounded memory where a sequence model scores by the inner product."""
+    """-log softmax of the items of a sequence among all items, [C, P].
+
+    It takes bounded memory if the model has a vector per position and scores by inner products.
+    """
     if u.dim() == 3 and not getattr(model, "cosine", False):
         return catalogue_nll(u, params["items"], sequence_CP)
     s = model.score(params, u, params["items"])

@@ -1,7 +1,7 @@
-"""What the pooled models share: the fitted model's interface, selection and evaluation.
+"""What pooled models have in common: the interface of a fitted model, its selection and evaluation.
 
-Shape suffixes: C = users of a chunk, N = all users, I = items, L = candidates of a user (the held-out one
-first), T = pairs of a user and an item, or list entries of all users together.
+Shape suffixes: C = users of a chunk, N = all users, I = items, L = items to rank for a user, the
+held-out one first.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,50 +14,43 @@ from torch import Tensor
 from covey.core.errors import CoveyError
 from covey.core.ragged import Ragged
 from covey.core.rng import Rng
-from covey.evaluate import (
-    EvaluateConfig,
+from covey.evaluate.metrics import EvaluateConfig, measure, summarise, with_held
+from covey.evaluate.ranking import (
     Top,
     distinct,
     keep_heap,
-    measure,
     merged,
     nothing,
     ranks_of,
     ranks_sampled,
     span,
-    summarise,
     top_of,
-    with_held,
 )
 
 PARTS = ("valid", "test")
-CPU_CHUNK = 3 << 18  # scores at a time: 3 MB, so that ranking finds them in the cache
+CPU_CHUNK = 3 << 18  # scores at a time: 3 MB, which fit in the cache
 CUDA_CHUNK = 1 << 26
 
 
 class Fitted(Protocol):
-    """A model that has seen everybody's training items; users are rows of the training data."""
+    """A model trained on all users' items; users are numbered as in the training data."""
 
     def score(self, users_C: Tensor) -> Tensor:
-        """Scores of all items, [C, I], in memory of their own: evaluation writes into it."""
-        ...
+        """Scores of all items, [C, I], in new memory, as evaluation overwrites it."""
 
     def score_items(self, users_C: Tensor, items_CL: Tensor) -> Tensor:
         """Scores of some items of each user, [C, L]."""
-        ...
 
     def items(self) -> Tensor:
         """One vector per item, [I, D]."""
-        ...
 
 
 @runtime_checkable
-class Listening(Fitted, Protocol):
-    """A fitted model that computes a user's scores from the user's list."""
+class HistoryBased(Fitted, Protocol):
+    """A fitted model that computes a user's scores from the user's items."""
 
-    def knowing(self, known: Ragged) -> Fitted:
-        """The same model for users of whom something else is known."""
-        ...
+    def with_history(self, known: Ragged) -> Fitted:
+        """The same model with other items of each user, oldest first."""
 
 
 OnEpoch = Callable[[int, Fitted], bool | None]  # True: stop here
@@ -65,13 +58,13 @@ OnEpoch = Callable[[int, Fitted], bool | None]  # True: stop here
 
 @dataclass(frozen=True)
 class FitRequest:
-    """What a pooled model is trained on.
+    """What a model is trained on, and how its training is observed.
 
     Args:
         train: The training items of every user, oldest first.
         avoid: Items of every user that are never drawn as negatives; sorted and distinct.
         n_items: The size of the catalogue.
-        seed: The seed of the start, of the order of examples and of negatives.
+        seed: The seed of initial values, of the order of examples and of negatives.
         device: Where the model is trained.
         on_epoch: Called as `on_epoch(epoch, fitted)` after every epoch, from epoch 1 on. Training
             stops where it returns True.
@@ -85,7 +78,7 @@ class FitRequest:
     on_epoch: OnEpoch | None = None
 
     def stops(self, epoch: int, fitted: Callable[[], Fitted]) -> bool:
-        """Reports an epoch. `fitted` makes a copy of the model, and is called only if it is needed."""
+        """Reports an epoch; `fitted` copies the model and is called only if `on_epoch` is set."""
         return self.on_epoch is not None and bool(self.on_epoch(epoch, fitted()))
 
 
@@ -94,14 +87,11 @@ class Trainable(Protocol):
 
     @property
     def epochs(self) -> int: ...
-
-    def fit(self, request: FitRequest) -> Fitted:
-        """The trained model."""
-        ...
+    def fit(self, request: FitRequest) -> Fitted: ...
 
 
 class SplitLike(Protocol):
-    """What evaluation needs of a split: items per user."""
+    """The items of each user in the three parts of a split."""
 
     @property
     def train(self) -> Ragged: ...
@@ -112,35 +102,40 @@ class SplitLike(Protocol):
 
 
 def shuffled(count: int, seed: int, epoch: int) -> Tensor:
-    """An order of 0..count-1, the same on every device."""
+    """A random order of 0..count-1, the same on every device."""
     key = int(Rng.server(seed, epoch, "pooled-shuffle").key_C)
     return torch.randperm(count, generator=torch.Generator().manual_seed(key))
 
 
 @dataclass(frozen=True)
 class HeldOutPart:
-    """What users are asked in one part of a split, made ready once for many models."""
+    """The held-out items of one part of a split, prepared once for evaluating many models."""
 
     held: Ragged  # distinct
-    hidden: Ragged
-    known: Ragged  # what a user has done before
-    items_NL: Tensor | None = None  # sampled: the held-out item and its candidates
+    hidden: Ragged  # items that are left out of the ranking
+    known: Ragged  # a user's items before the held-out ones
+    items_NL: Tensor | None = None  # sampled evaluation: the held-out item and its candidates
 
 
-def exams(
+Parts = Mapping[str, HeldOutPart]
+
+
+def held_out_parts(
     split: SplitLike,
     config: EvaluateConfig,
     candidates: Mapping[str, Tensor] | None = None,
     parts: Sequence[str] = PARTS,
     device: torch.device | str = "cpu",
 ) -> dict[str, HeldOutPart]:
-    """The exam of each part. Train items are hidden in validation, train and validation items in the test."""
+    """Prepares each of `parts`; see `evaluate_pooled` for the arguments.
+
+    Training items are hidden in validation, training and validation items in the test.
+    """
     made = {}
     for part in parts:
-        held = distinct(getattr(split, part))
+        held, items_NL = distinct(getattr(split, part)), None
         seen = split.train if part == "valid" else merged(split.train, split.valid)
         hidden = seen if config.seen == "filtered" else nothing(len(held), held.values.device)
-        items_NL = None
         if config.candidates == "sampled":
             if candidates is None or part not in candidates:
                 raise CoveyError(
@@ -159,87 +154,83 @@ def evaluate_pooled(
     parts: Sequence[str] = PARTS,
     chunk: int | None = None,
 ) -> dict[str, dict[str, Tensor]]:
-    """Metrics of each user, [N] each, for the 'valid' and 'test' parts, `chunk` users at a time.
+    """Evaluates a fitted model on the held-out items of a split.
 
-    A sampled evaluation needs the `candidates` of each part, [N, L - 1] item ids.
+    Args:
+        fitted: The model.
+        split: The training, validation and test items of every user.
+        config: How items are ranked, and the metrics.
+        candidates: For a sampled evaluation, the items to rank in each part, [N, L - 1].
+        parts: The parts to evaluate, "valid" or "test".
+        chunk: How many users are scored at a time; by default as many as memory allows.
+
+    Returns:
+        For each part the metrics of every user, [N] each.
     """
-    return examine(
-        fitted, exams(split, config, candidates, parts, fitted.items().device), config, chunk
-    )
+    device = fitted.items().device
+    ready = held_out_parts(split, config, candidates, parts, device)
+    return evaluate_parts(fitted, ready, config, chunk)
 
 
 @torch.no_grad()
-def examine(
-    fitted: Fitted,
-    papers: Mapping[str, HeldOutPart],
-    config: EvaluateConfig,
-    chunk: int | None = None,
+def evaluate_parts(
+    fitted: Fitted, parts: Parts, config: EvaluateConfig, chunk: int | None = None
 ) -> dict[str, dict[str, Tensor]]:
-    """`evaluate_pooled` on exams made ready before."""
-    if isinstance(fitted, Listening):
+    """`evaluate_pooled` for parts that are prepared already."""
+    if isinstance(fitted, HistoryBased):
         return {
-            k: _examine(fitted.knowing(e.known), {k: e}, config, chunk)[k]
-            for k, e in papers.items()
+            k: _metrics(fitted.with_history(part.known), {k: part}, config, chunk)[k]
+            for k, part in parts.items()
         }
-    return _examine(fitted, papers, config, chunk)
+    return _metrics(fitted, parts, config, chunk)
 
 
-def _examine(
-    fitted: Fitted, papers: Mapping[str, HeldOutPart], config: EvaluateConfig, chunk: int | None
+def _metrics(
+    fitted: Fitted, parts: Parts, config: EvaluateConfig, chunk: int | None
 ) -> dict[str, dict[str, Tensor]]:
     keep_heap()
     device, n_items = fitted.items().device, len(fitted.items())
     chunk = chunk or max(1, (CPU_CHUNK if device.type == "cpu" else CUDA_CHUNK) // n_items)
-    users = torch.arange(max(len(e.held) for e in papers.values()), device=device).split(chunk)
-    sampled = config.candidates == "sampled"
-    ranks = (
-        _ranks_sampled(fitted, papers, users)
-        if sampled
-        else _ranks_full(fitted, papers, config, users)
-    )
-    return {part: measure(ranks[part], exam.held.lengths, config) for part, exam in papers.items()}
+    users = torch.arange(max(len(p.held) for p in parts.values()), device=device).split(chunk)
+    if config.candidates == "sampled":
+        ranks = _ranks_sampled(fitted, parts, users)
+    else:
+        ranks = _ranks_full(fitted, parts, config, users)
+    return {k: measure(ranks[k], part.held.lengths, config) for k, part in parts.items()}
 
 
 def _ranks_full(
-    fitted: Fitted,
-    papers: Mapping[str, HeldOutPart],
-    config: EvaluateConfig,
-    users: Sequence[Tensor],
+    fitted: Fitted, parts: Parts, config: EvaluateConfig, users: Sequence[Tensor]
 ) -> dict[str, Ragged]:
     """Ranks of held-out items in the catalogue; scores are computed once for all parts."""
-    tops: dict[str, list[Top]] = {part: [] for part in papers}
-    last = list(papers)[-1]
+    tops: dict[str, list[Top]] = {k: [] for k in parts}
+    last = list(parts)[-1]
     for users_C in users:
         score_CI, start, stop = fitted.score(users_C), int(users_C[0]), int(users_C[-1]) + 1
-        for part, exam in papers.items():
-            held, hidden = span(exam.held, start, stop), span(exam.hidden, start, stop)
-            tops[part].append(
-                top_of(score_CI, held, hidden, config.cutoffs[-1], spoil=part == last)
-            )
-    return {part: ranks_of(Top.cat(tops[part]), exam.held) for part, exam in papers.items()}
+        for k, part in parts.items():
+            held, hidden = span(part.held, start, stop), span(part.hidden, start, stop)
+            tops[k].append(top_of(score_CI, held, hidden, config.cutoffs[-1], overwrite=k == last))
+    return {k: ranks_of(Top.cat(tops[k]), part.held) for k, part in parts.items()}
 
 
-def _ranks_sampled(
-    fitted: Fitted, papers: Mapping[str, HeldOutPart], users: Sequence[Tensor]
-) -> dict[str, Ragged]:
-    """Rank of each user's held-out item among its candidates."""
+def _ranks_sampled(fitted: Fitted, parts: Parts, users: Sequence[Tensor]) -> dict[str, Ragged]:
+    """The rank of each user's held-out item among its candidates."""
     ranks = {}
-    for part, exam in papers.items():
-        assert exam.items_NL is not None
-        rank_N = torch.cat(
-            [ranks_sampled(fitted.score_items(u_C, exam.items_NL[u_C])) for u_C in users]
-        )
-        ranks[part] = exam.held.like(rank_N[exam.held.lengths > 0])
+    for k, part in parts.items():
+        items_NL = part.items_NL
+        assert items_NL is not None
+        blocks = [ranks_sampled(fitted.score_items(u_C, items_NL[u_C])) for u_C in users]
+        ranks[k] = part.held.like(torch.cat(blocks)[part.held.lengths > 0])
     return ranks
 
 
 @dataclass(frozen=True)
 class Selected:
-    """The fitted model of the best validation epoch, the first of equals, and the selecting metric by epoch."""
+    """The model of the best validation epoch, the first of equal ones."""
 
     fitted: Fitted
     epoch: int
-    history: dict[int, float]
+    history: dict[int, float]  # the selecting metric by epoch
 
 
 def fit_selected(
@@ -250,12 +241,12 @@ def fit_selected(
     candidates: Mapping[str, Tensor] | None = None,
     patience: int = 0,
 ) -> Selected:
-    """Train, evaluate on validation every `config.every` epochs and keep the best epoch.
+    """Trains, evaluates on validation every `config.every` epochs and keeps the best epoch.
 
     Args:
         model: The options of the model.
         request: What to train on; its `on_epoch` is replaced.
-        split: Whose validation part selects the epoch.
+        split: The split whose validation part selects the epoch.
         config: How validation items are ranked, and how often.
         candidates: Items to rank in a sampled evaluation, [N, L - 1] for the "valid" part.
         patience: Evaluations without a new best before training stops; 0 means never.
@@ -264,16 +255,17 @@ def fit_selected(
         raise CoveyError("nothing is held out for validation, so no epoch can be selected")
     if config.every > model.epochs:
         raise CoveyError(
-            f"no epoch would be evaluated: evaluate.every = {config.every}, but epochs = {model.epochs}"
+            f"no epoch would be evaluated: evaluate.every = {config.every},"
+            f" but epochs = {model.epochs}"
         )
-    papers = exams(split, config, candidates, ("valid",), request.device)
+    parts = held_out_parts(split, config, candidates, ("valid",), request.device)
     best: list[tuple[Fitted, int]] = []
     history: dict[int, float] = {}
 
     def on_epoch(epoch: int, fitted: Fitted) -> bool:
         if epoch % config.every:
             return False
-        history[epoch] = summarise(examine(fitted, papers, config)["valid"])[config.selector]
+        history[epoch] = summarise(evaluate_parts(fitted, parts, config)["valid"])[config.selector]
         if not best or history[epoch] > history[best[0][1]]:
             best[:] = [(fitted, epoch)]
         return 0 < patience * config.every <= epoch - best[0][1]

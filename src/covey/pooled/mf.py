@@ -1,7 +1,8 @@
-"""Matrix factorisation on everybody's data: logit = u.v, cross entropy with sampled negatives.
+"""Pooled matrix factorisation: logit = u.v, trained with cross-entropy and sampled negatives.
 
-Koren, Bell and Volinsky (2009) in the implicit variant that the federated papers compare with.
-Shape suffixes: C = users of a chunk, N = all users, I = items, D = width, L = items to score per user, T = pairs.
+Koren, Bell and Volinsky (2009) in the variant for implicit feedback that the federated papers
+compare with. Shape suffixes: C = users of a chunk, N = all users, I = items, D = width, L = items
+to score per user, T = pairs of a user and an item.
 """
 
 from dataclasses import dataclass
@@ -21,27 +22,21 @@ class FittedMF:
     item_ID: Tensor
 
     def params(self) -> list[Tensor]:
-        """What is trained."""
         return [self.user_ND, self.item_ID]
 
     def logit(self, users_T: Tensor, items_T: Tensor) -> Tensor:
-        """Score of each pair, [T]."""
         return (F.embedding(users_T, self.user_ND) * F.embedding(items_T, self.item_ID)).sum(-1)
 
     def frozen(self) -> "FittedMF":
-        """A copy that further training leaves alone."""
         return FittedMF(*(p.detach().clone() for p in self.params()))
 
     def score(self, users_C: Tensor) -> Tensor:
-        """Scores of all items, [C, I]."""
         return self.user_ND[users_C] @ self.item_ID.T
 
     def score_items(self, users_C: Tensor, items_CL: Tensor) -> Tensor:
-        """Scores of some items of each user, [C, L]."""
         return self.logit(users_C[:, None], items_CL)
 
     def items(self) -> Tensor:
-        """Item vectors, [I, D]."""
         return self.item_ID
 
 
@@ -50,7 +45,6 @@ class PooledMF(PairTraining):
     """Options of the model and its training."""
 
     def fit(self, request: FitRequest) -> Fitted:
-        """Train on the items of all users, with negatives outside `request.avoid`."""
         seed, device = request.seed, request.device
         user_ND = table(seed, "pooled-mf-user", len(request.train), self.dim, device)
         item_ID = table(seed, "pooled-mf-item", request.n_items, self.dim, device)

@@ -1,8 +1,8 @@
-"""The multilayer perceptron of Neural Collaborative Filtering (He et al., WWW 2017) on everybody's data.
+"""The pooled multilayer perceptron of Neural Collaborative Filtering (He et al., WWW 2017).
 
-z_0 = [u ; v], z_l = relu(W_l z_(l-1) + b_l), logit = h.z + b; cross entropy with sampled negatives.
-Shape suffixes: C = users of a chunk, N = all users, I = items, D = width, H = units of a layer, L = items to
-score per user, T = pairs.
+z_0 = [u ; v], z_l = relu(W_l z_(l-1) + b_l), logit = h.z + b, trained with cross-entropy and
+sampled negatives. Shape suffixes: C = users of a chunk, N = all users, I = items, D = width, H =
+units of a layer, L = items to score per user, T = pairs of a user and an item.
 """
 
 from dataclasses import dataclass
@@ -17,58 +17,49 @@ from covey.core.rng import Rng
 from .common import FitRequest, Fitted
 from .pairs import PairTraining, table, train_pairs
 
-CPU_LAYER, CUDA_LAYER = (
-    1 << 18,
-    1 << 26,
-)  # activations of the first layer at a time when all items are scored
+# Activations of the first layer at a time, when all items are scored.
+CPU_LAYER, CUDA_LAYER = 1 << 18, 1 << 26
 
 
 @dataclass(frozen=True)
 class FittedNCF:
-    """A vector for every user and every item, and the layers that compare them: (weight, bias) each."""
+    """A vector for every user and item, and the layers that compare them: (weight, bias) each."""
 
     user_ND: Tensor
     item_ID: Tensor
     layers: tuple[tuple[Tensor, Tensor], ...]
 
     def params(self) -> list[Tensor]:
-        """What is trained."""
         return [self.user_ND, self.item_ID, *(p for layer in self.layers for p in layer)]
 
     def logit(self, users_T: Tensor, items_T: Tensor) -> Tensor:
-        """Score of each pair, [T]; users and items may have any shape, the same for both."""
+        """The score of each pair, of the shape of users and items."""
         z = torch.cat([F.embedding(users_T, self.user_ND), F.embedding(items_T, self.item_ID)], -1)
         return self._rest(F.linear(z, *self.layers[0]))
 
     def _rest(self, z: Tensor) -> Tensor:
-        """What follows the first linear map."""
+        """The layers after the first linear map."""
         for weight, bias in self.layers[1:]:
             z = F.linear(z.relu(), weight, bias)
         return z.squeeze(-1)
 
     def frozen(self) -> "FittedNCF":
-        """A copy that further training leaves alone."""
         layers = tuple((w.detach().clone(), b.detach().clone()) for w, b in self.layers)
         return FittedNCF(self.user_ND.detach().clone(), self.item_ID.detach().clone(), layers)
 
     def score(self, users_C: Tensor) -> Tensor:
-        """Scores of all items, [C, I]; the first map is a user's part plus an item's, so each is computed once."""
+        """Computes the first map of every user and item once, as it is the sum of both parts."""
         (weight, bias), D = self.layers[0], self.user_ND.shape[1]
         user_CH = F.linear(self.user_ND[users_C], weight[:, :D], bias)
         item_IH = F.linear(self.item_ID, weight[:, D:])
-        chunk = max(
-            1, (CPU_LAYER if item_IH.device.type == "cpu" else CUDA_LAYER) // item_IH.numel()
-        )
-        return torch.cat(
-            [self._rest(part_CH[:, None] + item_IH) for part_CH in user_CH.split(chunk)]
-        )
+        numbers = CPU_LAYER if item_IH.device.type == "cpu" else CUDA_LAYER
+        parts = user_CH.split(max(1, numbers // item_IH.numel()))
+        return torch.cat([self._rest(part_CH[:, None] + item_IH) for part_CH in parts])
 
     def score_items(self, users_C: Tensor, items_CL: Tensor) -> Tensor:
-        """Scores of some items of each user, [C, L]."""
         return self.logit(users_C[:, None].expand_as(items_CL), items_CL)
 
     def items(self) -> Tensor:
-        """Item vectors, [I, D]."""
         return self.item_ID
 
 
@@ -79,7 +70,6 @@ class PooledNCF(PairTraining):
     hidden: tuple[int, ...] = (32, 16)
 
     def fit(self, request: FitRequest) -> Fitted:
-        """Train on the items of all users, with negatives outside `request.avoid`."""
         seed, device = request.seed, request.device
         user_ND = table(seed, "pooled-ncf-user", len(request.train), self.dim, device)
         item_ID = table(seed, "pooled-ncf-item", request.n_items, self.dim, device)
@@ -91,8 +81,7 @@ class PooledNCF(PairTraining):
 def layer(
     seed: int, number: int, inputs: int, outputs: int, device: torch.device | str
 ) -> tuple[Tensor, Tensor]:
-    """Weight and bias of a linear map, uniform within 1 / sqrt(inputs) as torch has it."""
-    draw = (
-        2 * Rng.server(seed, 0, f"pooled-ncf-{number}").uniform(outputs, inputs + 1)[0] - 1
-    ) / inputs**0.5
+    """Weight and bias of a linear map, uniform within 1 / sqrt(inputs), torch's default."""
+    unit = Rng.server(seed, 0, f"pooled-ncf-{number}").uniform(outputs, inputs + 1)[0]
+    draw = (2 * unit - 1) / inputs**0.5
     return draw[:, :-1].float().contiguous().to(device), draw[:, -1].float().contiguous().to(device)

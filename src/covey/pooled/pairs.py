@@ -1,4 +1,4 @@
-"""Training on pairs of a user and an item, for models with a vector for each of both.
+"""Training on pairs of a user and an item, for models with user and item vectors.
 
 Shape suffixes: N = all users, T = pairs of a user and an item.
 """
@@ -14,7 +14,7 @@ from covey.core.checks import positive
 from covey.core.ragged import Ragged
 from covey.core.rng import Rng
 from covey.core.sampling import outside
-from covey.evaluate import distinct
+from covey.evaluate.ranking import distinct
 
 from .common import FitRequest, Fitted, shuffled
 
@@ -22,36 +22,30 @@ from .common import FitRequest, Fitted, shuffled
 class PairModel(Fitted, Protocol):
     """A fitted model that is trained in place, pair by pair."""
 
-    def params(self) -> list[Tensor]:
-        """What is trained."""
-        ...
-
+    def params(self) -> list[Tensor]: ...
     def logit(self, users_T: Tensor, items_T: Tensor) -> Tensor:
         """Score of each pair, [T], with gradients."""
-        ...
 
     def frozen(self) -> Fitted:
-        """A copy that further training leaves alone."""
-        ...
+        """A copy that further training does not change."""
 
 
 @dataclass(frozen=True)
 class PairTraining:
-    """The options that MF and NCF share: the width of their vectors, and how they train on pairs."""
+    """The options of MF and NCF: the width of their vectors, and how they train on pairs."""
 
     dim: int = 32
     _: KW_ONLY
     lr: float = 0.001
     epochs: int = 100
     batch: int = 1024
-    negatives: int = 4  # per positive, drawn again every epoch
+    negatives: int = 4  # for each positive, drawn again in every epoch
     decay: float = 0.0  # L2 term in Adam's gradient
     patience: int = 0  # evaluations without a new best before training stops; 0: never
 
     def __post_init__(self) -> None:
-        positive("pooled", patience=self.patience + 1)
-        positive("pooled", dim=self.dim, lr=self.lr, epochs=self.epochs)
-        positive("pooled", batch=self.batch, negatives=self.negatives)
+        positive("pooled", patience=self.patience + 1, dim=self.dim, lr=self.lr)
+        positive("pooled", epochs=self.epochs, batch=self.batch, negatives=self.negatives)
 
 
 def table(seed: int, purpose: str, rows: int, dim: int, device: torch.device | str) -> Tensor:
@@ -60,7 +54,10 @@ def table(seed: int, purpose: str, rows: int, dim: int, device: torch.device | s
 
 
 def train_pairs(options: PairTraining, model: PairModel, request: FitRequest) -> Fitted:
-    """Minimise the cross entropy of positives and fresh negatives by Adam, in shuffled minibatches."""
+    """Minimises the cross-entropy of positives and new negatives by Adam, in shuffled minibatches.
+
+    Negatives are drawn outside `request.avoid`.
+    """
     device, n_items, seed = request.device, request.n_items, request.seed
     train, avoid = request.train.to(device), distinct(request.avoid.to(device))
     params = [p.requires_grad_() for p in model.params()]
@@ -80,14 +77,22 @@ def train_pairs(options: PairTraining, model: PairModel, request: FitRequest) ->
 def pairs(
     train: Ragged, avoid: Ragged, n_items: int, negatives: int, seed: int, epoch: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Users, items and labels of an epoch, [T] each: all positives, then negatives outside the sorted `avoid`."""
-    rng = Rng.of(seed, epoch, torch.arange(len(train), device=train.values.device)).fold(
-        "pooled-negatives"
-    )
-    free_N = n_items - avoid.lengths
-    unit = rng.ragged_uniform(
-        train.lengths * negatives * (free_N > 0)
-    )  # nothing to draw from: nothing drawn
+    """The examples of an epoch.
+
+    Args:
+        train: The positives of each user.
+        avoid: Items of each user that are not drawn as negatives; sorted and distinct.
+        n_items: The size of the catalogue.
+        negatives: Negatives for each positive; a user without any item to draw gets none.
+        seed: The seed of the run.
+        epoch: The number of the epoch, from 1 on.
+
+    Returns:
+        Users, items and labels, [T] each: all positives, then the negatives.
+    """
+    ids_N, free_N = torch.arange(len(train), device=train.values.device), n_items - avoid.lengths
+    rng = Rng.of(seed, epoch, ids_N).fold("pooled-negatives")
+    unit = rng.ragged_uniform(train.lengths * negatives * (free_N > 0))
     owner_T = unit.owner
     drawn_T = outside(avoid, n_items, unit.like((unit.values * free_N[owner_T]).long()))
     label_T = torch.ones(len(train.values) + len(drawn_T), device=drawn_T.device)

@@ -1,4 +1,4 @@
-"""The floor: every user gets the same list, items by the number of users who have them."""
+"""Popularity: the floor that recommends the same items to all users, the most popular first."""
 
 from dataclasses import dataclass
 
@@ -6,21 +6,19 @@ import torch
 from torch import Tensor
 
 from covey.core.ragged import Ragged
-from covey.evaluate import distinct
+from covey.evaluate.ranking import distinct
 
 
 @dataclass(frozen=True)
 class FittedPopularity:
-    """Users of each item in the training data."""
+    """The number of users of each item in the training data."""
 
     count_I: Tensor
 
     def score(self, users_C: Tensor) -> Tensor:
-        """Scores of all items, [C, I]."""
         return self.count_I.repeat(len(users_C), 1)
 
     def score_items(self, users_C: Tensor, items_CL: Tensor) -> Tensor:
-        """Scores of some items of each user, [C, L]."""
         return self.count_I[items_CL]
 
     def items(self) -> Tensor:
@@ -30,8 +28,8 @@ class FittedPopularity:
 
 @dataclass(frozen=True)
 class Popularity:
-    """Most popular items first; nothing to choose."""
+    """The model has no options."""
 
     def fit(self, train: Ragged, n_items: int) -> FittedPopularity:
-        """Count users; an item that a user has twice counts once."""
+        """Counts users; an item that a user has twice counts once."""
         return FittedPopularity(torch.bincount(distinct(train).values, minlength=n_items).float())

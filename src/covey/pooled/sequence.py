@@ -1,8 +1,8 @@
-"""GRU, SASRec and BERT4Rec on everybody's data: the models of the clients, trained in batches of users.
+"""Pooled GRU, SASRec and BERT4Rec: the clients' sequence models, trained in batches of users.
 
-Cross-entropy over all items, by Adam, with dropout; the epoch with the best validation counts. A batch is
-a cohort with one set of weights. Shape suffixes: B = users of a batch, N = all users, P = positions, T =
-positions that are learnt from, C = users of a chunk, L = items to score per user.
+They minimise the cross-entropy over all items by Adam, with dropout. A batch is a cohort with one
+set of weights. Shape suffixes: B = users of a batch, N = all users, P = positions, T = positions
+with a target, C = users of a chunk, L = items to score per user.
 """
 
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -22,20 +22,20 @@ from covey.models.sasrec import SASRec
 
 from .common import FitRequest, Fitted, shuffled
 
-AT_ONCE = 4096  # users whose vectors are computed together
+USERS_AT_ONCE = 4096  # whose vectors are computed together
 
 
 @dataclass(frozen=True)
 class SequenceTraining:
-    """The options that all models of lists share: the width of their vectors, and how they train.
+    """The options that all sequence models share: the width of their vectors, and how they train.
 
-    A subclass says with `model` what is trained.
+    A subclass returns the model to train from `model`.
     """
 
     dim: int = 64
     _: KW_ONLY
     dropout: float = 0.2
-    last: int = 200  # newest items of a list
+    last: int = 200  # how many of a user's newest items are used
     lr: float = 0.001
     epochs: int = 300
     batch: int = 128  # users
@@ -45,59 +45,54 @@ class SequenceTraining:
     def __post_init__(self) -> None:
         positive("pooled", last=self.last - 1, lr=self.lr, epochs=self.epochs, batch=self.batch)
         positive("pooled", patience=self.patience + 1)
-        self.model()  # checks its own options
+        self.model()  # checks the model's options
 
     def model(self) -> Model:
         raise NotImplementedError
 
-    def hiding(self) -> tuple[float, float] | None:
-        """Where hidden items are learnt, the shares that `cloze` takes; None where next ones are."""
+    def masking(self) -> tuple[float, float] | None:
+        """The shares for `cloze` if masked items are predicted; None if next items are."""
         return None
 
     def fit(self, request: FitRequest) -> Fitted:
-        """Train on lists. All items are negatives, so `request.avoid` has no effect."""
+        """Trains on sequences. All items are negatives, so `request.avoid` has no effect."""
         return train_sequences(self, self.model(), request)
 
 
 @dataclass(frozen=True)
 class FittedSequence:
-    """The parameters, leading 1 each, and what is known of each user, oldest first."""
+    """A trained model, and the items of each user that it ranks for."""
 
     model: Model
-    params: Fields
-    known: Ragged
+    params: Fields  # [1, ...] each
+    known: Ragged  # oldest first
     last: int
 
-    def knowing(self, known: Ragged) -> "FittedSequence":
-        """The same model for users of whom something else is known."""
+    def with_history(self, known: Ragged) -> "FittedSequence":
         return replace(self, known=known.to(self.params["items"].device))
 
     def score(self, users_C: Tensor) -> Tensor:
-        """Scores of all items, [C, I]."""
         return self.model.score(self.params, self.user(users_C), self.params["items"])
 
     def score_items(self, users_C: Tensor, items_CL: Tensor) -> Tensor:
-        """Scores of some items of each user, [C, L]."""
-        return self.model.score(
-            self.params, self.user(users_C), rows(self.params["items"], items_CL)
-        )
+        item_CLD = rows(self.params["items"], items_CL)
+        return self.model.score(self.params, self.user(users_C), item_CLD)
 
     def items(self) -> Tensor:
-        """Item vectors, [I, D]."""
         return self.params["items"][0]
 
     def user(self, users_C: Tensor) -> Tensor:
         """User vectors, [C, D]."""
         parts = []
-        for some_C in users_C.split(AT_ONCE):
+        for some_C in users_C.split(USERS_AT_ONCE):
             history = History.of(self.known.take(some_C), self.last)
             parts.append(self.model.user(self.params, history, Rng.of(0, 0, some_C), False))
         return torch.cat(parts)
 
 
 def train_sequences(options: SequenceTraining, model: Model, request: FitRequest) -> Fitted:
-    """Each next item from those before it; where `options.hiding()` says so, hidden ones from the others."""
-    seed, device, hide = request.seed, request.device, options.hiding()
+    """Trains a model to predict each next item or, with `options.masking()`, masked items."""
+    seed, device, hide = request.seed, request.device, options.masking()
     train = request.train.to(device)
     start = model.public(request.n_items, Rng.server(seed, 0, "pooled-sequence"))
     params = {k: v[None].to(device).requires_grad_() for k, v in start.items()}
@@ -110,7 +105,7 @@ def train_sequences(options: SequenceTraining, model: Model, request: FitRequest
         params.values(), lr=options.lr, weight_decay=options.decay, fused=True
     )
     lists = History.of(train, options.last)
-    some_N = (train.lengths > (0 if hide else 1)).nonzero()[:, 0]  # with something to learn from
+    some_N = (train.lengths > (0 if hide else 1)).nonzero()[:, 0]  # users with a target
     for epoch in range(1, options.epochs + 1):
         for users_B in some_N[shuffled(len(some_N), seed, epoch).to(device)].split(options.batch):
             optimiser.zero_grad()
@@ -129,43 +124,40 @@ def batch_loss(
     rng: Rng,
     hide: tuple[float, float] | None,
 ) -> Tensor:
-    """Mean cross-entropy over the positions of a batch that are learnt from."""
-    length_B = lists.mask_CP[users_B].sum(1)
-    parts = [
-        learnt(model, params, lists, users_B[at], rng.take(at), hide) for at in alike(length_B)
-    ]
+    """Mean cross-entropy over the positions of a batch that have a target.
+
+    Args:
+        model: The model to train.
+        params: Its parameters, [1, ...] each.
+        lists: The sequences of all users.
+        users_B: The users of the batch.
+        rng: A stream for each of these users, for dropout and masks.
+        hide: The shares for `cloze` if masked items are predicted.
+    """
+
+    def outputs(at: Tensor) -> tuple[Tensor, Tensor]:
+        """For some users of the batch, the vectors at positions with a target, and the targets."""
+        mask_BP = lists.mask_CP[users_B[at]]
+        wide = int(mask_BP.sum(1).max())
+        index_BP, mask_BP = lists.index_CP[users_B[at], :wide], mask_BP[:, :wide]
+        own = rng.take(at)
+        masked_BP = cloze(mask_BP, *hide, own) if hide else None
+        u_BPD = model.user(params, History(index_BP, mask_BP, masked_BP), own, True)
+        later_BP = mask_BP & (torch.arange(wide, device=mask_BP.device) > 0)
+        target_BP = later_BP if masked_BP is None else masked_BP
+        return u_BPD[target_BP], index_BP[target_BP]
+
+    parts = [outputs(at) for at in by_length(lists.mask_CP[users_B].sum(1))]
     u_TD, target_T = (torch.cat(x) for x in zip(*parts, strict=True))
     return catalogue_nll(u_TD[None], params["items"], target_T[None]).mean()
 
 
-def alike(length_B: Tensor) -> list[Tensor]:
-    """Places of lists of like length: most are short, and padding is work. A GPU would rather start once."""
+def by_length(length_B: Tensor) -> list[Tensor]:
+    """Groups lists of similar length to save padding; on a GPU all are one group."""
     if length_B.is_cuda:
         return [torch.arange(len(length_B), device=length_B.device)]
     wide_B = widths(length_B)
     return [(wide_B == wide).nonzero()[:, 0] for wide in wide_B.unique()]
-
-
-def learnt(
-    model: Model,
-    params: Fields,
-    lists: History,
-    users_B: Tensor,
-    rng: Rng,
-    hide: tuple[float, float] | None,
-) -> tuple[Tensor, Tensor]:
-    """User vectors at the positions that are learnt from, [T, D], and the items there, [T]."""
-    mask_BP = lists.mask_CP[users_B]
-    wide = int(mask_BP.sum(1).max())
-    index_BP, mask_BP = lists.index_CP[users_B, :wide], mask_BP[:, :wide]
-    hidden_BP = cloze(mask_BP, *hide, rng) if hide else None
-    u_BPD = model.user(params, History(index_BP, mask_BP, hidden_BP), rng, True)
-    learnt_BP = (
-        mask_BP & (torch.arange(wide, device=mask_BP.device) > 0)
-        if hidden_BP is None
-        else hidden_BP
-    )
-    return u_BPD[learnt_BP], index_BP[learnt_BP]
 
 
 @dataclass(frozen=True)
@@ -193,8 +185,8 @@ class PooledBERT4Rec(SequenceTraining):
 
     layers: int = 2
     heads: int = 2
-    hide: float = 0.2  # share of items that are hidden
-    end: float = 0.1  # share of lists of which only the last item is hidden
+    hide: float = 0.2  # share of items that are masked
+    end: float = 0.1  # share of lists in which only the last item is masked
     epochs: int = field(default=500, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -204,5 +196,5 @@ class PooledBERT4Rec(SequenceTraining):
     def model(self) -> BERT4Rec:
         return BERT4Rec(self.dim, self.layers, self.heads, self.dropout, self.last)
 
-    def hiding(self) -> tuple[float, float] | None:
+    def masking(self) -> tuple[float, float] | None:
         return self.hide, self.end

@@ -1,10 +1,10 @@
-"""Laplace noise that is safe on a real device: whole numbers only, from the system's own entropy.
+"""Laplace noise that is safe on a real device: in whole numbers, from the system's entropy.
 
-A double drawn as -b log(u) leaves gaps that betray what it was added to (Mironov, 2012). Here the
-vector is put on a grid of steps 2^-k, clipped there in exact arithmetic, and gets discrete Laplace
-noise drawn without a rounded number (Canonne, Kamath and Steinke, 2020, Algorithm 2). Rounding goes
-towards zero, so it never lengthens a vector and the sensitivity needs no allowance for it. The time
-that a draw takes is not hidden.
+A double drawn as -b log(u) leaves gaps that reveal what it was added to (Mironov, 2012). Here the
+vector is rounded to a grid of steps 2^-k, clipped there in exact arithmetic, and gets discrete
+Laplace noise drawn without rounding (Canonne, Kamath and Steinke, 2020, Algorithm 2). Rounding goes
+towards zero, so it never lengthens a vector and does not change the sensitivity. The time that a
+draw takes is not hidden.
 """
 
 import math
@@ -16,11 +16,18 @@ import torch
 from torch import Tensor
 
 FINE = 16  # bits of a clipped vector's largest possible coordinate
-Below = Callable[[int], int]  # a uniform whole number from 0 to below its argument
+Below = Callable[[int], int]  # draws a uniform whole number from 0 to below its argument
 
 
 def released(u_CD: Tensor, clip: float, epsilon: float, below: Below = secrets.randbelow) -> Tensor:
-    """Each row clipped to an L1 norm of `clip`, with noise that makes it `epsilon`-private on its own."""
+    """Clips rows and adds noise, so that each row alone is `epsilon`-private.
+
+    Args:
+        u_CD: The rows.
+        clip: The largest L1 norm of a row.
+        epsilon: The privacy budget of a row.
+        below: The source of random numbers.
+    """
     step = 2.0 ** (math.floor(math.log2(clip)) - FINE)
     most = int(Fraction(clip) / Fraction(step))
     rows = [on_grid(row, step, most) for row in u_CD.detach().double().cpu().tolist()]
@@ -29,12 +36,12 @@ def released(u_CD: Tensor, clip: float, epsilon: float, below: Below = secrets.r
 
 
 def scale_of(most: int, epsilon: float) -> Fraction:
-    """Of the noise, in steps: any two vectors of at most `most` steps differ by twice as many."""
+    """The scale of the noise in steps: vectors of at most `most` steps differ by twice as many."""
     return 2 * most / Fraction(epsilon)
 
 
 def on_grid(row: Sequence[float], step: float, most: int) -> list[int]:
-    """Whole steps, shortened towards zero to at most `most` of them in all; what is not finite counts as 0."""
+    """Rounds a row to whole steps, at most `most` in all; NaN and infinity become 0."""
     whole = [int(Fraction(x) / Fraction(step)) if math.isfinite(x) else 0 for x in row]
     total = sum(map(abs, whole))
     if total <= most:

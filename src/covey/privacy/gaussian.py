@@ -1,7 +1,8 @@
-"""The Gaussian mechanism, with the least noise that is (epsilon, delta)-private (Balle and Wang, 2018).
+"""The Gaussian mechanism with the least (epsilon, delta)-private noise (Balle and Wang, 2018).
 
-The sensitivity is in the L2 norm. Simulated draws are fast, in floating point and from the run's seed: the right
-distribution, but no protection (Mironov, 2012). A device draws with `privacy/library.py`.
+The sensitivity is in the L2 norm. Simulated draws use floating-point numbers and the run's seed:
+they are fast and have the right distribution, but protect nothing (Mironov, 2012). A device draws
+with `privacy/library.py`.
 """
 
 import math
@@ -16,7 +17,7 @@ from covey.core.rng import Rng
 
 
 def multiplier_for(epsilon: float, delta: float) -> float:
-    """The noise's deviation over the sensitivity."""
+    """The standard deviation of the noise divided by the sensitivity."""
     positive("Gaussian noise", epsilon=epsilon)
     if not 0 < delta < 1:
         raise CoveyError(f"Gaussian noise: delta = {delta}; it is over 0 and below 1, say 1e-6")
@@ -26,9 +27,8 @@ def multiplier_for(epsilon: float, delta: float) -> float:
 def simulated(
     rng: Rng, deviation: float, lengths_C: Tensor, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """As many draws as each client asks for, end to end, [T]."""
-    radius_T = (
-        rng.fold("radius").ragged_uniform(lengths_C).values.neg_().log1p_().mul_(-2).sqrt_()
-    )  # Box-Muller
+    """`lengths_C` draws of each client by the Box-Muller method, end to end, [T]."""
+    u_T = rng.fold("radius").ragged_uniform(lengths_C).values
+    radius_T = u_T.neg_().log1p_().mul_(-2).sqrt_()
     turn_T = rng.fold("turn").ragged_uniform(lengths_C).values.mul_(2 * math.pi).cos_()
     return radius_T.mul_(turn_T).mul_(deviation).to(dtype)

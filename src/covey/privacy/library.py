@@ -1,7 +1,8 @@
-"""Draws for real devices by OpenDP, a vetted library: exact noise from the system's entropy on a grid of floats.
+"""Noise for real devices by OpenDP, a vetted library that draws exactly from the system's entropy.
 
-About 30 microseconds a number; the optional extra `privacy`. Each call asks the library for the epsilon that it
-proves for its noise, and refuses to release where that is more than was promised.
+It needs the optional extra `privacy`, and about 30 microseconds for a number. Each call asks the
+library for the epsilon that it proves for its noise, and refuses to release if that is more than
+was promised.
 """
 
 from collections.abc import Sequence
@@ -11,11 +12,11 @@ from typing import Any
 from covey.core.errors import CoveyError
 
 INSTALL = "pip install 'covey[privacy]'"
-ROUNDING = 1e-9  # of an epsilon, by floats on the way to the library and back
+ROUNDING = 1e-9  # relative error of an epsilon, by floats on the way to the library and back
 
 
 def check_installed(who: str) -> None:
-    """Before anything runs."""
+    """Refuses to start without OpenDP; `who` names the part that needs it."""
     if not find_spec("opendp"):
         raise CoveyError(f"{who}: noise = 'opendp' needs OpenDP, which is not installed; {INSTALL}")
 
@@ -23,7 +24,7 @@ def check_installed(who: str) -> None:
 def laplace(
     values: Sequence[float], scale: float, sensitivity: float, epsilon: float
 ) -> list[float]:
-    """The values with Laplace noise, `epsilon`-private for vectors that differ by `sensitivity` in L1."""
+    """Adds Laplace noise, `epsilon`-private for vectors that differ by `sensitivity` in L1."""
     dp = _library()
     release = dp.m.make_laplace(_floats(dp), dp.l1_distance(T=float), scale=scale)
     _promise(release.map(sensitivity), epsilon)
@@ -31,7 +32,7 @@ def laplace(
 
 
 def gaussian(values: Sequence[float], deviation: float, sensitivity: float) -> list[float]:
-    """The values with Gaussian noise; its privacy loss is that of a Gaussian of this deviation."""
+    """Adds Gaussian noise, with the privacy loss of a Gaussian of this deviation."""
     dp = _library()
     release = dp.m.make_gaussian(_floats(dp), dp.l2_distance(T=float), scale=deviation)
     _promise(release.map(sensitivity), (sensitivity / deviation) ** 2 / 2)  # zero-concentrated
@@ -43,12 +44,9 @@ def choose(
 ) -> list[int]:
     """Choices of the exponential mechanism, each `epsilon`-private."""
     dp = _library()
-    noisy = dp.m.make_noisy_max(
-        _floats(dp),
-        dp.linf_distance(T=float),
-        dp.zero_concentrated_divergence(),  # for which the library's noise is Gumbel's
-        scale=2 * sensitivity / epsilon,
-    )
+    measure = dp.zero_concentrated_divergence()  # for which the library uses Gumbel noise
+    scale, metric = 2 * sensitivity / epsilon, dp.linf_distance(T=float)
+    noisy = dp.m.make_noisy_max(_floats(dp), metric, measure, scale=scale)
     _promise(noisy.map(sensitivity), epsilon**2 / 8)
     given = list(scores)
     return [int(noisy(given)) for _ in range(draws)]
@@ -69,5 +67,5 @@ def _floats(dp: Any) -> Any:
 def _promise(proven: float, promised: float) -> None:
     if not proven <= promised * (1 + ROUNDING):
         raise CoveyError(
-            f"OpenDP proves {proven:g} for noise that was to give {promised:g}; more noise is needed"
+            f"OpenDP proves {proven:g} for noise that promised {promised:g}; more noise is needed"
         )

@@ -1,9 +1,9 @@
-"""Pseudo items: a client also uploads rows of items that it does not have (Wu et al., FedGNN, 2021; FedPerGNN, 2022).
+"""Pseudo items: a client also uploads rows of items that it does not have.
 
-The made-up rows have the mean and the deviation of the client's own rows. It hides which items are the client's
-among some others. It is no guarantee, and is not counted as one: draws are from the run's seed, which a server may
-know, and rows of a linear model still point to one of two sides. Made-up examples that are trained on: see
-`methods/virtual.py`.
+Wu et al., FedGNN, 2021, and FedPerGNN, 2022. The made-up rows have the mean and the deviation of
+the client's own rows. This hides the client's items among others. It is no guarantee and is not
+counted as one: draws use the run's seed, which a server may know, and rows of a linear model still
+point to one of two sides. For made-up examples that are trained on, see `methods/virtual.py`.
 Shape suffixes: K = pseudo items of a client, T = rows of all clients together.
 """
 
@@ -27,10 +27,13 @@ from .gaussian import simulated
 
 @dataclass(frozen=True)
 class PseudoItems(Mechanism):
-    """Before `NoisyUploads`, so that made-up rows get noise like the others."""
+    """Adds rows of pseudo items to uploads.
 
-    count: int = 100  # items of a client
-    fixed: bool = True  # the same in every round; drawn anew, those that stay are soon known to be the client's
+    It is listed before `NoisyUploads`, so that these rows get noise like the others.
+    """
+
+    count: int = 100  # pseudo items of a client
+    fixed: bool = True  # the same in every round; otherwise the items that stay are the client's
     name: str = "pseudo items"
 
     def __post_init__(self) -> None:
@@ -45,12 +48,14 @@ class PseudoItems(Mechanism):
             return upload
         rng = view.rng.home(self.name) if self.fixed else view.rng.fold("items")
         one_C = torch.ones_like(view.data.avoid.lengths)
-        drawn_CK, exists_CK = negatives(
-            view.data.avoid, view.catalogue.n_items, one_C, self.count, rng
-        )
+        n_items = view.catalogue.n_items
+        drawn_CK, exists_CK = negatives(view.data.avoid, n_items, one_C, self.count, rng)
         pseudo = Ragged(drawn_CK[exists_CK], offsets_of(exists_CK.sum(1)))
-        grown = lambda name, x: _with(x, pseudo, view.rng.fold(name)) if isinstance(x, Rows) else x
-        return replace(upload, update={name: grown(name, x) for name, x in upload.update.items()})
+        update = {
+            name: _with(x, pseudo, view.rng.fold(name)) if isinstance(x, Rows) else x
+            for name, x in upload.update.items()
+        }
+        return replace(upload, update=update)
 
     def protected_disclosures(self, disclosed: Disclosure, model: Model) -> tuple[Disclosure, ...]:
         part, _, name = disclosed.name.partition("/")
@@ -60,12 +65,15 @@ class PseudoItems(Mechanism):
             return ()
         if name not in model.tables:
             return (disclosed,)
-        what = f"which rows are sent: the client's items and negatives, among those of up to {self.count} pseudo items"
+        what = (
+            "which rows are sent: the client's items and negatives,"
+            f" among those of up to {self.count} pseudo items"
+        )
         return disclosed, Disclosure("train", f"{disclosed.name}/touched", what)
 
 
 def _with(own: Rows, pseudo: Ragged, rng: Rng) -> Rows:
-    """The rows and those of pseudo items that are not among them, by item."""
+    """The client's rows and made-up rows of its other pseudo items, ordered by item."""
     mine_T, more_T = (x.owner * own.height + x.values for x in (own.items, pseudo))
     fresh = ~torch.isin(more_T, mine_T)
     rows_TE = own.values.flatten(1)
@@ -78,12 +86,14 @@ def _with(own: Rows, pseudo: Ragged, rng: Rng) -> Rows:
 
 
 def _made_up(items: Ragged, rows_TE: Tensor, pseudo: Ragged, rng: Rng) -> Tensor:
-    """A row for each pseudo item: normal, with mean and deviation of the client's own rows in each column."""
+    """A normal row for each pseudo item, with the mean and deviation of the client's columns."""
+    owner_T, width = items.owner, rows_TE.shape[1]
     many_C1 = items.lengths.clamp(min=1)[:, None].to(rows_TE)
-    sums = lambda x_TE: x_TE.new_zeros(len(items), x_TE.shape[1]).index_add_(0, items.owner, x_TE)
-    mean_CE = sums(rows_TE) / many_C1
-    spread_CE = (sums((rows_TE - mean_CE[items.owner]).square()) / many_C1).sqrt()
-    z_TE = simulated(rng, 1.0, pseudo.lengths * rows_TE.shape[1], rows_TE.dtype).view(
-        -1, rows_TE.shape[1]
-    )
+
+    def mean(x_TE: Tensor) -> Tensor:
+        return x_TE.new_zeros(len(items), width).index_add_(0, owner_T, x_TE) / many_C1
+
+    mean_CE = mean(rows_TE)
+    spread_CE = mean((rows_TE - mean_CE[owner_T]).square()).sqrt()
+    z_TE = simulated(rng, 1.0, pseudo.lengths * width, rows_TE.dtype).view(-1, width)
     return mean_CE[pseudo.owner] + spread_CE[pseudo.owner] * z_TE

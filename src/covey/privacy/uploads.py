@@ -1,8 +1,8 @@
-"""Uploads that are clipped and get noise on the device, for every method (as in Wu et al., FedGNN, 2021).
+"""Local differential privacy for every method: uploads are clipped and get noise on the device.
 
-What it promises. Any two uploads are hard to tell apart, up to epsilon: for one row of a parameter, or for the
-whole upload. The noise is for two vectors of norm `clip` that point in opposite directions. Which rows are sent is
-not protected, unless all are.
+Wu et al., FedGNN, 2021. Any two values of one row of a parameter, or of a whole upload, are hard to
+tell apart, up to epsilon. The noise covers two vectors of norm `clip` in opposite directions. Which
+rows are sent is not protected, unless all of them are sent.
 Shape suffixes: T = rows of all clients together, E = width of a row.
 """
 
@@ -26,24 +26,25 @@ from covey.core.rng import Rng
 from . import gaussian, laplace, library
 from .discrete import released
 
-SHY = 1 - 1e-9  # floats that are clipped to a bound may end a little beyond it
+MARGIN = 1 - 1e-9  # as floats that are clipped to a bound may end slightly above it
 
 
 @dataclass(frozen=True)
 class NoisyUploads(Mechanism):
-    """Stands last in the list: what another mechanism adds to a sealed upload is not protected."""
+    """Clips uploads and adds noise.
+
+    It is the last mechanism of the list, as nothing that is added to an upload later is protected.
+    """
 
     epsilon: float = 1.0  # of a row, or of a whole upload; inf: no noise
-    delta: float = 0.0  # the same; over 0 where kind = "gaussian"
+    delta: float = 0.0  # likewise; over 0 if kind = "gaussian"
     clip: float = 1.0  # largest norm: L1 for Laplace, L2 for Gaussian noise
     kind: Literal["laplace", "gaussian"] = "laplace"
     per: Literal["row", "upload"] = "row"
-    rows: Literal["touched", "all"] = (
-        "touched"  # of a table: those that training touched tell which these are
-    )
-    noise: Literal["simulated", "device", "opendp"] = (
-        "simulated"  # from the run's seed, or from entropy
-    )
+    # The rows of a table that are sent. "touched" reveals which rows training touched.
+    rows: Literal["touched", "all"] = "touched"
+    # Noise is drawn from the run's seed if simulated, else from the device's entropy.
+    noise: Literal["simulated", "device", "opendp"] = "simulated"
     name: str = "noisy uploads"
 
     def __post_init__(self) -> None:
@@ -51,125 +52,98 @@ class NoisyUploads(Mechanism):
         positive(self.name, epsilon=self.epsilon, clip=self.clip)
         if math.isinf(self.epsilon):
             return
+        error = ""
         if math.isinf(self.clip):
-            raise CoveyError(
-                f"{self.name}: clip = inf; noise needs a bound; epsilon = inf is without noise"
-            )
-        if self.kind == "laplace" and self.delta:
-            raise CoveyError(
-                f"{self.name}: delta = {self.delta}; Laplace noise has none: set it to 0"
-            )
-        if self.kind == "gaussian":
-            gaussian.multiplier_for(self.epsilon, self.delta)
-        if self.kind == "gaussian" and self.noise == "device":
-            raise CoveyError(
-                f"{self.name}: a device draws Gaussian noise by OpenDP: set noise = 'opendp'"
-            )
+            error = "clip = inf; noise needs a bound; for no noise set epsilon = inf"
+        elif self.kind == "laplace" and self.delta:
+            error = f"delta = {self.delta}; Laplace noise has none: set it to 0"
+        elif self.kind == "gaussian":
+            gaussian.multiplier_for(self.epsilon, self.delta)  # checks both
+            if self.noise == "device":
+                error = "a device draws Gaussian noise by OpenDP: set noise = 'opendp'"
+        if error:
+            raise CoveyError(f"{self.name}: {error}")
         if self.noise == "opendp":
             library.check_installed(self.name)
 
     @property
     def multiplier(self) -> float:
-        """Deviation, or scale, of the noise over the sensitivity."""
-        return (
-            gaussian.multiplier_for(self.epsilon, self.delta)
-            if self.kind == "gaussian"
-            else 1 / self.epsilon
-        )
+        """The standard deviation, or the scale, of the noise divided by the sensitivity."""
+        if self.kind == "laplace":
+            return 1 / self.epsilon
+        return gaussian.multiplier_for(self.epsilon, self.delta)
 
     def protect_upload(self, view: ClientView, upload: Upload) -> Upload:
-        fields: FieldDict = {f"update/{k}": self._whole(v) for k, v in upload.update.items()}
+        fields: FieldDict = {f"update/{k}": self._sent(v) for k, v in upload.update.items()}
         fields |= {f"model/{k}": v for k, v in upload.model.items()}
         parts = {name: _as_rows(value) for name, value in fields.items()}
         if self.noise == "device" and not math.isinf(self.epsilon):
-            done = self._exact(parts)
+            noisy = self._exact(parts)
         else:
-            done = {
-                name: self._noisy(x, view.rng.fold(name))
-                for name, x in self._clipped(parts).items()
-            }
-        sealed = {name: _like(value, done[name]) for name, value in fields.items()}
-        of = lambda part: {k.removeprefix(part): v for k, v in sealed.items() if k.startswith(part)}
-        return replace(upload, update=of("update/"), model=of("model/"))
+            clipped = self._clipped(parts)
+            noisy = {k: self._noisy(x, view.rng.fold(k)) for k, x in clipped.items()}
+        update = {k: _like(fields[f"update/{k}"], noisy[f"update/{k}"]) for k in upload.update}
+        model = {k: _like(fields[f"model/{k}"], noisy[f"model/{k}"]) for k in upload.model}
+        return replace(upload, update=update, model=model)
 
-    def _whole(self, value: Field) -> Field:
+    def _sent(self, value: Field) -> Field:
         return _all_rows(value) if self.rows == "all" and isinstance(value, Rows) else value
 
     def _clipped(self, parts: dict[str, Ragged]) -> dict[str, Ragged]:
-        """In double precision; a number that is none counts as 0."""
-        parts = {
-            name: x.like(x.values.double().nan_to_num(0.0, 0.0, 0.0)) for name, x in parts.items()
-        }
+        """Clips in double precision; NaN and infinity count as 0."""
+        parts = {k: x.like(x.values.double().nan_to_num(0.0, 0.0, 0.0)) for k, x in parts.items()}
         if math.isinf(self.clip) or not parts:
             return parts
-        power = 1 if self.kind == "laplace" else 2
-        size = {name: x.values.abs().pow(power).sum(1) for name, x in parts.items()}
+        power, bound = 1 if self.kind == "laplace" else 2, self.clip * MARGIN
+        size = {k: x.like(x.values.abs().pow(power).sum(1)) for k, x in parts.items()}
         if self.per == "upload":
-            each = [
-                size[name].new_zeros(len(x)).index_add_(0, x.owner, size[name])
-                for name, x in parts.items()
-            ]
-            all_C = torch.stack(each).sum(0)
-            size = {name: all_C[x.owner] for name, x in parts.items()}
-        bound = self.clip * SHY
-        factor = {
-            name: bound / size_T.pow(1 / power).clamp(min=bound) for name, size_T in size.items()
-        }
-        return {name: x.like(x.values * factor[name][:, None]) for name, x in parts.items()}
+            all_C = torch.stack([_totals(x) for x in size.values()]).sum(0)
+            size = {k: x.like(all_C[x.owner]) for k, x in size.items()}
+        factor = {k: bound / x.values.pow(1 / power).clamp(min=bound) for k, x in size.items()}
+        return {k: x.like(x.values * factor[k][:, None]) for k, x in parts.items()}
 
     def _noisy(self, rows: Ragged, rng: Rng) -> Tensor:
-        """Every number of clipped rows with its noise, [T, E]."""
+        """Clipped rows with noise on every number, [T, E]."""
         if math.isinf(self.epsilon):
             return rows.values
-        spread = 2 * self.clip * self.multiplier
-        if (
-            self.noise == "opendp"
-        ):  # the library adds it: a sum of floats here would betray what it hides
+        spread, shape = 2 * self.clip * self.multiplier, rows.values.shape
+        if self.noise == "opendp":  # adds the noise itself, as a sum of floats would reveal values
             values = rows.values.flatten().tolist()
             if self.kind == "laplace":
                 noisy = library.laplace(values, spread, 2 * self.clip, self.epsilon)
             else:
                 noisy = library.gaussian(values, spread, 2 * self.clip)
-            return torch.tensor(noisy, dtype=torch.float64, device=rows.values.device).view(
-                rows.values.shape
-            )
+            return rows.values.new_tensor(noisy, dtype=torch.float64).view(shape)
         draw = laplace.simulated if self.kind == "laplace" else gaussian.simulated
-        drawn_T = draw(rng, spread, rows.lengths * rows.values.shape[1], torch.float64)
-        return rows.values + drawn_T.view(rows.values.shape)
+        drawn_T = draw(rng, spread, rows.lengths * shape[1], torch.float64)
+        return rows.values + drawn_T.view(shape)
 
     def _exact(self, parts: dict[str, Ragged]) -> dict[str, Tensor]:
-        """Clipped and noisy in whole numbers, from the device's entropy."""
+        """Clips and adds noise in whole numbers, from the device's entropy."""
         if self.per == "row":
-            return {name: released(x.values, self.clip, self.epsilon) for name, x in parts.items()}
-        done: dict[str, list[Tensor]] = {name: [] for name in parts}
+            return {k: released(x.values, self.clip, self.epsilon) for k, x in parts.items()}
+        blocks: dict[str, list[Tensor]] = {k: [] for k in parts}
         many = len(next(iter(parts.values()))) if parts else 0
         for client in torch.arange(many).split(1):
-            own = {name: x.take(client.to(x.offsets.device)).values for name, x in parts.items()}
-            flat = released(
-                torch.cat([x.flatten().double() for x in own.values()])[None],
-                self.clip,
-                self.epsilon,
-            )[0]
-            for (name, x), part in zip(
-                own.items(), flat.split([x.numel() for x in own.values()]), strict=True
-            ):
-                done[name].append(part.view(x.shape))
-        return {name: torch.cat(done[name]) if many else x.values for name, x in parts.items()}
+            own = {k: x.take(client.to(x.offsets.device)).values for k, x in parts.items()}
+            flat = torch.cat([x.flatten().double() for x in own.values()])
+            noisy = released(flat[None], self.clip, self.epsilon)[0]
+            for (k, x), part in zip(own.items(), noisy.split([x.numel() for x in own.values()])):
+                blocks[k].append(part.view(x.shape))
+        return {k: torch.cat(blocks[k]) if many else x.values for k, x in parts.items()}
 
     def protected_disclosures(self, disclosed: Disclosure, model: Model) -> tuple[Disclosure, ...]:
         part, _, name = disclosed.name.partition("/")
         if math.isinf(self.epsilon) or name not in (*model.shared, *model.uploaded):
             return (disclosed,)
         norm, drawn = ("L1", "Laplace") if self.kind == "laplace" else ("L2", "Gaussian")
-        where = (
-            "simulated from the run's seed"
-            if self.noise == "simulated"
-            else "from the device's entropy"
-        )
-        held = "each row" if self.per == "row" else "the whole upload"
+        simulated = self.noise == "simulated"
+        source = "simulated from the run's seed" if simulated else "from the device's entropy"
+        clipped = "each row" if self.per == "row" else "the whole upload"
         own = replace(
             disclosed,
-            what=f"{part} of {name}, {held} clipped to {norm} norm {self.clip:g}, with {drawn} noise {where}",
+            what=f"{part} of {name}, {clipped} clipped to {norm} norm {self.clip:g},"
+            f" with {drawn} noise {source}",
             epsilon=self.epsilon,
             delta=self.delta,
             multiplier=self.multiplier if self.kind == "gaussian" else 0.0,
@@ -178,14 +152,17 @@ class NoisyUploads(Mechanism):
         )
         if part != "update" or name not in model.tables or self.rows == "all":
             return (own,)
-        support = (
-            "which rows of the table are sent: the client's own items are among them, noise or not"
-        )
-        return own, Disclosure("train", f"{disclosed.name}/touched", support)
+        what = "which rows of the table are sent: the client's own items are among them"
+        return own, Disclosure("train", f"{disclosed.name}/touched", f"{what}, noise or not")
+
+
+def _totals(x: Ragged) -> Tensor:
+    """The sum of each client's values, [C]."""
+    return x.values.new_zeros(len(x)).index_add_(0, x.owner, x.values)
 
 
 def _as_rows(value: Field) -> Ragged:
-    """The rows of each client, [T, E]: an item's vector, or the last dimension of any other parameter."""
+    """Each client's rows, [T, E]: item vectors, or the last dimension of another parameter."""
     if isinstance(value, Rows):
         return value.items.like(value.values.flatten(1))
     assert isinstance(value, Tensor)
@@ -202,7 +179,7 @@ def _like(value: Field, rows_TE: Tensor) -> Field:
 
 
 def _all_rows(value: Rows) -> Rows:
-    """Every row of the table, those that were not touched as zeros."""
+    """Every row of the table; rows that were not touched are zero."""
     items = torch.arange(value.height, device=value.values.device).repeat(len(value))
     lengths = torch.full_like(value.items.lengths, value.height)
     return Rows(Ragged(items, offsets_of(lengths)), value.dense().flatten(0, 1), value.height)

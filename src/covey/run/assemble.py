@@ -26,7 +26,7 @@ from covey.engine.client.malicious import Malicious, leaked
 from covey.engine.client.program import LocalData, Program
 from covey.engine.client.ranking import HeldOut
 from covey.engine.fleet.base import Clients, Population, RunFleet, Simulation
-from covey.engine.fleet.memory import check_room, memory_of
+from covey.engine.fleet.memory import check_memory, memory_of
 from covey.engine.method import Method
 from covey.engine.secure.fleet import SecureFleet
 from covey.engine.secure.settings import FEWEST
@@ -195,7 +195,7 @@ def clients_of(config: Config, prepared: Prepared, method: Method) -> Clients:
         attackers = max(1, int(crew.share * n)) if crew.share else 0
         known = leaked(attack, prepared.split.train.to(device), config.run.seed)
         malicious = Malicious(program, attack, n, crew.start, known=known)
-    check_room(method, n + attackers, memory_of(device), f"the {device.type.upper()}")
+    check_memory(method, n + attackers, memory_of(device), f"the {device.type.upper()}")
     present = n - int(config.run.late * n)
     data = local_data(prepared, attackers, device)
     return Clients(program, data, config.run.seed, present, malicious)

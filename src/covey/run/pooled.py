@@ -8,7 +8,7 @@ from torch import Tensor
 
 from covey.core.ragged import Fields
 from covey.evaluate.metrics import summarise
-from covey.pooled.common import FitRequest, Fitted, Listening, evaluate_pooled, fit_selected
+from covey.pooled.common import FitRequest, Fitted, HistoryBased, evaluate_pooled, fit_selected
 from covey.pooled.ease import Ease
 from covey.pooled.mf import FittedMF
 from covey.pooled.ncf import FittedNCF
@@ -28,7 +28,7 @@ def run_pooled(config: Config, prepared: Prepared, out: Path) -> dict[str, Any]:
     ids_C, figures = _measured(config, prepared, fitted)
     users: Fields = {"clients": ids_C, **{f"test/{k}": v for k, v in figures["test"].items()}}
     checkpoint.save_model(users, out / checkpoint.USERS)
-    sees = isinstance(fitted, Listening) and bool(len(prepared.split.valid.values))
+    sees = isinstance(fitted, HistoryBased) and bool(len(prepared.split.valid.values))
     return {
         "rounds": epoch,
         "round": epoch,

@@ -1,3 +1,3 @@
-"""What a client does with its loss."""
+"""How a client minimises its loss."""
 
 from .local import Local as Local

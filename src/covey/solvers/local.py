@@ -1,7 +1,7 @@
-"""SGD and Adam on stacked parameters, in phases, in place.
+"""Local training of a block of clients: SGD and Adam on stacked parameters, in place.
 
-A leaf is what moves: a kept parameter itself, or the accumulated update of a shared one. The
-update is never computed as "after minus before", which loses small steps on large weights.
+A leaf is a tensor that is trained: a kept parameter itself, or the accumulated update of a shared
+one. The update is never computed as "after minus before", which loses small steps on large weights.
 """
 
 import math
@@ -15,21 +15,23 @@ from torch import Tensor
 from covey.core.errors import CoveyError
 from covey.core.ragged import Fields
 
-FUSED = 16  # a client's numbers fill whole vector registers, so the fused kernel rounds alike in any company
-Forward = Callable[[Fields, int], Tensor]  # leaves, step -> loss [C]
-Window = Callable[
-    [int], Tensor
-]  # step -> flat rows [C, B] of the leaves' tables that the step touches
+# Where a client's numbers fill whole vector registers, the fused kernel rounds them in the same way
+# whichever clients share the block.
+FUSED = 16
+Forward = Callable[[Fields, int], Tensor]  # leaves and step -> loss [C]
+Window = Callable[[int], Tensor]  # step -> rows [C, B] of the leaves' tables that the step touches
 
 
 @dataclass(frozen=True)
 class Local:
     """Local training of every client of a block.
 
-    `phases` lists groups of parameters that are stepped one after the other on the same batch;
-    empty: all at once. `rates` overrides the learning rate of a parameter; names in `per_item` are
-    multiplied by the size of the catalogue (PFedRec's item rate). `state = "kept"` carries Adam's
-    moments of private parameters to the next round.
+    Attributes:
+        phases: Groups of parameters that are stepped one after the other on the same batch; all
+            parameters at once if it is empty.
+        rates: Learning rates that override `lr`, by parameter.
+        per_item: Parameters whose rate is multiplied by the number of items (PFedRec's item rate).
+        state: "kept" carries Adam's moments of private parameters to the next round.
     """
 
     optimizer: Literal["sgd", "adam"] = "adam"
@@ -54,7 +56,7 @@ class Local:
 
     @property
     def one_gradient(self) -> bool:
-        """A single plain gradient step, whose sum over clients is one weighted backward pass."""
+        """Whether training is a single SGD step, whose sum over clients is one backward pass."""
         return self.optimizer == "sgd" and self.epochs == 1 and self.batch == 0 and not self.phases
 
     def rate(self, name: str, n_items: int) -> float:
@@ -70,28 +72,34 @@ class Local:
         tables: tuple[str, ...] = (),
         window: Window | None = None,
     ) -> Fields:
-        """Moves the leaves in place; returns Adam's state.
+        """Moves the leaves in place.
 
-        With a window, a step sees only the rows of `tables` that it names, [C, B, D].
+        Args:
+            leaves: The trained tensors, [C, ...] each.
+            forward: Computes the losses of the clients, [C], from the leaves and the step's number.
+            steps: The number of steps.
+            n_items: The size of the catalogue, for `per_item`.
+            memory: Adam's state of the round before, or an empty dictionary.
+            tables: Leaves that are item tables, [C, I, D].
+            window: If given, a step sees only the rows [C, B, D] of `tables` that it names.
+
+        Returns:
+            Adam's state after the last step.
         """
         state = dict(memory)
         phases = self.phases or (tuple(leaves),)
         for step in range(steps):
             rows = window(step) if window else None
-            seen = {
-                k: _rows(v, rows) if k in tables and rows is not None else v
-                for k, v in leaves.items()
-            }
+            seen = dict(leaves)
+            if rows is not None:
+                seen |= {k: _rows(leaves[k], rows) for k in tables if k in leaves}
             for phase in phases:
                 moving = [name for name in phase if name in leaves]
-                for name in moving:
-                    seen[name].requires_grad_()
-                loss_C = forward(seen, step)
-                grads = torch.autograd.grad(
-                    loss_C.sum(), [seen[n] for n in moving], allow_unused=True
-                )
-                for name in moving:
-                    seen[name].requires_grad_(False)
+                inputs = [seen[name].requires_grad_() for name in moving]
+                loss = forward(seen, step).sum()
+                grads = torch.autograd.grad(loss, inputs, allow_unused=True)
+                for x in inputs:
+                    x.requires_grad_(False)
                 found = {k: g for k, g in zip(moving, grads, strict=True) if g is not None}
                 with torch.no_grad():
                     self._move(leaves, found, step, n_items, state, tables, rows)
@@ -118,52 +126,38 @@ class Local:
                 else:
                     leaves[name].add_(grad, alpha=-lr)
             return
-        if (
-            rows is not None
-        ):  # Adam moves every row it has ever touched, so it needs the whole table's gradient
+        if rows is not None:  # Adam moves every row that was ever touched, so it needs all rows
             grads = {k: _whole(g, rows, leaves[k]) if k in tables else g for k, g in grads.items()}
         for rate in {self.rate(name, n_items) for name in grads}:
-            self._adam(
-                leaves,
-                {k: g for k, g in grads.items() if self.rate(k, n_items) == rate},
-                rate,
-                step,
-                state,
-            )
+            with_rate = {k: g for k, g in grads.items() if self.rate(k, n_items) == rate}
+            self._adam(leaves, with_rate, rate, step, state)
 
     def _adam(self, leaves: Fields, grads: Fields, lr: float, step: int, state: Fields) -> None:
         for name in grads:
-            if f"{name}/m" not in state:
-                state[f"{name}/m"], state[f"{name}/v"] = (
-                    torch.zeros_like(leaves[name]),
-                    torch.zeros_like(leaves[name]),
-                )
-        alike = [k for k in grads if f"{k}/t" not in state and leaves[k][0].numel() % FUSED == 0]
-        if alike:
-            one = leaves[alike[0]]
-            count = torch.full((), step + 1.0, device=one.device)
-            torch._fused_adam_(
-                [leaves[k] for k in alike],
-                [grads[k].contiguous() for k in alike],
-                [state[f"{k}/m"] for k in alike],
-                [state[f"{k}/v"] for k in alike],
-                [],
-                [count] * len(alike),
-                lr=lr,
-                beta1=self.beta1,
-                beta2=self.beta2,
-                weight_decay=0.0,
-                eps=self.eps,
-                amsgrad=False,
-                maximize=False,
+            for moment in ("m", "v"):
+                if f"{name}/{moment}" not in state:
+                    state[f"{name}/{moment}"] = torch.zeros_like(leaves[name])
+        fused = [k for k in grads if f"{k}/t" not in state and leaves[k][0].numel() % FUSED == 0]
+        if fused:
+            count = torch.full((), step + 1.0, device=leaves[fused[0]].device)
+            fused_adam(
+                [leaves[k] for k in fused],
+                [grads[k].contiguous() for k in fused],
+                [state[f"{k}/m"] for k in fused],
+                [state[f"{k}/v"] for k in fused],
+                count,
+                lr,
+                (self.beta1, self.beta2),
+                self.eps,
             )
         for name in grads:
-            if name not in alike:
-                self._adam_plainly(name, leaves[name], grads[name], lr, step, state)
+            if name not in fused:
+                self._adam_single(name, leaves[name], grads[name], lr, step, state)
 
-    def _adam_plainly(
+    def _adam_single(
         self, name: str, leaf: Tensor, grad: Tensor, lr: float, step: int, state: Fields
     ) -> None:
+        """Adam where the fused kernel would round by company, or clients differ in their steps."""
         m, v, t_C = state[f"{name}/m"], state[f"{name}/v"], state.get(f"{name}/t")
         m.lerp_(grad, 1 - self.beta1)
         v.mul_(self.beta2).addcmul_(grad, grad, value=1 - self.beta2)
@@ -177,14 +171,52 @@ class Local:
         leaf.sub_(lr / c1_C * m / ((v / c2_C).sqrt() + self.eps))
 
 
+def fused_adam(
+    params: list[Tensor],
+    grads: list[Tensor],
+    first: list[Tensor],
+    second: list[Tensor],
+    count: Tensor,
+    lr: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+) -> None:
+    """Takes a step of Adam in place, in torch's fused kernel.
+
+    Args:
+        params: The tensors that move.
+        grads: Their gradients, contiguous.
+        first: Their first moments.
+        second: Their second moments.
+        count: The number of this step, from 1, as a tensor without dimensions.
+        lr: The learning rate.
+        betas: The decay rates of the moments.
+        eps: A number that is added to the denominator.
+    """
+    torch._fused_adam_(
+        params,
+        grads,
+        first,
+        second,
+        [],
+        [count] * len(params),
+        lr=lr,
+        beta1=betas[0],
+        beta2=betas[1],
+        weight_decay=0.0,
+        eps=eps,
+        amsgrad=False,
+        maximize=False,
+    )
+
+
 def _rows(table_CRD: Tensor, rows_CB: Tensor) -> Tensor:
-    flat = table_CRD.flatten(0, 1).index_select(
-        0, rows_CB.flatten()
-    )  # several times faster than indexing
+    # Several times faster than indexing.
+    flat = table_CRD.flatten(0, 1).index_select(0, rows_CB.flatten())
     return flat.view(*rows_CB.shape, *table_CRD.shape[2:])
 
 
 def _whole(grad_CBD: Tensor, rows_CB: Tensor, like_CRD: Tensor) -> Tensor:
-    """The gradient of a whole table from those of the rows that were looked at."""
+    """The gradient of a whole table from the gradients of the rows that a step saw."""
     flat = torch.zeros_like(like_CRD).flatten(0, 1)
     return flat.index_add_(0, rows_CB.flatten(), grad_CBD.flatten(0, 1)).view_as(like_CRD)

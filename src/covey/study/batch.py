@@ -174,7 +174,7 @@ def finished(folder: Path) -> Outcome | None:
 
 def one(config: Config, folder: Path) -> Outcome:
     """Run or resume one configuration; wait for another command that is running it already."""
-    with atomic.alone(folder.parent / ".locks" / folder.name):
+    with atomic.exclusive(folder.parent / ".locks" / folder.name):
         done = finished(folder)
         return done if done and _of_this_data(done, config) else _run(config, folder)
 

@@ -17,7 +17,7 @@ from covey.data.split import SplitConfig, pool
 from covey.data.split import split as split_rows
 from covey.data.synthetic import Synthetic, generate
 from covey.engine.client.blocks import Engine
-from covey.engine.client.malicious import Malicious, SharedMemory, leaked
+from covey.engine.client.malicious import Malicious, leaked
 from covey.engine.client.program import LocalData, Program
 from covey.engine.client.ranking import HeldOut
 from covey.engine.fleet.base import Clients, Simulation
@@ -129,13 +129,7 @@ class Play:
         crew = None
         if self.attack:
             lists = self.world.data.training.items.take(torch.arange(first))
-            crew = Malicious(
-                program,
-                self.attack,
-                first,
-                crew=SharedMemory(),
-                known=leaked(self.attack, lists, 0),
-            )
+            crew = Malicious(program, self.attack, first, known=leaked(self.attack, lists, 0))
         present = first - self.setting.late
         clients = Clients(program, self.world.data, self.setting.seed, present, crew)
         self.fleet = class_of(WIRE if self.setting.wire else FleetConfig.use, (), is_fleet).of(

@@ -1,1 +1,1 @@
-"""Public datasets: where they come from, their formats, and how they are downloaded and checked."""
+"""Public datasets: their registry, their formats, and how they are downloaded and checked."""

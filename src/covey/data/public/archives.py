@@ -1,4 +1,4 @@
-"""A file by its name in somebody's copy of a dataset: a folder, a zip or tar archive, or the file itself."""
+"""Finds a file of a dataset in a folder, in a zip or tar archive, or as the file itself."""
 
 import csv
 import gzip
@@ -6,10 +6,11 @@ import io
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from covey.core.errors import CoveyError
 
@@ -18,7 +19,7 @@ MISREAD = (KeyError, IndexError, TypeError, ValueError, OverflowError, SyntaxErr
 
 
 class _Lines(io.TextIOWrapper):
-    """Text that knows how many lines it has given."""
+    """A text file that counts the lines that were read."""
 
     count = 0
 
@@ -31,9 +32,16 @@ class _Lines(io.TextIOWrapper):
 def member(
     copy: str | Path, names: tuple[str, ...], encoding: str, alone: bool = False
 ) -> Iterator[tuple[str, IO[str] | None]]:
-    """The first of these files that is there, as text; alone: a copy of one file is that file, whatever its name.
+    """Opens the first file that exists, as text; errors in the block name the file and the line.
 
-    What goes wrong inside is told with the file and the line.
+    Args:
+        copy: A folder, an archive or a file.
+        names: The names of the file, in order of preference.
+        encoding: The encoding of the text.
+        alone: Whether `copy` may be the file itself, under any name.
+
+    Returns:
+        The name without ".gz" and the text; "" and None if there is no such file.
     """
     copy, name, line = Path(copy), "", 0
     try:
@@ -59,28 +67,23 @@ def member(
 def _find(
     copy: Path, names: tuple[str, ...], alone: bool, stack: ExitStack
 ) -> tuple[str, IO[bytes] | None]:
+    there: dict[str, Callable[[], Any]]  # what opens each file
     if copy.is_dir():
-        paths = {
-            path.name: path for path in sorted(copy.rglob("*"), reverse=True) if path.is_file()
-        }
-        name = _first(names, paths)
-        return name, stack.enter_context(paths[name].open("rb")) if name else None
-    if copy.name.endswith((".zip", ".whl")):
+        paths = sorted(copy.rglob("*"), reverse=True)
+        there = {path.name: partial(path.open, "rb") for path in paths if path.is_file()}
+    elif copy.name.endswith((".zip", ".whl")):
         zipped = stack.enter_context(zipfile.ZipFile(copy))
-        inside = {Path(n).name: n for n in zipped.namelist()}
-        name = _first(names, inside)
-        return name, stack.enter_context(zipped.open(inside[name])) if name else None
-    if copy.name.endswith((".tar", ".tgz", ".tar.gz")):
+        there = {Path(name).name: partial(zipped.open, name) for name in zipped.namelist()}
+    elif copy.name.endswith((".tar", ".tgz", ".tar.gz")):
         tarred = stack.enter_context(tarfile.TarFile.open(copy))
-        members = {Path(m.name).name: m for m in tarred if m.isfile()}
-        name = _first(names, members)
-        return name, tarred.extractfile(members[name]) if name else None
-    file = stack.enter_context(copy.open("rb"))
-    return (copy.name, file) if alone else ("", None)
-
-
-def _first(names: tuple[str, ...], there: Container[str]) -> str:
-    return next((name for name in names if name in there), "")
+        there = {Path(m.name).name: partial(tarred.extractfile, m) for m in tarred if m.isfile()}
+    else:
+        there = {}
+        file = stack.enter_context(copy.open("rb"))
+        if alone:
+            return copy.name, file
+    name = next((name for name in names if name in there), "")
+    return name, stack.enter_context(there[name]()) if name else None
 
 
 def _unzipped(name: str, stream: IO[bytes]) -> IO[bytes]:

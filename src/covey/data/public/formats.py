@@ -1,102 +1,58 @@
-"""The public datasets as their authors publish them, in a folder, an archive or one file of a user's own copy."""
+"""Parsers of the public datasets, in the formats in which their authors publish them."""
 
 import ast
 import csv
 import json
-from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-
 from covey.core.errors import CoveyError
-from covey.data.dataset import Array, Dataset, check, numbering
+from covey.data.dataset import NO_TIME, Dataset, Row, check, collect, with_titles
 from covey.data.folder import Filter, apply_filter
 
 from .archives import member
 from .registry import Form, Source
 
-Row = tuple[str, str, float]  # user, item, time; nan: no time
 Rows = Iterator[Row]
 Titles = Iterator[tuple[str, str]]
-NO_TIME = float("nan")
 
 
 def parse(source: Source, copy: str | Path) -> Dataset:
-    """A prepared dataset from the original's files; where its titles are there too, with them."""
-    form = FORMS[source.form]
-    with member(copy, source.rows, form[0], alone=True) as (name, lines):
+    """Reads a public dataset from a folder, an archive or a file; titles are read if they exist."""
+    encoding, read_rows, read_titles = FORMS[source.form]
+    with member(copy, source.rows, encoding, alone=True) as (name, lines):
         if lines is None:
-            raise CoveyError(
-                f"{copy} has no file {' or '.join(source.rows)}; get it from {source.page}"
-            )
-        dataset = collect(source.name, form[1](name, lines))
-    with member(copy, source.items, form[0]) as (_, lines):
-        dataset = with_titles(dataset, form[2](lines)) if lines is not None else dataset
+            files = " or ".join(source.rows)
+            raise CoveyError(f"{copy} has no file {files}; get it from {source.page}")
+        dataset = collect(source.name, read_rows(name, lines))
+    with member(copy, source.items, encoding) as (_, lines):
+        dataset = with_titles(dataset, read_titles(lines)) if lines is not None else dataset
     return check(_cut(dataset, source))
 
 
-def collect(name: str, rows: Rows, clock: bool = True) -> Dataset:
-    """Columns from rows; a dataset without any time has none."""
-    users, items = numbering(), numbering()
-    user_E, item_E, time_E = array("i"), array("i"), array("d")
-    for user, item, time in rows:
-        user_E.append(users[user])
-        item_E.append(items[item])
-        time_E.append(time)
-    times = np.array(time_E, np.float64)
-    timed = bool(len(times)) and not np.isnan(times).all()
-    return Dataset(
-        name,
-        len(users),
-        len(items),
-        np.array(user_E, np.int32),
-        np.array(item_E, np.int32),
-        times if timed else None,
-        np.array(list(users), np.str_),
-        np.array(list(items), np.str_),
-        clock=clock and timed,
-    )
-
-
-def with_titles(dataset: Dataset, titles: Iterable[tuple[str, str]]) -> Dataset:
-    """An item without a title shows its own id."""
-    known = {item: title for item, title in titles if title}
-    assert dataset.items is not None
-    return replace(
-        dataset, titles=tuple(known.get(item) or item for item in dataset.items.tolist())
-    )
-
-
 def _cut(dataset: Dataset, source: Source) -> Dataset:
+    """Keeps the years, the filtered rows and the k-core that the papers use."""
     if source.years and dataset.time_E is not None:
         first, last = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in source.years)
         keep_E = (dataset.time_E >= first) & (dataset.time_E < last)
-        dataset = _rows_of(dataset, keep_E)
+        if not keep_E.any():
+            why = f"dataset '{dataset.name}' has no row of the years it is cut to"
+            raise CoveyError(f"{why}; is this the right file?")
+        columns = {k: getattr(dataset, k)[keep_E] for k in ("user_E", "item_E", "time_E")}
+        dataset = apply_filter(replace(dataset, **columns), Filter(min_user=1, min_item=1))
     dataset = apply_filter(dataset, source.keep)
-    while source.core:  # each pass may leave others short
+    while source.core:  # a dropped user may leave an item with too few rows, and so on
         before, dataset = len(dataset), apply_filter(dataset, Filter(source.core, source.core))
         if len(dataset) == before:
             break
     return dataset
 
 
-def _rows_of(dataset: Dataset, keep_E: Array) -> Dataset:
-    """Some of the rows; ids that have none left are dropped."""
-    assert dataset.time_E is not None
-    columns = {k: getattr(dataset, k)[keep_E] for k in ("user_E", "item_E", "time_E")}
-    if not keep_E.any():
-        raise CoveyError(
-            f"dataset '{dataset.name}' has no row of the years it is cut to; is this the right file?"
-        )
-    return apply_filter(replace(dataset, **columns), Filter(min_user=1, min_item=1))
-
-
 def _split(separator: str | None, least: int) -> Callable[[Iterable[str]], Iterator[list[str]]]:
-    """Lines as lists of at least so many texts."""
+    """Splits lines into at least so many texts."""
 
     def cells(lines: Iterable[str]) -> Iterator[list[str]]:
         for line in lines:
@@ -119,7 +75,7 @@ def _filmtrust(name: str, lines: IO[str]) -> Rows:
 
 
 def _lastfm(name: str, lines: IO[str]) -> Rows:
-    """Tag assignments; the older table has day, month and year, the other milliseconds."""
+    """Tag assignments; one table has day, month and year, the other has milliseconds."""
     header = next(lines, "").split()
     for row in _split("\t", len(header))(lines):
         if "timestamp" in header:
@@ -132,10 +88,8 @@ def _lastfm(name: str, lines: IO[str]) -> Rows:
 def _amazon(name: str, lines: IO[str]) -> Rows:
     if name.endswith(".csv"):
         return ((row[0], row[1], float(row[3])) for row in _split(",", 4)(lines))
-    return (
-        (r["reviewerID"], r["asin"], float(r.get("unixReviewTime", NO_TIME)))
-        for r in _records(lines)
-    )
+    found = _records(lines)
+    return ((r["reviewerID"], r["asin"], float(r.get("unixReviewTime", NO_TIME))) for r in found)
 
 
 def _yelp(name: str, lines: IO[str]) -> Rows:
@@ -143,7 +97,7 @@ def _yelp(name: str, lines: IO[str]) -> Rows:
 
 
 def _tenrec(name: str, lines: IO[str]) -> Rows:
-    """A row is an impression; only clicks count, where the table tells."""
+    """Rows are impressions; if the table has a column for clicks, only clicks count."""
     for row in csv.DictReader(lines):
         if row.get("click", "1") not in ("0", "0.0"):
             yield row["user_id"], row["item_id"], NO_TIME
@@ -154,7 +108,7 @@ def _date(text: str) -> float:
 
 
 def _records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """JSON lines; Amazon's metadata of 2014 are Python literals."""
+    """Records from JSON lines, or from Python literals as in Amazon's metadata of 2014."""
     for line in lines:
         if line := line.strip():
             try:

@@ -1,7 +1,7 @@
-"""Where the public datasets come from: one record each. Nothing here reads or fetches."""
+"""The registry of public datasets: one record each, with origin, terms and files."""
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from covey.core.errors import CoveyError
@@ -9,12 +9,19 @@ from covey.data.folder import Filter
 
 Form = Literal["movielens-100k", "movielens-1m", "filmtrust", "lastfm", "amazon", "yelp", "tenrec"]
 
-GROUPLENS = (
-    "GroupLens, University of Minnesota: for research; no redistribution and no commercial use without permission;"
-    " acknowledge the source in publications"
-)
-AMAZON = "no licence is stated; the authors ask to cite McAuley et al. (SIGIR 2015) and He and McAuley (WWW 2016)"
+TERMS = {
+    "grouplens": "GroupLens, University of Minnesota: for research; no redistribution and no"
+    " commercial use without permission; acknowledge the source in publications",
+    "amazon": "no licence is stated; the authors ask to cite McAuley et al. (SIGIR 2015) and He and"
+    " McAuley (WWW 2016)",
+    "filmtrust": "unclear: no licence is stated; cite Guo, Zhang and Yorke-Smith (IJCAI 2013)",
+    "lastfm": "non-commercial use; cite Cantador, Brusilovsky and Kuflik (RecSys 2011) and Last.fm",
+    "yelp": "Yelp dataset terms: academic use, no redistribution; accept them on the page",
+    "tenrec": "Tenrec licence: on request, research only, no redistribution",
+}
+GROUPLENS = "https://grouplens.org/datasets"
 FILES = "https://files.grouplens.org/datasets"
+LIBREC = "https://guoguibing.github.io/librec/datasets"
 SNAP = "https://snap.stanford.edu/data/amazon/productGraph/categoryFiles"
 UCSD = "https://jmcauley.ucsd.edu/data/amazon/"
 ALL = Filter()
@@ -22,50 +29,33 @@ ALL = Filter()
 
 @dataclass(frozen=True)
 class Source:
-    """One dataset: its origin, its terms, its files and what the papers took of it."""
+    """One public dataset: where it comes from, and which part of it the papers use."""
 
-    name: str
-    title: str
+    name: str  # in commands and configurations
+    title: str  # for people
     form: Form  # which parser reads it
     licence: str
-    page: str  # for people
-    rows: tuple[str, ...]  # file of the interactions; the first of these that is there
-    items: tuple[str, ...] = ()  # file of the titles, where there is one
-    url: str = ""  # for programs; empty: only by hand
-    checksum: str = ""  # algorithm:digest of what the url gives
-    keep: Filter = ALL  # what makes the papers' file of the original, at preparation
-    core: int = 0  # k-core at preparation: users and items with k rows, again until nothing changes
-    years: tuple[int, int] | None = None  # first year, and the first that is not taken any more
-    counts: tuple[int, int, int] | None = None  # users, items, rows that preparation should give
+    page: str  # the address for people
+    rows: tuple[str, ...]  # file names of the interactions; the first that exists is read
+    items: tuple[str, ...] = ()  # file names of the titles
+    url: str = ""  # the address for programs; empty if people have to get the dataset themselves
+    checksum: str = ""  # "algorithm:digest" of the file at `url`
+    keep: Filter = ALL  # makes the papers' file of the original
+    core: int = 0  # of the k-core that is kept: users and items with at least k rows; 0 for all
+    years: tuple[int, int] | None = None  # the first year, and the first that is left out again
+    counts: tuple[int, int, int] | None = None  # expected users, items and rows
 
 
-def _amazon(name: str, title: str, category: str, counts: tuple[int, int, int]) -> Source:
-    """A 5-core of the 2014 reviews."""
-    rows = tuple(f"reviews_{category}_5.json{end}" for end in (".gz", ""))
-    items = tuple(f"meta_{category}.json{end}" for end in (".gz", ""))
-    return Source(
-        name, title, "amazon", AMAZON, UCSD, rows, items, f"{SNAP}/{rows[0]}", counts=counts
-    )
-
-
-def _ratings(
-    name: str, title: str, category: str, keep: Filter, counts: tuple[int, int, int]
+def _amazon(
+    name: str, title: str, category: str, counts: tuple[int, int, int], keep: Filter | None = None
 ) -> Source:
-    """All ratings of 2014, for the papers that cut their own core."""
-    rows = (f"ratings_{category}.csv", f"reviews_{category}.json.gz", f"reviews_{category}.json")
+    """Reviews of 2014: their 5-core, or all ratings if the papers filter them (`keep`)."""
+    rows = tuple(f"reviews_{category}_5.json{end}" for end in (".gz", ""))
+    if keep is not None:
+        rows = (f"ratings_{category}.csv", *(file.replace("_5.", ".") for file in rows))
     items = tuple(f"meta_{category}.json{end}" for end in (".gz", ""))
-    return Source(
-        name,
-        title,
-        "amazon",
-        AMAZON,
-        UCSD,
-        rows,
-        items,
-        f"{SNAP}/{rows[0]}",
-        keep=keep,
-        counts=counts,
-    )
+    source = Source(name, title, "amazon", TERMS["amazon"], UCSD, rows, items)
+    return replace(source, url=f"{SNAP}/{rows[0]}", keep=keep or ALL, counts=counts)
 
 
 SOURCES: tuple[Source, ...] = (
@@ -73,8 +63,8 @@ SOURCES: tuple[Source, ...] = (
         "ml-100k",
         "MovieLens 100K",
         "movielens-100k",
-        GROUPLENS,
-        "https://grouplens.org/datasets/movielens/100k/",
+        TERMS["grouplens"],
+        f"{GROUPLENS}/movielens/100k/",
         ("u.data",),
         ("u.item",),
         f"{FILES}/movielens/ml-100k.zip",
@@ -85,8 +75,8 @@ SOURCES: tuple[Source, ...] = (
         "ml-1m",
         "MovieLens 1M",
         "movielens-1m",
-        GROUPLENS,
-        "https://grouplens.org/datasets/movielens/1m/",
+        TERMS["grouplens"],
+        f"{GROUPLENS}/movielens/1m/",
         ("ratings.dat",),
         ("movies.dat",),
         f"{FILES}/movielens/ml-1m.zip",
@@ -97,30 +87,30 @@ SOURCES: tuple[Source, ...] = (
         "filmtrust",
         "FilmTrust",
         "filmtrust",
-        "unclear: no licence is stated; cite Guo, Zhang and Yorke-Smith (IJCAI 2013)",
-        "https://guoguibing.github.io/librec/datasets.html",
+        TERMS["filmtrust"],
+        f"{LIBREC}.html",
         ("ratings.txt",),
-        url="https://guoguibing.github.io/librec/datasets/filmtrust.zip",
+        url=f"{LIBREC}/filmtrust.zip",
         counts=(1508, 2071, 35_497),
     ),
     Source(
         "lastfm-2k",
         "Last.fm 2K (HetRec 2011), tag assignments",
         "lastfm",
-        "non-commercial use; cite Cantador, Brusilovsky and Kuflik (RecSys 2011) and Last.fm",
-        "https://grouplens.org/datasets/hetrec-2011/",
+        TERMS["lastfm"],
+        f"{GROUPLENS}/hetrec-2011/",
         ("user_taggedartists-timestamps.dat", "user_taggedartists.dat"),
         ("artists.dat",),
         f"{FILES}/hetrec2011/hetrec2011-lastfm-2k.zip",
         counts=(1892, 12_523, 186_479),
     ),
-    # Rare items first, then short users: the order in which SASRec's and then BERT4Rec's scripts cut it.
-    _ratings(
+    # Rare items are dropped first, then short users, as the scripts of SASRec and BERT4Rec do.
+    _amazon(
         "amazon-beauty-bert4rec",
         "Amazon Beauty (2014)",
         "Beauty",
-        Filter(min_user=5, min_item=5),
         (40_226, 54_542, 353_962),
+        Filter(min_user=5, min_item=5),
     ),
     _amazon(
         "amazon-sports-s3rec",
@@ -128,12 +118,12 @@ SOURCES: tuple[Source, ...] = (
         "Sports_and_Outdoors",
         (35_598, 18_357, 296_337),
     ),
-    _ratings(
+    _amazon(
         "amazon-video-pfedrec",
         "Amazon Instant Video (2014)",
         "Amazon_Instant_Video",
-        Filter(min_user=5),
         (8072, 11_830, 63_836),
+        Filter(min_user=5),
     ),
     _amazon(
         "amazon-office", "Amazon Office (2014, 5-core)", "Office_Products", (4905, 2420, 53_258)
@@ -148,7 +138,7 @@ SOURCES: tuple[Source, ...] = (
         "yelp-s3rec",
         "Yelp (2019, 5-core)",
         "yelp",
-        "Yelp dataset terms: academic use, no redistribution; accept them on the page",
+        TERMS["yelp"],
         "https://business.yelp.com/data/resources/open-dataset/",
         ("yelp_academic_dataset_review.json", "review.json"),
         ("yelp_academic_dataset_business.json", "business.json"),
@@ -160,7 +150,7 @@ SOURCES: tuple[Source, ...] = (
         "qb-article",
         "QB-Article (Tenrec)",
         "tenrec",
-        "Tenrec licence: on request, research only, no redistribution",
+        TERMS["tenrec"],
         "https://tenrec0.github.io/",
         ("QB-article.csv",),
     ),
@@ -169,12 +159,11 @@ NAMES = tuple(source.name for source in SOURCES)
 
 
 def find(name: str) -> Source:
-    """The record of a name, or one line with the nearest."""
+    """The record of a name; an unknown name is an error that suggests the nearest one."""
     for source in SOURCES:
         if source.name == name:
             return source
     near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.4)
     hint = f"did you mean '{near[0]}'? " if near else ""
-    raise CoveyError(
-        f"no known dataset '{name}'; {hint}known: {', '.join(NAMES)}; your own file: covey data import FILE"
-    )
+    names = f"known: {', '.join(NAMES)}; your own file: covey data import FILE"
+    raise CoveyError(f"no known dataset '{name}'; {hint}{names}")

@@ -1,4 +1,4 @@
-"""A user's own table as a dataset: CSV and its kin, RecBole's .inter, Parquet, a DataFrame.
+"""Imports a user's table as a dataset: CSV and similar text, RecBole's .inter, Parquet, DataFrames.
 
 Ids are text and stay as they are written: 007 is not 7. Every row is an interaction.
 """
@@ -15,72 +15,62 @@ from typing import Any
 import numpy as np
 
 from covey.core.errors import CoveyError
-from covey.data.dataset import Dataset, check
-from covey.data.public.formats import NO_TIME, Row, collect, with_titles
+from covey.data.dataset import NO_TIME, Dataset, Row, check, collect, with_titles
 from covey.data.supplied_split import part_of, together
 
 from .reader import Table, of_frame, open_table
 from .times import Times, looks_like_times
 
-SAMPLE = 20  # rows in which a column that is not read is looked at
-CLOCKLESS = ("order", "position", "rank")  # places in a user's history
+SAMPLE = 20  # rows in which columns that are not read are searched for times
+CLOCKLESS = ("order", "position", "rank")  # names of positions in a user's history
 ALIASES = {
-    "user": "user userid uid username reviewerid customer customerid client clientid member memberid visitor visitorid"
-    " account accountid person personid reader readerid viewer viewerid",
-    "item": "item itemid iid product productid movie movieid film filmid asin parentasin sku article articleid artist"
-    " artistid business businessid book bookid isbn song songid track trackid game gameid content contentid",
-    "time": "timestamp time date datetime ts unixreviewtime unixtime reviewdate createdat order position rank",
+    "user": "user userid uid username reviewerid customer customerid client clientid member"
+    " memberid visitor visitorid account accountid person personid reader readerid viewer viewerid",
+    "item": "item itemid iid product productid movie movieid film filmid asin parentasin sku"
+    " article articleid artist artistid business businessid book bookid isbn song songid track"
+    " trackid game gameid content contentid",
+    "time": "timestamp time date datetime ts unixreviewtime unixtime reviewdate createdat"
+    " order position rank",
     "title": "title itemtitle itemname movietitle producttitle productname booktitle artistname",
 }
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns to read and how; None: by their usual names."""
+    """Which columns to read, and how. A column that is None is found by its usual names.
+
+    Unless rows without a time are dropped, one such row means that no times are used.
+    """
 
     user: str | None = None
     item: str | None = None
-    time: str | None = None  # empty: none
+    time: str | None = None  # empty: no times are read
     title: str | None = None
     split: str | None = None  # which part a row belongs to: train, valid or test
-    names: tuple[str, ...] = ()  # of a file without a header
+    names: tuple[str, ...] = ()  # of all columns, for a file without a header
     delimiter: str | None = None  # None: found from the first lines
     encoding: str = "utf-8-sig"
-    drop_untimed: bool = (
-        False  # drop rows without a time; else one such row means that no times are used
-    )
-    python: bool = (
-        False  # the caller is Python: messages name arguments, not options of the command
-    )
+    drop_untimed: bool = False
+    python: bool = False  # messages name arguments of Python, not options of the command line
 
     def option(self, kind: str, value: str) -> str:
-        """How the caller says which column is which."""
+        """How the caller names a column, for messages."""
         return f"{kind}={value!r}" if self.python else f"--{kind} {value or repr(value)}"
 
 
 @dataclass(frozen=True)
 class Imported:
-    """A dataset, and what a user should know about how it came to be."""
+    """A dataset, and what a user should know about its import."""
 
     dataset: Dataset
     notes: tuple[str, ...] = ()
-    taken: Mapping[str, str] = field(
-        default_factory=dict
-    )  # what was read -> the column that it was read from
+    taken: Mapping[str, str] = field(default_factory=dict)  # "user", "item" ... -> column
     ignored: tuple[str, ...] = ()  # columns of the file that were not read
 
     def columns(self) -> str:
-        """customer (user), sku (item); ignored: price"""
+        """The columns in words, such as "customer (user), sku (item); ignored: price"."""
         read = ", ".join(f"{column} ({kind})" for kind, column in self.taken.items())
         return read + (f"; ignored: {', '.join(self.ignored)}" if self.ignored else "")
-
-
-@dataclass(frozen=True)
-class _Read:
-    """What one table had."""
-
-    made: Imported
-    titles: dict[str, str]
 
 
 USUAL = Columns()
@@ -93,23 +83,28 @@ def from_file(
     items: str | Path | None = None,
     parts: Mapping[str, Path] | None = None,
 ) -> Imported:
-    """Interactions of a file, with the titles in it or in a second one; `parts`: files of a "valid" and a "test" part.
+    """Imports a file.
 
-    With such parts, the first file is what trains.
+    Args:
+        path: The file with the interactions; with `parts`, those for training.
+        name: The name of the dataset.
+        columns: Which columns to read, and how.
+        items: A second file with titles.
+        parts: The files of "valid" and "test", for data with their own split.
     """
     if parts and columns.split:
         raise CoveyError(
-            "a split is a column or files of its own; leave out --split, or --valid and --test"
+            "a split is either a column or separate files; leave out --split, or --valid and --test"
         )
     path = Path(path)
-    first = _read_file(path, name, columns)
-    dataset, titles, notes = first.made.dataset, first.titles, first.made.notes
+    first, titles = _read_file(path, name, columns)
+    dataset, notes = first.dataset, first.notes
     if parts:
         made = {"train": dataset}
         for part, file in parts.items():
-            other = _read_file(file, name, columns)
-            made[part] = other.made.dataset
-            titles, notes = other.titles | titles, (*notes, *other.made.notes)
+            other, more = _read_file(file, name, columns)
+            made[part] = other.dataset
+            titles, notes = more | titles, (*notes, *other.notes)
         dataset, untimed = together(made), {d.time_E is None for d in made.values()}
         notes += ("some parts have no times: none are used",) if len(untimed) > 1 else ()
     if items is None and path.suffix == ".inter" and path.with_suffix(".item").exists():
@@ -117,41 +112,38 @@ def from_file(
     if items is not None:
         with open_table(Path(items), None, columns.encoding) as table:
             titles |= _read_titles(table, columns, str(items))
-    return _whole(replace(first.made, dataset=dataset, notes=notes), titles)
+    return _whole(replace(first, dataset=dataset, notes=notes), titles)
 
 
 def from_frame(frame: Any, name: str, columns: Columns = USUAL, items: Any = None) -> Imported:
-    """Interactions of a DataFrame, with the titles in it or in a second one."""
+    """Imports a DataFrame with interactions; `items` is a second one with titles."""
     try:
-        read = _read(of_frame(frame), name, columns, "the DataFrame")
-        titles = read.titles
+        made, titles = _read(of_frame(frame), name, columns, "the DataFrame")
         if items is not None:
             titles |= _read_titles(of_frame(items), columns, "the DataFrame of items")
     except (ValueError, TypeError) as error:
         raise CoveyError(f"the DataFrame: {error}") from None
-    return _whole(read.made, titles)
+    return _whole(made, titles)
 
 
 def _whole(made: Imported, titles: Mapping[str, str]) -> Imported:
-    return replace(
-        made, dataset=check(with_titles(made.dataset, titles.items()) if titles else made.dataset)
-    )
+    """The checked dataset with its titles."""
+    dataset = with_titles(made.dataset, titles.items()) if titles else made.dataset
+    return replace(made, dataset=check(dataset))
 
 
-def _read_file(path: Path, name: str, columns: Columns) -> _Read:
+def _read_file(path: Path, name: str, columns: Columns) -> tuple[Imported, dict[str, str]]:
     with open_table(path, columns.delimiter, columns.encoding, columns.names) as table:
         return _read(table, name, columns, str(path))
 
 
-def _read(table: Table, name: str, columns: Columns, where: str) -> _Read:
+def _read(table: Table, name: str, columns: Columns, where: str) -> tuple[Imported, dict[str, str]]:
+    """The interactions of a table and the titles in it; `where` names the table in messages."""
     header, rows = table
-    u, i = (
-        _needed(header, kind, getattr(columns, kind), where, columns) for kind in ("user", "item")
-    )
-    t, n = (
-        _place(header, "time", columns.time, where),
-        _place(header, "title", columns.title, where),
-    )
+    u = _needed(header, "user", columns.user, where, columns)
+    i = _needed(header, "item", columns.item, where, columns)
+    t = _place(header, "time", columns.time, where)
+    n = _place(header, "title", columns.title, where)
     users, items, times = _Ids("user"), _Ids("item"), Times(columns.option("time", ""))
     titles: dict[str, str] = {}
     sample: list[list[Any]] = []
@@ -172,44 +164,27 @@ def _read(table: Table, name: str, columns: Columns, where: str) -> _Read:
             yield user, item, time
 
     dataset = collect(name, pick(), clock=t is not None and _plain(header[t]) not in CLOCKLESS)
-    if (
-        times.missing and not columns.drop_untimed
-    ):  # half a clock would put rows into the wrong order
+    if times.missing and not columns.drop_untimed:
+        # Without the times of some rows, the order of the others would be wrong, too.
         dataset = replace(dataset, time_E=None, clock=False)
     if s is not None:
         dataset = replace(dataset, part_E=np.array(parts, np.uint8))
     notes = times.notes(columns.drop_untimed)
     places = {"user": u, "item": i, "time": t, "title": n, "split": s}
-    return _Read(
-        _told(Imported(dataset, notes), header, places, sample, columns.time is None), titles
-    )
-
-
-def _told(
-    made: Imported,
-    header: list[str],
-    places: dict[str, int | None],
-    sample: list[list[Any]],
-    guessed: bool,
-) -> Imported:
-    """With what was read from which column, and a hint where times may have been missed."""
     taken = {kind: header[at] for kind, at in places.items() if at is not None}
-    left = [at for at, name in enumerate(header) if name and at not in places.values()]
-    timed = "time" in taken and _plain(taken["time"]) not in CLOCKLESS
-    hints = _missed_times(header, sample, left) if guessed and not timed else ()
-    return replace(
-        made, notes=(*made.notes, *hints), taken=taken, ignored=tuple(header[at] for at in left)
-    )
+    left = [at for at, column in enumerate(header) if column and at not in places.values()]
+    if columns.time is None and (t is None or _plain(header[t]) in CLOCKLESS):
+        notes += _missed_times(header, sample, left)
+    return Imported(dataset, notes, taken, tuple(header[at] for at in left)), titles
 
 
 def _missed_times(header: list[str], sample: list[list[Any]], left: list[int]) -> tuple[str, ...]:
-    """What to say of the first column that seems to have times and was not read."""
+    """A hint about the first column that seems to have times and was not read."""
     for at in left:
-        if looks_like_times(header[at], [row[at] for row in sample]):
-            how = (
-                f"say --time {shlex.quote(header[at])}, or time={header[at]!r} in Python, to use it"
-            )
-            return (f"the column '{header[at]}' looks like times and was ignored; {how}",)
+        name = header[at]
+        if looks_like_times(name, [row[at] for row in sample]):
+            how = f"say --time {shlex.quote(name)}, or time={name!r} in Python, to use it"
+            return (f"the column '{name}' looks like times and was ignored; {how}",)
     return ()
 
 
@@ -217,16 +192,13 @@ def _read_titles(table: Table, columns: Columns, where: str) -> dict[str, str]:
     header, rows = table
     i = _needed(header, "item", columns.item if columns.item in header else None, where, columns)
     n = _place(header, "title", columns.title if columns.title in header else None, where)
-    n = (
-        header.index("name") if n is None and "name" in header else n
-    )  # beside a user it could be a person's
+    if n is None and "name" in header:  # in a table of users it could be the name of a person
+        n = header.index("name")
     if n is None:
-        say = columns.option("title", "COLUMN")
-        raise CoveyError(
-            f"{where} has no column for the title; it has: {', '.join(header)}; say {say}"
-        )
-    own = _Ids("item")
-    return {own.read(row[i]): _title(row[n]) for row in rows}
+        there = f"it has: {', '.join(header)}; say {columns.option('title', 'COLUMN')}"
+        raise CoveyError(f"{where} has no column for the title; {there}")
+    ids = _Ids("item")
+    return {ids.read(row[i]): _title(row[n]) for row in rows}
 
 
 def _needed(header: list[str], kind: str, given: str | None, where: str, columns: Columns) -> int:
@@ -241,12 +213,11 @@ def _needed(header: list[str], kind: str, given: str | None, where: str, columns
 
 
 def _place(header: list[str], kind: str, given: str | None, where: str) -> int | None:
-    """Where a column is: the one that was named, or the one with the likeliest name."""
+    """The place of a column: the given one, or the one with the most usual name."""
     if given:
         if given not in header:
-            raise CoveyError(
-                f"{where} has no column '{given}'; it has: {', '.join(header)}; is the delimiter right?"
-            )
+            there = f"it has: {', '.join(header)}; is the delimiter right?"
+            raise CoveyError(f"{where} has no column '{given}'; {there}")
         return header.index(given)
     plain = [_plain(name) for name in header]
     aliases = [] if given == "" else ALIASES[kind].split()
@@ -254,7 +225,7 @@ def _place(header: list[str], kind: str, given: str | None, where: str) -> int |
 
 
 def _title(value: Any) -> str:
-    """One line; empty where there is none."""
+    """The title in one line; empty for a missing value."""
     return "" if value is None or value != value else " ".join(str(value).split())
 
 
@@ -263,7 +234,7 @@ def _plain(name: str) -> str:
 
 
 class _Ids:
-    """Ids of one column as text; 3.0 of a frame that knew no whole numbers is 3."""
+    """Reads the ids of one column as text; 3.0 is 3, since DataFrames turn integers into floats."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -272,13 +243,12 @@ class _Ids:
     def read(self, value: Any) -> str:
         text = isinstance(value, str)
         if value is None or value != value or (text and not value.strip()):
-            raise ValueError(f"a row without {self.kind}; mend or remove it")
+            raise ValueError(f"a row without {self.kind}; fix or remove it")
         if self.type is None:
             self.type = text
         if text != self.type:
-            raise ValueError(
-                f"the {self.kind} column mixes numbers and text (here {value!r}); make it one or the other"
-            )
+            why = f"the {self.kind} column mixes numbers and text (here {value!r})"
+            raise ValueError(f"{why}; make it one or the other")
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         return str(value).strip()

@@ -19,22 +19,18 @@ FLOATS_PER_MB = 250_000
 
 @dataclass(frozen=True)
 class Engine:
-    """How much is held at once.
-
-    `block_rows` are item rows of a block: as many as a cache holds on a CPU, many more on a GPU.
-    """
+    """The device, and how much is computed at once."""
 
     device: str = "cpu"
-    chunk: int = 0  # clients drawn and uploaded together; 0: by the memory budget
-    block_rows: int = 0  # 0: 16,384 on the CPU, 2,000,000 on CUDA
+    chunk: int = 0  # clients that draw and upload together; 0: by the memory budget
+    block_rows: int = 0  # item rows of a block; 0: 16,384 on the CPU, 2,000,000 on CUDA
     memory_mb: int = 0  # budget of a chunk's uploads; 0: 512 on the CPU, 16,000 on CUDA
-    tables_mb: int = 0  # own tables beyond it lie in a file (CPU); 0: a quarter of the memory
+    tables_mb: int = 0  # own tables beyond it are kept in a file; 0: a quarter of the memory
 
     def __post_init__(self) -> None:
         if min(self.chunk, self.block_rows, self.memory_mb, self.tables_mb) < 0:
-            raise CoveyError(
-                "engine: chunk, block_rows, memory_mb and tables_mb are at least 0 (0 = chosen for you)"
-            )
+            names = "chunk, block_rows, memory_mb and tables_mb"
+            raise CoveyError(f"engine: {names} are at least 0 (0: chosen by the machine)")
 
     def floats_per_chunk(self) -> int:
         usual = CPU_CHUNK if self.device == "cpu" else CUDA_CHUNK
@@ -57,7 +53,7 @@ class Work:
     def of(
         cls, examples: Examples, n_items: int, *, whole: bool, pointwise: bool, batch: int
     ) -> "Work":
-        """`whole`: clients hold whole tables. `pointwise`: examples of one item may be merged."""
+        """Lays examples out; `whole`: for whole tables; `pointwise`: those of an item may merge."""
         local = local_rows(examples, n_items)
         if pointwise and not batch:
             examples = merge(examples, local)
@@ -89,16 +85,16 @@ class Work:
 
     def row_items(self) -> Ragged:
         """Catalogue ids of the rows of all clients, laid out flat."""
-        if self.local is not None:
-            return self.local.items
-        everybody = torch.arange(len(self.examples.items), device=self.examples.label.device)
-        return self.rows_of(everybody)[0]
+        every = torch.arange(len(self.examples.items), device=self.examples.label.device)
+        return self.rows_of(every)[0] if self.local is None else self.local.items
 
 
 @dataclass(frozen=True)
 class Block:
-    pick: Tensor  # rows of the chunk, doubles at the end included
-    real: int  # how many of them count
+    """Clients that train side by side, and the sizes to which they are padded."""
+
+    pick: Tensor  # places in the chunk; at the end copies of the first one
+    real: int  # how many of them are no copies
     n_rows: int  # padded
     n_examples: int  # padded, of one epoch
     steps: int  # per epoch
@@ -139,6 +135,6 @@ def step_of(batch: Batch, order_CL: Tensor, size: int, step: int) -> Batch:
 
 
 def rows_only(batch: Batch) -> Batch:
-    """The same examples where each brings its own item row, so that no table is looked up."""
+    """The same examples, each with its own item row, so that no table is looked up."""
     real_CL, offset = batch.weight_CL > 0, batch.offset_CL
     return Batch(batch.items_CL(), real_CL, None, batch.label_CL, batch.weight_CL, None, offset)

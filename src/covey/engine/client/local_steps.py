@@ -1,4 +1,4 @@
-"""One block of clients in training: where they start, what moves, and the loss of each step."""
+"""The local training of one block: where clients start, what moves, and the loss of each step."""
 
 from dataclasses import dataclass, field, replace
 
@@ -20,75 +20,60 @@ from .packing import PACKED, Packing
 
 @dataclass
 class BlockTraining:
-    """`base` is what was sent, `leaves` is what moves; a shared parameter is their sum.
+    """The local steps of a block.
 
-    In mini-batches a step looks at the rows of its own examples only (a window), unless a
-    mechanism's loss wants the whole local table.
+    `base` is what was sent, `leaves` is what moves; a shared parameter is their sum. With
+    mini-batches a step looks up only the rows of its examples (a window), unless a mechanism's loss
+    needs the whole local table.
     """
 
     view: ClientView
     batch: Batch
     block: Block
     solver: Local
+    mechanisms: tuple[Mechanism, ...]
+    received: dict[str, Sent]  # by mechanism
     base: Fields
     leaves: Fields
     packing: Packing
-    ready: Fields = field(default_factory=dict)
-    active: list[tuple[Mechanism, ClientView]] = field(default_factory=list)
-    orders: list[Tensor] = field(default_factory=list)  # of the examples, by epoch
-    rngs: list[list[Rng]] = field(default_factory=list)  # of active mechanisms, by step
-    now: Batch | None = None  # the examples of the step at hand
-    seen: tuple[int, Batch] | None = (
-        None  # a step and its examples: several phases look at the same
-    )
+    now: Batch | None = None  # the examples of the current step
+    seen: tuple[int, Batch] | None = None  # a step and its examples, which several phases use
     now_base: Fields = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        view: ClientView,
-        batch: Batch,
-        block: Block,
-        solver: Local,
-        mechanisms: tuple[Mechanism, ...],
-        extra: dict[str, Sent],
-        base: Fields,
-        leaves: Fields,
-        packing: Packing,
-    ) -> "BlockTraining":
-        lesson = cls(
-            view, batch, block, solver, base, leaves, packing, view.objective.prepare(batch)
-        )
-        if solver.batch and view.objective.pointwise:
-            lesson.orders = [shuffled(view.rng, batch, epoch) for epoch in range(solver.epochs)]
-        if any(m.implements("loss") for m in mechanisms):
-            params = join(base, leaves, packing)
-            ready = replace(view, batch=batch, objective_state=lesson.ready, params=params)
-            views = zip(mechanisms, client_views(mechanisms, ready, extra), strict=True)
-            lesson.active = [
-                (m, replace(v, prepared=m.prepare(v))) for m, v in views if m.implements("loss")
-            ]
-            lesson.rngs = [v.rng.folds(block.steps * solver.epochs) for _, v in lesson.active]
-        return lesson
+    def __post_init__(self) -> None:
+        view, many = self.view, self.solver.epochs
+        self.ready = view.objective.prepare(self.batch)
+        in_steps = self.solver.batch and view.objective.pointwise
+        # The order of the examples, by epoch.
+        self.orders = [shuffled(view.rng, self.batch, e) for e in range(many)] if in_steps else []
+        self.active: list[tuple[Mechanism, ClientView]] = []  # mechanisms with a loss
+        if any(m.implements("loss") for m in self.mechanisms):
+            params = join(self.base, self.leaves, self.packing)
+            view = replace(view, batch=self.batch, objective_state=self.ready, params=params)
+            views = client_views(self.mechanisms, view, self.received)
+            for m, v in zip(self.mechanisms, views, strict=True):
+                if m.implements("loss"):
+                    self.active.append((m, replace(v, prepared=m.prepare(v))))
+        # Their random streams, by step.
+        self.rngs = [v.rng.folds(self.block.steps * many) for _, v in self.active]
 
     @property
     def windowed(self) -> bool:
         return bool(self.orders) and not self.active
 
     def window(self, step: int) -> Tensor:
-        """Opens the step: its examples, and which rows of the flattened tables they look at."""
+        """Opens a step; returns which rows of the flattened tables its examples look up."""
         now = self._examples(step)
         assert now.index_CL is not None
-        first = (
-            torch.arange(len(now.index_CL), device=now.index_CL.device)[:, None] * self.block.n_rows
-        )
+        clients = torch.arange(len(now.index_CL), device=now.index_CL.device)
+        first = clients[:, None] * self.block.n_rows
         self.now = rows_only(now)
         tables = [k for k in self.view.model.tables if k in self.base]
         self.now_base = {k: rows(self.base[k], self.now.items_CR) for k in tables}
         return now.index_CL + first
 
     def loss(self, leaves: Fields, step: int) -> Tensor:
-        """[C]"""
+        """The loss of each client in a step, [C]."""
         if self.windowed:
             params, now = join({**self.base, **self.now_base}, leaves, self.packing), self.now
         else:
@@ -98,10 +83,8 @@ class BlockTraining:
         loss_C = self.view.objective.loss(self.view.model, params, now, self.ready, rng, None)
         for (m, v), rngs in zip(self.active, self.rngs, strict=True):
             more = m.loss(replace(v, params=params, batch=now, rng=rngs[step], step=step))
-            if more is not None:
-                loss_C = loss_C + (
-                    more * (now.weight_CL > 0).any(1) if self.orders else more
-                )  # idle: nothing moves
+            if more is not None:  # a client without examples in a mini-batch does not move
+                loss_C = loss_C + (more * (now.weight_CL > 0).any(1) if self.orders else more)
         return loss_C
 
     def _examples(self, step: int) -> Batch:
@@ -116,15 +99,18 @@ class BlockTraining:
 def start(
     view: ClientView, kept: FieldDict, batch: Batch, pick: Tensor, windowed: bool, packing: Packing
 ) -> tuple[Fields, Fields]:
-    """Where training starts. A windowed lesson looks rows up in what was sent, step by step."""
+    """Where training starts: what was sent, and what moves.
+
+    `pick` are the block's clients, as places in the chunk that `kept` belongs to. If training is
+    windowed, tables stay whole.
+    """
     base: Fields = {}
     leaves: Fields = {}
-    sents = {k: view.params[k] for k in view.model.shared}
+    received = {k: view.params[k] for k in view.model.shared}
     if packing.names:
-        sents = {k: v for k, v in sents.items() if k not in packing.names} | {
-            PACKED: packing.pack(sents)
-        }
-    for name, sent in sents.items():
+        rest = {k: v for k, v in received.items() if k not in packing.names}
+        received = rest | {PACKED: packing.pack(received)}
+    for name, sent in received.items():
         sent = sent if len(sent) == 1 else sent[pick]
         table = name in view.model.tables
         base[name] = rows(sent, batch.items_CR) if table and not windowed else sent
@@ -136,7 +122,7 @@ def start(
 
 
 def join(base: Fields, leaves: Fields, packing: Packing) -> Fields:
-    """The parameters as models see them."""
+    """The parameters as the model sees them."""
     params = {**base, **{k: base[k] + v if k in base else v for k, v in leaves.items()}}
     return params | packing.unpack(params.pop(PACKED)) if packing.names else params
 

@@ -1,4 +1,4 @@
-"""Small shared parameters side by side in one tensor, so that a step costs one operation, not one for each."""
+"""Packs small shared parameters into one tensor, so that a step costs one operation for all."""
 
 from dataclasses import dataclass
 from math import prod
@@ -21,7 +21,7 @@ class Packing:
 
     @classmethod
     def of(cls, model: Model, solver: Local, params: Fields) -> "Packing":
-        """All shared parameters but the tables, where they are stepped alike."""
+        """All shared parameters but the tables, if the solver treats them alike."""
         names = tuple(k for k in model.shared if k not in model.tables)
         alike = not solver.phases and not set(names) & {*solver.rates, *solver.per_item}
         if not alike or len(names) < 2:
@@ -41,6 +41,5 @@ class Packing:
     def unpack(self, packed: Tensor) -> Fields:
         """Views, by name."""
         parts = packed.split(self.sizes, 1)
-        return {
-            k: x.unflatten(1, s) for k, x, s in zip(self.names, parts, self.shapes, strict=False)
-        }
+        named = zip(self.names, parts, self.shapes, strict=False)
+        return {k: x.unflatten(1, shape) for k, x, shape in named}

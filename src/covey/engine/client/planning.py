@@ -10,11 +10,12 @@ discarded.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from covey.contract.mechanism import PlanningHooks
 from covey.core.padding import pad_lengths, pad_steps
 
 from .blocks import Block, Work
@@ -28,20 +29,15 @@ LAUNCH = 400_000  # rows that are computed while a step is started
 PAIRS = 650  # pairs of rows that are compared in the time of one row of layers
 
 
+Table = Literal["moved", "looked up", "shared"]
+
+
 class Size(NamedTuple):
     """To what a client is padded."""
 
     rows: int  # of its item table
     examples: int  # of one epoch
     steps: int  # per epoch
-
-
-class Load(Protocol):
-    """What a plan asks of a mechanism; `Mechanism` says what the answers mean."""
-
-    def extra_floats(self, n_rows: int) -> int: ...
-
-    def compared_pairs(self, n_rows: int) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -64,8 +60,8 @@ class CostModel:
     """
 
     budget_rows: int
-    mechanisms: Sequence[Load] = ()
-    table: Literal["moved", "looked up", "shared"] = "moved"
+    mechanisms: Sequence[PlanningHooks] = ()
+    table: Table = "moved"
     examples_per_row: int = 1
     waits: bool = False
     coarse: bool = False
@@ -76,14 +72,32 @@ class CostModel:
         more = sum(m.extra_floats(n_rows) for m in self.mechanisms) // ROW_FLOATS
         return self.examples_per_row * (own + more)
 
-    def room(self, work: Work, size: Size) -> int:
+    def capacity(self, work: Work, size: Size) -> int:
         """How many clients of this size fit into a block; 0 where a single one is too large."""
         budget = self.examples_per_row * self.budget_rows
         return budget // max(self.held(size.rows), work.batch or size.examples, 1)
 
     def sizes(self, work: Work) -> Tensor:
         """The `Size` of each client, [C, 3], that depends on its own numbers alone."""
-        return _sizes(work, self.coarse, self.waits)
+        n_C = work.examples.items.lengths
+        if work.batch:
+            # Negatives that do not exist weigh nothing and come last. They make no step, in which
+            # Adam would move on.
+            exists_T = (work.examples.weight > 0).long()
+            real_C = torch.zeros_like(n_C).index_add_(0, work.examples.items.owner, exists_T)
+            steps_C, whole_C = (
+                ((n + work.batch - 1) // work.batch).clamp(min=1) for n in (real_C, n_C)
+            )
+            if self.coarse and self.waits:
+                steps_C, whole_C = pad_steps(steps_C), pad_steps(whole_C)
+            length_C = whole_C * work.batch
+            rows_C = length_C.clamp(max=_rounded(work.n_items))
+        else:
+            steps_C = torch.ones_like(n_C)
+            length_C, rows_C = pad_lengths(n_C, self.coarse), pad_lengths(work.rows_C, self.coarse)
+        if work.local is None:
+            rows_C = work.rows_C
+        return torch.stack([rows_C, length_C, steps_C], 1)
 
     def joined(self, work: Work, kinds: list[Size], counts: list[int]) -> list[Size]:
         """The size to which each kind of clients is padded in the end: here its own."""
@@ -98,7 +112,7 @@ class GpuCostModel(CostModel):
     start another block. Results of a client then depend on the others in their last bits.
 
     Args:
-        window: How many rows a step looks at, where not at the whole table; 0: at the whole table.
+        window: How many rows a step looks up; 0: the whole table.
         one_size: Whether all clients are padded to the largest, if they then fit into one block.
     """
 
@@ -119,7 +133,7 @@ class GpuCostModel(CostModel):
         lists = work.examples.items.lengths, work.rows_C
         length, n_rows = (_rounded(int(n_C.max())) or ROUNDED for n_C in lists)
         largest = Size(work.n_items if work.local is None else n_rows, length, 1)
-        if self.room(work, largest) < len(sizes):
+        if self.capacity(work, largest) < len(sizes):
             return sizes
         return torch.tensor(largest, device=sizes.device).expand_as(sizes)
 
@@ -130,7 +144,7 @@ class GpuCostModel(CostModel):
         for k in range(1, len(kinds)):
             old, many = out[first], sum(counts[first:k])
             new = Size(*map(max, old, kinds[k]))
-            fits = many + counts[k] <= self.room(work, new)
+            fits = many + counts[k] <= self.capacity(work, new)
             if fits and self._pays(old, new, many):
                 out[first : k + 1] = [new] * (k + 1 - first)
             else:
@@ -166,35 +180,12 @@ def plan(work: Work, costs: CostModel) -> Iterator[Block]:
     start = 0
     for size, count in zip(kinds, counts, strict=True):
         unit = max(2, REGISTERS // gcd(REGISTERS, work.batch or size.examples))
-        many = max(costs.room(work, size) // unit, 1) * unit
+        many = max(costs.capacity(work, size) // unit, 1) * unit
         for at in range(start, start + count, many):
             pick = order[at : min(at + many, start + count)]
             doubles = pick[:1].expand(-len(pick) % unit)
             yield Block(torch.cat([pick, doubles]), len(pick), *size)
         start += count
-
-
-def _sizes(work: Work, coarse: bool, waits: bool) -> Tensor:
-    """The `Size` of each client, padded by its own numbers alone, [C, 3]."""
-    n_C = work.examples.items.lengths
-    if work.batch:
-        # Negatives that do not exist weigh nothing and come last: they make no step, in which Adam
-        # would move on.
-        exists_T = (work.examples.weight > 0).long()
-        real_C = torch.zeros_like(n_C).index_add_(0, work.examples.items.owner, exists_T)
-        steps_C, whole_C = (
-            ((n + work.batch - 1) // work.batch).clamp(min=1) for n in (real_C, n_C)
-        )
-        if coarse and waits:
-            steps_C, whole_C = pad_steps(steps_C), pad_steps(whole_C)
-        length_C = whole_C * work.batch
-        rows_C = length_C.clamp(max=_rounded(work.n_items))
-    else:
-        steps_C = torch.ones_like(n_C)
-        length_C, rows_C = pad_lengths(n_C, coarse), pad_lengths(work.rows_C, coarse)
-    if work.local is None:
-        rows_C = work.rows_C
-    return torch.stack([rows_C, length_C, steps_C], 1)
 
 
 def _rounded(n: int) -> int:

@@ -1,4 +1,4 @@
-"""A client measures itself: it ranks its held-out items with what it ranks its recommendations with."""
+"""A client ranks its held-out items with the scores that it would recommend by."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,10 +17,10 @@ from covey.evaluate.ranking import (
     Scores,
     Top,
     distinct,
+    item_range,
     keep_heap,
     merged,
     nothing,
-    on_shelf,
     ranks_of,
     ranks_sampled,
     span,
@@ -34,16 +34,12 @@ CUDA_SCORES = 1 << 28
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What evaluation alone may see."""
+    """The held-out items of clients, for evaluation only."""
 
     valid: Ragged
     test: Ragged
-    candidates: Fields = field(
-        default_factory=dict
-    )  # "valid", "test": [C, K] items of a sampled ranking
-    parts: tuple[
-        str, ...
-    ] = ()  # those measured, also where some clients have nothing held out; (): those not empty
+    candidates: Fields = field(default_factory=dict)  # "valid", "test": [C, K] of a sampled ranking
+    parts: tuple[str, ...] = ()  # those that are measured; (): those that are not empty
 
     def __post_init__(self) -> None:
         found = tuple(k for k in ("valid", "test") if len(getattr(self, k).values))
@@ -56,15 +52,13 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Ranker:
-    """Scores of a cohort: tables as received, what each client keeps, its own update of some rows on top."""
+    """Scores items for a cohort."""
 
     model: Model
-    params: Fields  # whole tables, leading 1 where shared
-    tuned: Rows | None
+    params: Fields  # with whole tables; the leading dimension is 1 if shared
+    tuned: Rows | None  # each client's own update of some item rows, which is added
     rng: Rng
-    base: "Ranker | None" = (
-        None  # its scores are added; its user vectors stand after the model's own
-    )
+    base: "Ranker | None" = None  # its scores are added; its user vectors follow the model's own
 
     @classmethod
     def of(
@@ -75,31 +69,23 @@ class Ranker:
         rng: Rng,
         mechanisms: Sequence[Mechanism] = (),
     ) -> "Ranker":
-        tuned, found = (
-            kept.get("tuned/items"),
-            [b for m in mechanisms if (b := m.base_model(params)) is not None],
-        )
+        """The ranker of clients that keep `kept`, with the base that a mechanism may give."""
+        tuned = kept.get("tuned/items")
+        found = [b for m in mechanisms if (b := m.base_model(params)) is not None]
         base = cls(*found[0], None, rng) if found else None
         return cls(model, params, tuned if isinstance(tuned, Rows) else None, rng, base)
 
     def span(self, start: int, stop: int) -> "Ranker":
-        """Some of the clients, side by side."""
+        """The clients from `start` to before `stop`."""
         mine = {k: v if len(v) == 1 else v[start:stop] for k, v in self.params.items()}
-        tuned = (
-            None
-            if self.tuned is None
-            else self.tuned.take(torch.arange(start, stop, device=self.rng.key_C.device))
-        )
+        pick = torch.arange(start, stop, device=self.rng.key_C.device)
+        tuned = None if self.tuned is None else self.tuned.take(pick)
         base = None if self.base is None else self.base.span(start, stop)
-        return Ranker(
-            self.model,
-            mine,
-            tuned,
-            Rng(self.rng.key_C[start:stop], self.rng.home_C[start:stop]),
-            base,
-        )
+        rng = Rng(self.rng.key_C[start:stop], self.rng.home_C[start:stop])
+        return Ranker(self.model, mine, tuned, rng, base)
 
     def user(self, history: Ragged) -> Tensor:
+        """User vectors from the items that each client knows, [C, D]."""
         listed = History.of(history) if self.model.sequential else NO_HISTORY
         u_CD = self.model.user(self.params, listed, self.rng, False)
         return u_CD if self.base is None else torch.cat([u_CD, self.base.user(history)], 1)
@@ -111,24 +97,19 @@ class Ranker:
         return replace(self, base=None), u_CE[:, :wide], self.base, u_CE[:, wide:]
 
     def shelves(self) -> list[tuple[int, int]]:
-        """Parts of the catalogue to score one after the other; all of it where it is small or its parts would differ.
+        """Parts of a large catalogue to score one after the other.
 
-        With a shelf's scores in the cache there is room for enough clients to fill a matrix product.
+        With a shelf's scores in the cache, enough clients fit to fill a matrix product. The
+        catalogue is one shelf if it is small, or if its parts would be computed differently.
         """
-        table = self.params["items"]
-        split = (
-            table.device.type == "cpu"
-            and len(table) == 1
-            and self.tuned is None
-            and not deep(self.model)
-        )
-        wide = SHELF if split and table.shape[1] >= 2 * SHELF else table.shape[1]
-        return [
-            (first, min(first + wide, table.shape[1])) for first in range(0, table.shape[1], wide)
-        ]
+        table, n_items = self.params["items"], self.params["items"].shape[1]
+        shared = len(table) == 1 and self.tuned is None and not deep(self.model)
+        split = table.device.type == "cpu" and shared and n_items >= 2 * SHELF
+        wide = SHELF if split else n_items
+        return [(first, min(first + wide, n_items)) for first in range(0, n_items, wide)]
 
     def all_items(self, u_CD: Tensor, first: int = 0, last: int | None = None) -> Tensor:
-        """[C, I] of all of them, or of those on a shelf."""
+        """Scores of all items, [C, I], or of those on a shelf."""
         if self.base is not None:
             own, own_CD, base, base_CD = self._parts(u_CD)
             return own.all_items(own_CD, first, last) + base.all_items(base_CD, first, last)
@@ -139,14 +120,12 @@ class Ranker:
         own_CRD = self.tuned.items.like(self.tuned.values).padded(width)
         v_CRD = rows(self.params["items"], self.tuned.items.padded(width)) + own_CRD
         mine_CR = self.model.score(self.params, u_CD, v_CRD)
-        score_CI = score_CI.clone()
-        score_CI[self.tuned.items.owner, self.tuned.items.values] = mine_CR[
-            self.tuned.items.mask(width)
-        ]
+        score_CI, items = score_CI.clone(), self.tuned.items
+        score_CI[items.owner, items.values] = mine_CR[items.mask(width)]
         return score_CI
 
     def some_items(self, u_CD: Tensor, items_CL: Tensor) -> Tensor:
-        """[C, L], without scoring the rest of the catalogue."""
+        """Scores of some items, [C, L], without those of the rest of the catalogue."""
         if self.base is not None:
             own, own_CD, base, base_CD = self._parts(u_CD)
             return own.some_items(own_CD, items_CL) + base.some_items(base_CD, items_CL)
@@ -157,9 +136,8 @@ class Ranker:
 
 
 def _overlay(v_CLD: Tensor, items_CL: Tensor, tuned: Rows) -> Tensor:
-    keys = (
-        tuned.items.owner * tuned.height + tuned.items.values
-    )  # ascending: rows are sorted per client
+    """Adds the clients' own updates to rows of the table."""
+    keys = tuned.items.owner * tuned.height + tuned.items.values  # ascending
     want = items_CL + torch.arange(len(items_CL), device=items_CL.device)[:, None] * tuned.height
     at = torch.searchsorted(keys, want).clamp(max=len(keys) - 1)
     return torch.where((keys[at] == want)[..., None], v_CLD + tuned.values[at], v_CLD)
@@ -167,43 +145,36 @@ def _overlay(v_CLD: Tensor, items_CL: Tensor, tuned: Rows) -> Tensor:
 
 @dataclass(frozen=True)
 class HeldOutPart:
-    """One part of what is held out: the vectors it is ranked with, the items to find, those not to show."""
+    """The validation or the test items."""
 
     part: str
-    u_CD: Tensor
-    held: Ragged  # distinct
-    known: Ragged
+    u_CD: Tensor  # the vectors that rank
+    held: Ragged  # the items to find, distinct
+    known: Ragged  # the items not to rank
 
     def span(self, start: int, stop: int) -> "HeldOutPart":
-        return HeldOutPart(
-            self.part,
-            self.u_CD[start:stop],
-            span(self.held, start, stop),
-            span(self.known, start, stop),
-        )
+        held, known = span(self.held, start, stop), span(self.known, start, stop)
+        return HeldOutPart(self.part, self.u_CD[start:stop], held, known)
 
     def like(self, other: "HeldOutPart") -> bool:
-        """Whether the same vectors rank, in the same memory."""
+        """Whether the same vectors rank both parts, in the same memory."""
         return self.u_CD.data_ptr() == other.u_CD.data_ptr()
 
 
 @torch.no_grad()
 def measure(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig) -> Fields:
     """Metrics per client, keys such as "test/ndcg@20", [C] each; NaN where nothing is held out."""
-    exams, known = [], train
-    for part, relevant in (("valid", held.valid), ("test", held.test)):
-        if part in held.parts:
-            exams.append(
-                HeldOutPart(
-                    part, ranker.user(_shown(train, known, config)), distinct(relevant), known
-                )
-            )
+    parts, known = [], train
+    for name, relevant in (("valid", held.valid), ("test", held.test)):
+        if name in held.parts:
+            u_CD = ranker.user(_shown(train, known, config))
+            parts.append(HeldOutPart(name, u_CD, distinct(relevant), known))
             known = merged(train, held.valid)
     rank = _sampled if config.candidates == "sampled" else _full
     out: Fields = {}
-    for exam, ranks in zip(exams, rank(ranker, exams, held, config), strict=True):
-        figures = figures_of(ranks, exam.held.lengths, config)
-        out |= {f"{exam.part}/{k}": v for k, v in figures.items()}
+    for part, ranks in zip(parts, rank(ranker, parts, held, config), strict=True):
+        figures = figures_of(ranks, part.held.lengths, config)
+        out |= {f"{part.part}/{k}": v for k, v in figures.items()}
     if config.targets:
         out |= _exposed(ranker, train, held, config)
     return out
@@ -215,7 +186,7 @@ def _shown(train: Ragged, known: Ragged, config: EvaluateConfig) -> Ragged:
 
 
 def _exposed(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig) -> Fields:
-    """How far targets are pushed, where training and validation items are not shown, of those who have none of them."""
+    """Exposure of attack targets to clients without them, with known items left out."""
     known, ranks = merged(train, held.valid), []
     u_CD = ranker.user(_shown(train, known, config))
     for start, stop in _spans(ranker, len(held.test)):
@@ -233,46 +204,44 @@ def _spans(ranker: Ranker, many: int, shelves: int = 1) -> Iterator[tuple[int, i
 
 
 def _sampled(
-    ranker: Ranker, exams: list[HeldOutPart], held: HeldOut, config: EvaluateConfig
+    ranker: Ranker, parts: list[HeldOutPart], held: HeldOut, config: EvaluateConfig
 ) -> list[Ragged]:
     """Ranks of the held-out items among their candidates."""
     ranks = []
-    for exam in exams:
-        items_CL = with_held(exam.held, held.candidates[exam.part])
-        rank_C = ranks_sampled(ranker.some_items(exam.u_CD, items_CL))
-        ranks.append(exam.held.like(rank_C[exam.held.lengths > 0]))
+    for part in parts:
+        items_CL = with_held(part.held, held.candidates[part.part])
+        rank_C = ranks_sampled(ranker.some_items(part.u_CD, items_CL))
+        ranks.append(part.held.like(rank_C[part.held.lengths > 0]))
     return ranks
 
 
 def _full(
-    ranker: Ranker, exams: list[HeldOutPart], held: HeldOut, config: EvaluateConfig
+    ranker: Ranker, parts: list[HeldOutPart], held: HeldOut, config: EvaluateConfig
 ) -> list[Ragged]:
-    """Ranks of the held-out items in the catalogue, a few clients at a time so that scores stay in the cache."""
+    """Ranks of the held-out items in the catalogue."""
     keep_heap()
-    tops: list[list[Top]] = [[] for _ in exams]
+    tops: list[list[Top]] = [[] for _ in parts]
     for start, stop in _spans(ranker, len(held.test), len(ranker.shelves())):
         here = ranker.span(start, stop)
-        for found, top in zip(
-            tops, _tops(here, [x.span(start, stop) for x in exams], config), strict=True
-        ):
-            found.append(top)
-    return [ranks_of(Top.cat(found), exam.held) for found, exam in zip(tops, exams, strict=True)]
+        for e, top in enumerate(_tops(here, [x.span(start, stop) for x in parts], config)):
+            tops[e].append(top)
+    return [ranks_of(Top.cat(found), part.held) for found, part in zip(tops, parts, strict=True)]
 
 
-def _tops(ranker: Ranker, exams: list[HeldOutPart], config: EvaluateConfig) -> list[Top]:
-    """The best scores in each exam, shelf by shelf."""
-    tops: list[list[Top]] = [[] for _ in exams]
-    mine: list[list[Tensor]] = [[] for _ in exams]
+def _tops(ranker: Ranker, parts: list[HeldOutPart], config: EvaluateConfig) -> list[Top]:
+    """The best scores in each part, shelf by shelf."""
+    tops: list[list[Top]] = [[] for _ in parts]
+    mine: list[list[Tensor]] = [[] for _ in parts]
     n_items = ranker.params["items"].shape[1]
     for first, last in ranker.shelves():
         scores = None
-        for e, exam in enumerate(exams):
-            if scores is None or not exam.like(exams[e - 1]):  # else the same scores serve again
-                scores = Scores(ranker.all_items(exam.u_CD, first, last))
-            held, mine_T = on_shelf(exam.held, first, last, n_items)
-            hidden = exam.known if config.seen == "filtered" else nothing(len(held), mine_T.device)
-            final = e + 1 == len(exams) or not exam.like(exams[e + 1])
-            hidden = on_shelf(hidden, first, last, n_items)[0]
+        for e, part in enumerate(parts):
+            if scores is None or not part.like(parts[e - 1]):  # else the same scores serve again
+                scores = Scores(ranker.all_items(part.u_CD, first, last))
+            held, mine_T = item_range(part.held, first, last, n_items)
+            hidden = part.known if config.seen == "filtered" else nothing(len(held), mine_T.device)
+            final = e + 1 == len(parts) or not part.like(parts[e + 1])
+            hidden = item_range(hidden, first, last, n_items)[0]
             tops[e].append(scores.top(held, hidden, config.cutoffs[-1], final))
             mine[e].append(mine_T)
-    return [Top.joined(shelves, parts) for shelves, parts in zip(tops, mine, strict=True)]
+    return [Top.joined(shelves, places) for shelves, places in zip(tops, mine, strict=True)]

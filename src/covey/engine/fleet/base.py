@@ -1,11 +1,11 @@
-"""What a run needs of its fleet beside the exchanges of a round, and what it knows about the clients.
+"""What a run needs of its fleet besides the exchanges of a round, and what it knows of its clients.
 
 `[fleet] use = "module:Class"` names the fleet of a run. The class has a class method `of(clients)`
 and implements `RunFleet`; one that also implements `Simulation` can be asked for recommendations.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 import torch
@@ -79,13 +79,10 @@ class Clients:
     @property
     def population(self) -> "Population":
         held, lengths_N = self.data.held, self.data.training.items.lengths
-        return Population(
-            program=self.program,
-            lengths_N=lengths_N,
-            test_lengths_N=torch.zeros_like(lengths_N) if held is None else held.test.lengths,
-            n_honest=self.malicious.first if self.malicious else len(lengths_N),
-            attack=self.malicious.attack if self.malicious else None,
-        )
+        test_N = torch.zeros_like(lengths_N) if held is None else held.test.lengths
+        bad, n = self.malicious, len(lengths_N)
+        n_honest, attack = (bad.first, bad.attack) if bad else (n, None)
+        return Population(self.program, lengths_N, test_N, n_honest, attack)
 
 
 @dataclass(frozen=True)
@@ -117,3 +114,53 @@ class Population:
     def honest(self, ids_C: Tensor) -> Tensor:
         """The honest ones among some clients."""
         return ids_C[ids_C < self.n_honest]
+
+
+@dataclass
+class LocalFleet:
+    """What fleets in this process have in common; `Clients` explains the fields."""
+
+    program: Program
+    data: LocalData
+    seed: int = 0
+    n_present: int = 0  # honest clients that have joined; 0: all
+    malicious: Malicious | None = None
+    hides: frozenset[str] = frozenset()
+    meter: Meter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.n_present = self.n_present or self.n_honest
+        self.meter = Meter(len(self.data.training.items))
+
+    @classmethod
+    def of(cls, clients: Clients) -> Self:
+        return cls(
+            clients.program, clients.data, clients.seed, clients.n_present, clients.malicious
+        )
+
+    @property
+    def device(self) -> torch.device:
+        return self.data.training.items.values.device
+
+    @property
+    def n_honest(self) -> int:
+        return self.malicious.first if self.malicious else len(self.data.training.items)
+
+    @property
+    def ids_N(self) -> Tensor:
+        ids_N = torch.arange(len(self.data.training.items), device=self.device)
+        return ids_N[(ids_N < self.n_present) | (ids_N >= self.n_honest)]
+
+    def join(self, ids_C: Tensor) -> None:
+        self.n_present += len(ids_C)
+
+    def state(self) -> Fields:
+        shared = self.malicious.memory.state() if self.malicious else {}
+        return {**self.meter.state(), **shared, "present": torch.tensor(self.n_present)}
+
+    def load(self, state: Fields) -> None:
+        self.meter.load({k: v for k, v in state.items() if k.startswith("meter/")})
+        if self.malicious:
+            shared = {k: v.to(self.device) for k, v in state.items() if k.startswith("crew/")}
+            self.malicious.memory.load(shared)
+        self.n_present = int(state["present"])

@@ -1,4 +1,4 @@
-"""Messages as bytes: compact, versioned, no pickle, nothing trusted.
+"""Messages as bytes: compact and versioned, without pickle; everything that is read is checked.
 
 Layout, little endian: header (magic, version, step, run, round, client, number of fields), then
 per field its path, kind, dtype and shape, then its data. Integers travel as int32 (item ids and
@@ -34,7 +34,7 @@ MAX_DIMS = 4
 
 
 class Malformed(ValueError):
-    """Bytes that are no message of ours."""
+    """Bytes that are not a message of this format."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ def upload_fields(upload: Upload) -> list[tuple[str, Field]]:
     """Paths and values of everything that is encoded; a weight of 1 is not sent."""
     out: list[tuple[str, Field]] = [(f"update/{k}", v) for k, v in upload.update.items()]
     out += [(f"model/{k}", v) for k, v in upload.model.items()]
-    out += [(f"{m}/{k}", v) for m, drawer in upload.extra.items() for k, v in drawer.items()]
+    out += [(f"{m}/{k}", v) for m, fields in upload.extra.items() for k, v in fields.items()]
     if not bool((upload.weight_C == 1).all()):
         out.append(("weight", upload.weight_C))
     return out
 
 
 def field_bytes(path: str, value: Field) -> int:
-    """Bytes of a field over all clients, one message each, as `encode` would make them."""
+    """Bytes of a field over all clients, one message each, as `encode` would write them."""
     data = value if isinstance(value, Tensor) else value.values
     head = FIELD.size + len(path.encode()) + 4 * data.dim()
     size = head * len(value) + data.numel() * _width(data)
@@ -77,15 +77,8 @@ def _width(x: Tensor) -> int:
 
 
 def encode(envelope: Envelope, fields: list[tuple[str, Field]]) -> bytes:
-    head = HEADER.pack(
-        MAGIC,
-        VERSION,
-        STEPS.index(envelope.step),
-        envelope.run,
-        envelope.round,
-        envelope.client,
-        len(fields),
-    )
+    step, address = STEPS.index(envelope.step), (envelope.run, envelope.round, envelope.client)
+    head = HEADER.pack(MAGIC, VERSION, step, *address, len(fields))
     return head + b"".join(encode_field(path, value) for path, value in fields)
 
 
@@ -148,7 +141,7 @@ def decode(data: bytes, limit: int = 1 << 30) -> tuple[Envelope, list[tuple[str,
     if reader.at != len(data):
         raise Malformed("bytes left over")
     if len({path for path, _ in fields}) != count:
-        raise Malformed("a field stands twice")
+        raise Malformed("a field is there twice")
     return Envelope(STEPS[step], run, round, client), fields
 
 
@@ -172,7 +165,7 @@ def _decode_field(reader: _Reader) -> tuple[str, Field]:
     if bool(((items.values < 0) | (items.values >= height)).any()):
         raise Malformed("an item id outside the catalogue")
     if len((items.owner * height + items.values).unique()) != len(items.values):
-        raise Malformed("an item stands twice")
+        raise Malformed("an item is there twice")
     return path, Rows(items, reader.tensor(code, shape), height)
 
 
@@ -182,28 +175,22 @@ def encode_upload(envelope: Envelope, upload: Upload) -> bytes:
 
 def decode_upload(data: bytes, limit: int = 1 << 30) -> tuple[Envelope, Upload]:
     envelope, fields = decode(data, limit)
-    drawers: dict[str, FieldDict] = {}
+    fields_by_kind: dict[str, FieldDict] = {}
     weight = torch.ones(1)
     for path, value in fields:
         kind, _, name = path.partition("/")
-        if path == "weight":
-            weight = (
-                value if isinstance(value, Tensor) and value.shape == (1,) else _refuse("weight")
-            )
-        elif not name or not _single(value):
-            _refuse(path)
+        if path == "weight" and isinstance(value, Tensor) and value.shape == (1,):
+            weight = value
+        elif path == "weight" or not name or not _single(value):
+            raise Malformed(f"{path} is not one client's")
         else:
-            drawers.setdefault(kind, {})[name] = value
-    update, model = drawers.pop("update", {}), drawers.pop("model", {})
-    return envelope, Upload(torch.tensor([envelope.client]), weight, update, model, drawers)
+            fields_by_kind.setdefault(kind, {})[name] = value
+    update, model = fields_by_kind.pop("update", {}), fields_by_kind.pop("model", {})
+    return envelope, Upload(torch.tensor([envelope.client]), weight, update, model, fields_by_kind)
 
 
 def _single(value: Field) -> bool:
     return len(value) == 1 if not isinstance(value, Tensor) else value.shape[:1] == (1,)
-
-
-def _refuse(path: str) -> Tensor:
-    raise Malformed(f"{path} is not one client's")
 
 
 def encode_download(envelope: Envelope, download: Download) -> bytes:

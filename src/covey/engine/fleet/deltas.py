@@ -1,6 +1,6 @@
-"""Item tables of which clients move few rows: a base that many of them received, and each client's own rows.
+"""Item tables of which clients change few rows, stored as a common base and each client's own rows.
 
-What is held is exact: a row is a client's own where its bits differ from the base's.
+The tables are exact: a row is a client's own if its bits differ from those of the base.
 """
 
 from dataclasses import dataclass, field
@@ -13,21 +13,19 @@ from covey.core.ragged import Fields, offsets_of
 
 @dataclass
 class Deltas:
-    """The tables of clients 0..n-1, on the CPU. A base goes when it is nobody's."""
+    """The tables of clients 0..n-1, on the CPU. A base is dropped when no client refers to it."""
 
-    version_N: Tensor  # of the base; -1: no table yet
-    bases: dict[int, Tensor] = field(default_factory=dict)  # [I, D] each
+    version_N: Tensor  # of each client's base; -1: no table yet
+    bases: dict[int, Tensor] = field(default_factory=dict)  # by version, [I, D] each
     latest: int = -1
-    own: dict[int, tuple[Tensor, Tensor]] = field(
-        default_factory=dict
-    )  # client -> items [R], rows [R, D]
+    own: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)  # client: items [R], [R, D]
 
     @classmethod
     def empty(cls, n: int) -> "Deltas":
         return cls(torch.full((n,), -1, dtype=torch.int64))
 
     def offer(self, table_ID: Tensor) -> None:
-        """A table about to be handed to several clients, so that they may hold it as one."""
+        """Makes a base of a table that is about to be handed to several clients."""
         known = self.bases.get(self.latest)
         if known is None or not torch.equal(_bits(known), _bits(table_ID)):
             self.latest += 1
@@ -44,13 +42,13 @@ class Deltas:
         self.bases = {k: v for k, v in self.bases.items() if k in used}
 
     def _based(self, table_ID: Tensor, version: int) -> tuple[int, Tensor]:
-        """A base and the items whose rows are not its own; who was handed the latest table begins anew from it."""
+        """The client's base, and the items whose rows differ from it.
+
+        A client that holds the latest base exactly changes to it.
+        """
         handed = torch.equal(_bits(table_ID), _bits(self.bases[self.latest]))
         version = self.latest if handed or version < 0 else version
-        return version, self._differ(table_ID, version)
-
-    def _differ(self, table_ID: Tensor, version: int) -> Tensor:
-        return (_bits(table_ID) != _bits(self.bases[version])).any(1).nonzero()[:, 0]
+        return version, (_bits(table_ID) != _bits(self.bases[version])).any(1).nonzero()[:, 0]
 
     def take(self, ids_C: Tensor) -> Tensor:
         """[C, I, D]; zeros for clients that have no table yet."""
@@ -66,18 +64,17 @@ class Deltas:
         return out_CID
 
     def bytes(self) -> int:
-        """What is held."""
-        sizes = lambda tensors: sum(t.numel() * t.element_size() for t in tensors)
-        return sizes(self.bases.values()) + sum(sizes(pair) for pair in self.own.values())
+        """The memory that the tables take."""
+        tensors = [*self.bases.values(), *(t for pair in self.own.values() for t in pair)]
+        return sum(t.numel() * t.element_size() for t in tensors)
 
     def state(self) -> Fields:
         """Flat tensors for a checkpoint."""
         clients = sorted(self.own)
         like = self.bases[self.latest]
-        pairs = [self.own[client] for client in clients] or [
-            (like.new_empty(0, dtype=torch.int32), like[:0])
-        ]
-        lengths = torch.tensor([len(self.own[client][0]) for client in clients], dtype=torch.int64)
+        pairs = [self.own[client] for client in clients]
+        lengths = torch.tensor([len(items) for items, _ in pairs], dtype=torch.int64)
+        pairs = pairs or [(like.new_empty(0, dtype=torch.int32), like[:0])]
         return {
             "version": self.version_N,
             "clients": torch.tensor(clients, dtype=torch.int64),
@@ -91,14 +88,13 @@ class Deltas:
     def of(cls, state: Fields) -> "Deltas":
         bases = {int(k.removeprefix("base/")): v for k, v in state.items() if k.startswith("base/")}
         cuts = state["offsets"].diff().tolist()
-        parts = zip(
-            state["clients"].tolist(), state["items"].split(cuts), state["rows"].split(cuts)
-        )
+        items, rows = state["items"].split(cuts), state["rows"].split(cuts)
+        parts = zip(state["clients"].tolist(), items, rows)
         own = {client: (items.clone(), rows.clone()) for client, items, rows in parts}
         return cls(state["version"].clone(), bases, max(bases), own)
 
 
 def _bits(x_ID: Tensor) -> Tensor:
-    """As whole numbers, long ones where they fit: zeros keep their sign, and what is not a number equals itself."""
+    """As integers, 64-bit ones if they fit: zeros differ by sign, and NaN equals itself."""
     wide = x_ID.shape[-1] * x_ID.element_size() % 8 == 0
     return x_ID.view(torch.int64 if wide else torch.int32)

@@ -1,4 +1,4 @@
-"""A client's private state as plain tensors by name, for checkpoints of fleets that hold clients one by one."""
+"""One client's private state as plain tensors by name, for checkpoints."""
 
 import torch
 

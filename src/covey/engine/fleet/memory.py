@@ -1,4 +1,4 @@
-"""Room for the whole tables that clients keep: in memory, or in a file that the system pages; or an error at once."""
+"""Memory for the item tables that clients keep, in RAM or in a file, and a check that they fit."""
 
 import os
 import tempfile
@@ -15,7 +15,7 @@ from covey.engine.method import Method
 
 GIB = 1 << 30
 FLOAT = 4  # bytes
-COPIES = 4
+COPIES = 4  # of a table that is shared but moves as a whole: tuned, uploaded, compared, sent back
 
 
 def memory_of(device: torch.device | str) -> int:
@@ -29,16 +29,20 @@ def memory_of(device: torch.device | str) -> int:
 
 
 def limit_of(engine: Engine) -> int:
-    """Bytes from which on a table of all clients lies in a file; what is on a GPU never does."""
+    """Bytes beyond which a table of all clients is kept in a file; a table on a GPU never is."""
     if engine.device != "cpu":
         return 1 << 62
     return engine.tables_mb * 1_000_000 or memory_of("cpu") // 4
 
 
-def room(shape: Sequence[int], like: Tensor, limit: int, zero: bool = False) -> Tensor:
-    """A tensor of this shape; over `limit` bytes in a file without a name, which goes when nobody holds it.
+def allocate(shape: Sequence[int], like: Tensor, limit: int, zero: bool = False) -> Tensor:
+    """Returns an uninitialised tensor in RAM or in a file.
 
-    Zeros where asked for: that touches all of the memory at once.
+    Args:
+        shape: The shape of the tensor.
+        like: Has the type and the device.
+        limit: Bytes beyond which a tensor on the CPU is a file, deleted with the tensor.
+        zero: Whether it has to be zero, which touches all of its memory at once.
     """
     size = int(torch.Size(shape).numel())
     if size * like.element_size() <= limit or like.device.type != "cpu":
@@ -48,28 +52,27 @@ def room(shape: Sequence[int], like: Tensor, limit: int, zero: bool = False) -> 
         os.close(file)
         return torch.from_file(path, shared=True, size=size, dtype=like.dtype).view(*shape)
     except (OSError, RuntimeError) as error:
-        raise CoveyError(
-            f"no room for {size * like.element_size() / GIB:.1f} GiB in {Path(path).parent}"
-        ) from error
+        need, folder = size * like.element_size() / GIB, Path(path).parent
+        raise CoveyError(f"{folder} cannot hold a table of {need:.1f} GiB; free space") from error
     finally:
         Path(path).unlink(missing_ok=True)
 
 
-def check_room(method: Method, n_clients: int, memory: int, where: str) -> None:
-    """Says before anything starts that the clients' own tables would not fit.
+def check_memory(method: Method, n_clients: int, memory: int, where: str) -> None:
+    """Refuses a run whose clients' own tables would not fit into the bytes that `where` has.
 
-    A table that is kept is held once. One that is shared but moves as a whole, and is looked at client by
-    client, is held as tuned, uploaded, compared and sent back.
+    A table that clients keep is held once, one that moves as a whole `COPIES` times.
     """
     model, n_items = method.model, method.catalogue.n_items
     each = any(m.whole_table for m in method.mechanisms) and method.grouping.reads_uploads == "each"
     row = model.public(1, Rng.server(0, 0, "width"))
-    held = lambda name: 1 if name in model.kept else COPIES if each else 0
-    width = sum(v[0].numel() * held(k) for k, v in row.items() if k in model.tables)
+    copies = {k: 1 if k in model.kept else COPIES if each else 0 for k in model.tables}
+    width = sum(row[k][0].numel() * copies[k] for k in model.tables if k in row)
     need = n_clients * n_items * width * FLOAT
     if need > memory:
         raise CoveyError(
-            f"the clients' own item tables take {need / GIB:,.1f} GiB ({n_clients:,} clients x {n_items:,} items x"
-            f" {width} numbers) and {where} has {memory / GIB:,.1f}; lower model.dim, filter the data"
-            " (data.min_user, data.min_item), or share the table (model.keep_items = false)"
+            f"the clients' own item tables take {need / GIB:,.1f} GiB ({n_clients:,} clients x"
+            f" {n_items:,} items x {width} numbers) and {where} has {memory / GIB:,.1f}; lower"
+            " model.dim, filter the data (data.min_user, data.min_item), or share the table"
+            " (model.keep_items = false)"
         )

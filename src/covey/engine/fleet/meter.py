@@ -8,30 +8,32 @@ import torch
 from torch import Tensor
 
 from covey.core.messages import Download, Upload
-from covey.core.ragged import Fields, Ragged, Rows
+from covey.core.ragged import Fields
 
 from .codec import SIZE_OF_HEADER, download_fields, encode_field, field_bytes, upload_fields
 
 
 @dataclass
 class Meter:
+    """The traffic of n clients; what they sent is also counted by step and field."""
+
     n: int
-    up: int = 0  # bytes
-    down: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)  # reason -> messages
-    bytes: dict[tuple[str, str], int] = field(default_factory=dict)  # (step, field) -> bytes
+    up: int = 0  # bytes that clients sent
+    down: int = 0  # bytes that the server sent
+    dropped: dict[str, int] = field(default_factory=dict)  # messages, by reason
+    bytes: dict[tuple[str, str], int] = field(default_factory=dict)
     sends_N: dict[tuple[str, str], Tensor] = field(default_factory=dict)  # messages of each client
 
     def sent(self, download: Download, many: int) -> None:
-        """One request each: the shared fields in every one, and the client's own rows."""
+        """Counts one request for each of `many` clients: the shared fields, and its own rows."""
         self.down += many * SIZE_OF_HEADER
         for path, value in download_fields(download):
-            if path.startswith("shared/"):
-                self.down += many * (
-                    _one(path, value) if isinstance(value, Tensor) else _alone(path, value)
-                )
-            else:
+            if path.startswith("each/"):
                 self.down += field_bytes(path, value)
+            elif isinstance(value, Tensor):  # without a leading C
+                self.down += many * (field_bytes(path, value[None]) - 4)
+            else:
+                self.down += many * len(encode_field(path, value))
 
     def received(self, step: str, upload: Upload) -> None:
         self.envelope(len(upload))
@@ -44,7 +46,7 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Bytes of messages inside do not count as traffic. What their fields disclose is still counted."""
+        """Counts what messages inside disclose, but not their bytes as traffic."""
         traffic = self.up, self.down
         try:
             yield
@@ -53,7 +55,7 @@ class Meter:
 
     @contextmanager
     def apart(self) -> Iterator["Meter"]:
-        """Everything inside is counted by another meter, which is complete after the block."""
+        """Counts everything inside by another meter, which is complete after the block."""
         mine, other = dict(vars(self)), Meter(self.n)
         vars(self).update(vars(Meter(self.n)))
         try:
@@ -63,7 +65,7 @@ class Meter:
             vars(self).update(mine)
 
     def note(self, step: str, upload: Upload) -> None:
-        """Fields of a message whose bytes were counted when it came in."""
+        """Counts the fields of a message whose bytes were counted when it came in."""
         with self.paused():
             self.received(step, upload)
 
@@ -71,7 +73,7 @@ class Meter:
         self.up += SIZE_OF_HEADER * many
 
     def count(self, step: str, name: str, size: int, ids_C: Tensor) -> None:
-        """One message of each of these clients held the field; together it took `size` bytes."""
+        """Counts a field in one message of each of these clients, `size` bytes in all."""
         key = (step, name)
         self.up += size
         self.bytes[key] = self.bytes.get(key, 0) + size
@@ -95,27 +97,13 @@ class Meter:
 
     def load(self, state: Fields) -> None:
         self.up, self.down = state["meter/bytes"].tolist()
-        self.sends_N = {_key(k): v for k, v in _below("meter/sends/", state).items()}
-        self.bytes = {_key(k): int(v) for k, v in _below("meter/size/", state).items()}
-        self.dropped = {k: int(v) for k, v in _below("meter/dropped/", state).items()}
-
-
-def _below(start: str, state: Fields) -> Fields:
-    """The entries whose names start so, without it."""
-    return {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}
-
-
-def _key(path: str) -> tuple[str, str]:
-    """Step and field."""
-    step, _, name = path.partition(":")
-    return step, name
-
-
-def _alone(path: str, value: Ragged | Rows) -> int:
-    """Lists that go to every client as they are."""
-    return len(encode_field(path, value))
-
-
-def _one(path: str, value: Tensor) -> int:
-    """A tensor that goes to every client as it is, without a leading C."""
-    return field_bytes(path, value[None]) - 4
+        self.sends_N, self.bytes, self.dropped = {}, {}, {}
+        for path, value in state.items():
+            kind, _, name = path.removeprefix("meter/").partition("/")
+            step, _, rest = name.partition(":")
+            if kind == "sends":
+                self.sends_N[step, rest] = value
+            elif kind == "size":
+                self.bytes[step, rest] = int(value)
+            elif kind == "dropped":
+                self.dropped[name] = int(value)

@@ -1,6 +1,7 @@
-"""The private state of simulated clients: dense rows where all have the same shape, a growing list else.
+"""The private state of simulated clients, by field.
 
-Tables of which clients move few rows are held as these rows.
+Tensors are dense, [N, ...]. `Rows` are stored in the blocks in which they come, and item tables as
+versions that many clients share, or as differences from such a version.
 """
 
 from dataclasses import dataclass, field
@@ -11,20 +12,23 @@ from torch import Tensor
 from covey.core.ragged import FieldDict, Fields, Ragged, Rows, cat
 
 from .deltas import Deltas
-from .memory import room
+from .memory import allocate
 
 
 @dataclass
 class RowStore:
-    """The latest `Rows` of each client, in the blocks they came in; a block goes when nobody's is in it."""
+    """The latest `Rows` of each client, in the blocks in which they came.
 
-    height: int
-    block_N: Tensor  # -1: nothing yet
-    place_N: Tensor  # row of the client in its block
+    A block is dropped when no client has its latest rows in it.
+    """
+
+    height: int  # of the table that the rows belong to
+    block_N: Tensor  # number of each client's block; -1: nothing yet
+    place_N: Tensor  # place of each client in its block
     nothing: Tensor  # [0, D]
     blocks: dict[int, Rows] = field(default_factory=dict)
-    users: dict[int, int] = field(default_factory=dict)  # clients whose latest is in the block
-    count: int = 0
+    users: dict[int, int] = field(default_factory=dict)  # clients with their latest rows in a block
+    count: int = 0  # blocks so far
 
     @classmethod
     def empty(cls, n: int, like: Rows) -> "RowStore":
@@ -49,14 +53,12 @@ class RowStore:
         if len(kinds) == 1 and kinds[0] >= 0 and len(self.blocks[kinds[0]]) == len(ids_C):
             block = self.blocks[kinds[0]]
             if bool((place_C.diff() == 1).all()):
-                return block  # asked for just as it came
-        parts, order = [], []
-        for kind in kinds:
-            mine = (block_C == kind).nonzero()[:, 0]
-            parts.append(
-                self.blocks[kind].take(place_C[mine]) if kind >= 0 else self._none(len(mine))
-            )
-            order.append(mine)
+                return block  # these clients, in the same order
+        order = [(block_C == kind).nonzero()[:, 0] for kind in kinds]
+        parts = [
+            self.blocks[kind].take(place_C[mine]) if kind >= 0 else self._none(len(mine))
+            for kind, mine in zip(kinds, order, strict=True)
+        ]
         joined: Rows = cat(parts) if parts else self._none(0)
         return joined.take(torch.cat(order).argsort()) if len(parts) > 1 else joined
 
@@ -83,24 +85,24 @@ class Received:
         self.tables = {k: v for k, v in self.tables.items() if k in used}
 
     def take(self, ids_C: Tensor) -> Tensor | None:
-        """[1, ...] where these clients hold the same version, None where they hold none."""
+        """The table [1, ...] that these clients hold; None if they hold none."""
         versions = self.version_N[ids_C].unique().tolist()
         if len(versions) != 1:
-            raise ValueError("clients with different received tables must be asked apart")
+            raise ValueError("clients with different received tables must be asked separately")
         return self.tables.get(versions[0])
 
 
 @dataclass
 class Store:
-    """Private state of clients 0..n-1 by field; fields named "received/..." are shared by many clients."""
+    """Private state of clients 0..n-1, by field."""
 
     n: int
-    limit: int = 1 << 62  # bytes from which on a field lies in a file
-    sparse: frozenset[str] = frozenset()  # tables that move in few rows
-    deltas: dict[str, Deltas] = field(default_factory=dict)  # of those
+    limit: int = 1 << 62  # bytes beyond which a dense field is kept in a file
+    sparse: frozenset[str] = frozenset()  # tables of which clients change few rows
+    deltas: dict[str, Deltas] = field(default_factory=dict)  # those tables
     dense: Fields = field(default_factory=dict)  # [N, ...]
     rows: dict[str, RowStore] = field(default_factory=dict)
-    received: dict[str, Received] = field(default_factory=dict)
+    received: dict[str, Received] = field(default_factory=dict)  # named "received/..."
 
     def take(self, ids_C: Tensor) -> FieldDict:
         tables = {k: r.take(ids_C) for k, r in self.received.items()} if len(ids_C) else {}
@@ -129,22 +131,20 @@ class Store:
                 self.deltas.setdefault(name, Deltas.empty(self.n)).put(ids_C, value)
             elif isinstance(value, Tensor):
                 if name not in self.dense:
-                    self.dense[name] = room(
-                        (self.n, *value.shape[1:]), value, self.limit, zero=True
-                    )
+                    shape = (self.n, *value.shape[1:])
+                    self.dense[name] = allocate(shape, value, self.limit, zero=True)
                 self.dense[name][ids_C] = value
 
     def offer(self, tables: FieldDict) -> None:
-        """What is about to be handed to several clients."""
+        """Prepares for tables that are about to be handed to several clients."""
         for name in self.sparse.intersection(tables):
             self.deltas.setdefault(name, Deltas.empty(self.n)).offer(tables[name])
 
     def state(self) -> Fields:
         """Flat tensors for a checkpoint."""
         out = {f"dense/{k}": v for k, v in self.dense.items()}
-        out |= {
-            f"deltas/{k}/{part}": v for k, d in self.deltas.items() for part, v in d.state().items()
-        }
+        for name, d in self.deltas.items():
+            out |= {f"deltas/{name}/{k}": v for k, v in d.state().items()}
         for name, store in self.rows.items():
             live = store.take(torch.arange(self.n, device=store.block_N.device))
             out |= {
@@ -160,19 +160,15 @@ class Store:
 
     def load(self, state: Fields) -> None:
         self.received = {}
-        for name in [
-            k.removeprefix("version/")
-            for k, v in state.items()
-            if k.startswith("version/received/")
-        ]:
-            head, _, last = name.rpartition("/")
+        for path in (k for k in state if k.startswith("version/received/")):
+            head, _, last = path.rpartition("/")
             if last.isdigit():
-                at = self.received.setdefault(head, Received(state[f"version/{head}"].clone()))
-                at.tables[int(last)] = state[f"version/{name}"]
-                at.latest = max(at.latest, int(last))
-        self.dense = {
-            k.removeprefix("dense/"): v for k, v in state.items() if k.startswith("dense/")
-        }
+                new = Received(state[head].clone())
+                received = self.received.setdefault(head.removeprefix("version/"), new)
+                received.tables[int(last)] = state[path]
+                received.latest = max(received.latest, int(last))
+        start = "dense/"
+        self.dense = {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}
         self.deltas = {}
         for name in self.sparse:
             head = f"deltas/{name}/"
@@ -181,10 +177,9 @@ class Store:
             elif name in self.dense:  # of an older checkpoint
                 self.put(torch.arange(self.n), {name: self.dense.pop(name)})
         self.rows = {}
-        names = {
-            k.removeprefix("rows/").removesuffix("/items") for k in state if k.endswith("/items")
-        }
-        for name in sorted(n for n in names if f"rows/{n}/height" in state):
-            part = {k: state[f"rows/{name}/{k}"] for k in ("items", "offsets", "values", "height")}
-            rows = Rows(Ragged(part["items"], part["offsets"]), part["values"], int(part["height"]))
-            self.put(torch.arange(self.n, device=rows.values.device), {name: rows})
+        for path in sorted(k for k in state if k.startswith("rows/") and k.endswith("/height")):
+            head = path.removesuffix("/height")
+            items = Ragged(state[f"{head}/items"], state[f"{head}/offsets"])
+            rows = Rows(items, state[f"{head}/values"], int(state[path]))
+            ids_N = torch.arange(self.n, device=rows.values.device)
+            self.put(ids_N, {head.removeprefix("rows/"): rows})

@@ -1,4 +1,4 @@
-"""Every message as bytes, each client alone: what a real network does, without the network."""
+"""Every message as bytes, each client by itself: what a network carries, without the network."""
 
 import hashlib
 from collections import Counter
@@ -13,10 +13,9 @@ from covey.contract.fleet import Request
 from covey.core.messages import Download, Total, Upload, stack
 from covey.core.ragged import Field, FieldDict, Fields, Ragged, Rows
 from covey.core.rng import Rng
-from covey.engine.client.malicious import Malicious
-from covey.engine.client.program import LocalData, Program
+from covey.engine.client.program import ClientProgram, LocalData
 
-from .base import Clients
+from .base import LocalFleet
 from .codec import (
     Envelope,
     Malformed,
@@ -27,10 +26,9 @@ from .codec import (
     upload_fields,
 )
 from .flat import flattened, restored
-from .meter import Meter
 from .validation import finite_rows
 
-RELEASES = ("enrol", "report", "train")  # steps whose answers hold noise, where there is any
+RELEASES = ("enrol", "report", "train")  # steps whose answers may hold noise
 Transport = Callable[[int, bytes], Iterable[bytes]]  # client, request -> what came back
 
 
@@ -38,30 +36,29 @@ Transport = Callable[[int, bytes], Iterable[bytes]]  # client, request -> what c
 class Node:
     """One device. It answers a repeated request with the same bytes and without acting twice.
 
-    Where its noise is its own, what it has sent counts for good: after its state was set back to the start of the
-    round, it answers the same request with the same bytes and no other, and it enrols once, whoever asks.
+    If noise is drawn on the device, an answer counts as released for good: after the device's state
+    was set back to the start of the round, it gives the same answer to the same request, refuses
+    every other one, and enrols only once.
     """
 
-    program: Program | Malicious
+    program: ClientProgram
     client: int
-    data: LocalData
+    data: LocalData  # of a cohort of one
     run: int
     seed: int
     kept: FieldDict = field(default_factory=dict)
-    round: int = 0
-    answered: dict[bytes, bytes] = field(default_factory=dict)  # of the current round
-    released: dict[str, tuple[bytes, bytes, FieldDict]] = field(
-        default_factory=dict
-    )  # step: request, reply, kept after
-    enrolled: Upload | None = None
+    round: int = 0  # the last one in which it was asked
+    answered: dict[bytes, bytes] = field(default_factory=dict)  # digest of a request: reply
+    # Answers of this round that hold device noise: digest of the request, reply, what was kept.
+    released: dict[str, tuple[bytes, bytes, FieldDict]] = field(default_factory=dict)
+    enrolled: Upload | None = None  # what it sent when it enrolled, with device noise
 
     def __post_init__(self) -> None:
-        self.kept = self.program.birth(Rng.of(self.seed, 0, self._id()))
-
-    def _id(self) -> Tensor:
-        return torch.tensor([self.client])
+        self.ids_C = torch.tensor([self.client])
+        self.kept = self.program.birth(Rng.of(self.seed, 0, self.ids_C))
 
     def handle(self, request: bytes) -> bytes:
+        """Returns the reply to a request; `Malformed` if there is none."""
         digest = hashlib.sha256(request).digest()
         if digest in self.answered:
             return self.answered[digest]
@@ -72,78 +69,52 @@ class Node:
             raise Malformed("of a round that is over")
         if envelope.round > self.round:
             self.round, self.answered, self.released = envelope.round, {}, {}
-        reply = self._said_before(envelope, digest) or self._answer(envelope, download, digest)
+        reply = self._released(envelope, digest) or self._answer(envelope, download, digest)
         self.answered[digest] = reply
         return reply
 
     def _answer(self, envelope: Envelope, download: Download, digest: bytes) -> bytes:
-        rng = Rng.of(self.seed, envelope.round, self._id())
-        self.kept, upload = self.program.answer(
-            envelope.step, self.kept, self.data, download, self._id(), rng, envelope.round
-        )
+        rng = Rng.of(self.seed, envelope.round, self.ids_C)
+        request = Request(envelope.step, envelope.round, self.ids_C, download)
+        self.kept, upload = self.program.answer(request, self.kept, self.data, rng)
         reply = encode_upload(envelope, upload)
-        if envelope.step in RELEASES and getattr(self.program, "uses_device_noise", False):
+        if envelope.step in RELEASES and self.program.uses_device_noise:
             self.released[envelope.step] = digest, reply, dict(self.kept)
             self.enrolled = upload if envelope.step == "enrol" else self.enrolled
         return reply
 
-    def _said_before(self, envelope: Envelope, digest: bytes) -> bytes | None:
-        """What was released already, where drawing noise anew would spend the budget again."""
+    def _released(self, envelope: Envelope, digest: bytes) -> bytes | None:
+        """The answer that was released already, since new noise would spend the budget again."""
         if envelope.step == "enrol" and self.enrolled is not None:
             return encode_upload(envelope, self.enrolled)
         if envelope.step not in self.released:
             return None
         request, reply, kept = self.released[envelope.step]
         if request != digest:
-            raise Malformed(
-                "another request was answered in this round, and new noise would spend the budget again"
-            )
+            raise Malformed("another request was answered already; new noise would cost privacy")
         self.kept = dict(kept)
         return reply
 
 
 @dataclass
-class WireFleet:
-    program: Program
-    data: LocalData
-    seed: int = 0
-    run: int = 1
-    n_present: int = 0
-    malicious: Malicious | None = None
-    limit: int = 1 << 28  # bytes of the largest message taken
+class WireFleet(LocalFleet):
+    """Clients that compute one by one and exchange nothing but bytes with the server."""
+
+    run: int = 1  # in every message
+    limit: int = 1 << 28  # bytes of the largest message that the server accepts
     transport: Transport | None = None  # how requests reach nodes; tests put faults here
-    hides: frozenset[str] = frozenset()
     nodes: dict[int, Node] = field(init=False)
-    meter: Meter = field(init=False)
 
     def __post_init__(self) -> None:
-        n = len(self.data.training.items)
-        self.n_honest = self.malicious.first if self.malicious else n
-        self.n_present = self.n_present or self.n_honest
-        self.meter = Meter(n)
+        super().__post_init__()
         self.declared = {(d.step, d.name) for d in self.program.disclosures() if not d.given}
-        self.nodes = {
-            c: Node(self._program(c), c, self._data(c), self.run, self.seed) for c in range(n)
-        }
-
-    def _program(self, client: int) -> Program | Malicious:
-        return self.malicious if self.malicious and client >= self.malicious.first else self.program
-
-    def _data(self, client: int) -> LocalData:
-        return self.data.take(torch.tensor([client]))
-
-    @classmethod
-    def of(cls, clients: Clients) -> "WireFleet":
-        return cls(
-            clients.program,
-            clients.data,
-            clients.seed,
-            n_present=clients.n_present,
-            malicious=clients.malicious,
-        )
-
-    def join(self, ids_C: Tensor) -> None:
-        self.n_present += len(ids_C)
+        self.nodes = {}
+        for c in range(len(self.data.training.items)):
+            program: ClientProgram = self.program
+            if self.malicious and c >= self.n_honest:
+                program = self.malicious
+            data = self.data.take(torch.tensor([c]))
+            self.nodes[c] = Node(program, c, data, self.run, self.seed)
 
     def private(self, ids_C: Tensor) -> Iterator[tuple[Tensor, FieldDict]]:
         for place, client in enumerate(ids_C.tolist()):
@@ -154,60 +125,44 @@ class WireFleet:
             node.kept = change(node.kept)
 
     def state(self) -> Fields:
-        """What every node keeps, and what was counted. Replies of the current round are not in it."""
-        crew = self.malicious.crew.state() if self.malicious else {}
+        """What every node keeps, and what was counted, without the replies of the current round."""
         kept = {
             f"node/{client}/{name}": value
             for client, node in self.nodes.items()
             for name, value in flattened(node.kept).items()
         }
-        return {**kept, **self.meter.state(), **crew, "present": torch.tensor(self.n_present)}
+        return {**kept, **super().state()}
 
     def load(self, state: Fields) -> None:
+        super().load(state)
         mine: dict[int, Fields] = {client: {} for client in self.nodes}
         for path, value in state.items():
             if path.startswith("node/"):
-                _, whose, name = path.split("/", 2)
-                mine[int(whose)][name] = value
-        for client, node in self.nodes.items():
-            node.kept = restored(mine[client])
-        self.meter.load({k: v for k, v in state.items() if k.startswith("meter/")})
-        if self.malicious:
-            self.malicious.crew.load({k: v for k, v in state.items() if k.startswith("crew/")})
-        self.n_present = int(state["present"])
-
-    @property
-    def ids_N(self) -> Tensor:
-        return torch.tensor([c for c in self.nodes if c < self.n_present or c >= self.n_honest])
+                _, client, name = path.split("/", 2)
+                mine[int(client)][name] = value
+        for number, node in self.nodes.items():
+            node.kept = restored(mine[number])
 
     def ask(self, request: Request) -> Upload | Total:
-        step, round, ids_C = request.step, request.round, request.ids_C
-        download, fold = request.download, request.fold
         uploads: dict[int, Upload] = {}
-        for row, client in enumerate(ids_C.tolist()):
-            envelope = Envelope(step, self.run, round, client)
-            sent = encode_download(envelope, download.take(torch.tensor([row])))
+        for row, client in enumerate(request.ids_C.tolist()):
+            envelope = Envelope(request.step, self.run, request.round, client)
+            sent = encode_download(envelope, request.download.take(torch.tensor([row])))
             self.meter.down += len(sent)
-            for reply in self._send(client, sent):
-                self._receive(envelope, reply, download, uploads)
+            handle = self.transport or self._handle
+            for reply in handle(client, sent):
+                self._receive(envelope, reply, request.download, uploads)
         good = self._alike(uploads)
-        if not good:
-            empty = Upload(ids_C[:0], torch.zeros(0))
-            return total_of(empty) if fold else empty
-        upload = stack(good)
-        return total_of(upload) if fold else upload
+        upload = stack(good) if good else Upload(request.ids_C[:0], torch.zeros(0))
+        return total_of(upload) if request.fold else upload
 
-    def _send(self, client: int, request: bytes) -> Iterable[bytes]:
-        return (
-            self.transport(client, request)
-            if self.transport
-            else [self.nodes[client].handle(request)]
-        )
+    def _handle(self, client: int, request: bytes) -> Iterable[bytes]:
+        return [self.nodes[client].handle(request)]
 
     def _receive(
         self, asked: Envelope, reply: bytes, download: Download, uploads: dict[int, Upload]
     ) -> None:
-        """Takes one message, or drops it and says why."""
+        """Accepts one message, or drops it and counts the reason."""
         self.meter.up += len(reply)
         if len(reply) > self.limit:
             return self.meter.drop("oversized")
@@ -239,9 +194,8 @@ class WireFleet:
 
 
 def _form(upload: Upload) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
-    return tuple(
-        sorted((path, *_shape(value)) for path, value in upload_fields(upload) if path != "weight")
-    )
+    fields = [(path, value) for path, value in upload_fields(upload) if path != "weight"]
+    return tuple(sorted((path, *_shape(value)) for path, value in fields))
 
 
 def _shape(value: Field) -> tuple[str, tuple[int, ...]]:
@@ -256,8 +210,6 @@ def _shape(value: Field) -> tuple[str, tuple[int, ...]]:
 
 def _moves(update: Field, sent: Field | None) -> bool:
     """Whether an update can be added to what was sent."""
-    return (
-        isinstance(sent, Tensor)
-        and not isinstance(update, Ragged)
-        and _shape(update)[1] == tuple(sent.shape)
-    )
+    if not isinstance(sent, Tensor) or isinstance(update, Ragged):
+        return False
+    return _shape(update)[1] == tuple(sent.shape)

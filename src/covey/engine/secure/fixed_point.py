@@ -1,4 +1,4 @@
-"""Numbers as integers modulo 2^bits, where sums are exact and masks cancel."""
+"""Numbers as integers modulo 2^bits, so that sums are exact and masks cancel."""
 
 from dataclasses import dataclass
 from math import ceil, log2
@@ -24,7 +24,10 @@ class OutOfRange(ValueError):
 
 @dataclass(frozen=True)
 class Fixed:
-    """Numbers up to `range` from each of `n` clients; a step is 2^-fraction."""
+    """A format for sums of `n` numbers of at most `range`; its unit is 2^-fraction.
+
+    The unit follows from `range` and `n`, with `SPARE` bits left over, so that no sum wraps.
+    """
 
     bits: Literal[32, 64]
     range: float
@@ -41,25 +44,25 @@ class Fixed:
     def check(self) -> None:
         if self.fraction < COARSEST:
             raise CoveyError(
-                f"fleet.bits = {self.bits} leaves {self.fraction} bits after the point for numbers up to {self.range:g}"
-                f" from {self.n} clients; lower fleet.range, or set fleet.bits = 64"
+                f"fleet.bits = {self.bits} leaves {self.fraction} bits after the point for numbers"
+                f" up to {self.range:g} from {self.n} clients; lower fleet.range, or set fleet.bits"
+                " = 64"
             )
 
     def encode(self, x: Floats) -> Integers:
-        """Rounded to the nearest step; what does not fit is refused, since a wrapped sum would be wrong in silence."""
-        if len(x) and not float(np.abs(x).max()) <= self.range:  # also where a number is nan
+        """Integers, rounded to the nearest unit. Refuses numbers out of range, and NaN."""
+        if len(x) and not float(np.abs(x).max()) <= self.range:
             raise OutOfRange(
-                f"a contribution holds a number outside -{self.range:g} to {self.range:g}, or none"
+                f"a contribution holds a number outside -{self.range:g} to {self.range:g}"
             )
         scaled = np.rint(np.ldexp(x, self.fraction))
         return scaled.astype(np.int64).astype(self.dtype)
 
     def decode(self, total: Integers, n: int) -> Floats:
-        """The sum of n contributions, or `SumFailed` where it is more than they can add up to."""
+        """The sum of n contributions; `SumFailed` if it is larger than they can add up to."""
         signed = total.view(total.dtype.str.replace("u", "i")).astype(np.float64)
         x = np.ldexp(signed, -self.fraction)
         if len(x) and float(np.abs(x).max()) > n * self.range:
-            raise SumFailed(
-                "the total is larger than its clients may add up to; a masked contribution was tampered with"
-            )
+            why = "a masked contribution was tampered with"
+            raise SumFailed(f"the total is larger than its clients may add up to; {why}")
         return x

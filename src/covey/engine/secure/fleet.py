@@ -1,6 +1,6 @@
-"""A fleet of which the server hears sums only. It stands before another fleet, whose clients run the protocol."""
+"""Puts secure sums before another fleet, so that the server reads sums of its answers only."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covey.contract.fleet import Request
+from covey.contract.fleet import Fleet, Request
 from covey.core.errors import CoveyError
 from covey.core.messages import Total, Upload
 from covey.engine.fleet.base import Metered
@@ -24,44 +24,38 @@ from .layout import Layout, nothing, part_of
 from .party import Party, Refused
 from .settings import SUMMED, FleetConfig, SumFailed
 
-AT_ONCE = 256  # clients whose uploads exist together; their dense parts exist one by one
+AT_ONCE = 256  # clients whose uploads exist together; their dense vectors exist one by one
 
 
-class Devices(Metered, Protocol):
-    """The fleet behind: simulated, or over a wire."""
-
-    @property
-    def ids_N(self) -> Tensor: ...
-
-    def ask(self, request: Request) -> Upload | Total: ...
+class Devices(Fleet, Metered, Protocol):
+    """The fleet that computes the answers: simulated, or over a wire."""
 
 
 class Absent(ValueError):
-    """This client has nothing to contribute, or nothing that fits."""
+    """A client has nothing to contribute, or nothing that fits."""
 
 
 @dataclass
 class Contributions:
-    """The clients' parts of one sum, computed some clients at a time as they are asked for, in the given order."""
+    """What clients add to the sums of one exchange, computed some clients at a time when needed."""
 
     devices: Devices
     request: Request
-    order_C: Tensor  # places in `request.ids_C`
-    ready: dict[int, tuple[Upload, int]] = field(
-        default_factory=dict
-    )  # an upload, and the client's row in it
-    equal: bool = True  # whether everybody so far counts the same
+    order_C: Tensor  # places in `request.ids_C`, in the order in which clients are asked
+    ready: dict[int, tuple[Upload, int]] = field(default_factory=dict)  # by client: upload, row
+    equal: bool = True  # whether all clients so far have the weight 1
 
     def __post_init__(self) -> None:
         self.waiting = list(self.order_C.split(AT_ONCE))
 
     def layout(self) -> Layout | None:
-        """Of the first client that answers; None where nobody does."""
+        """The layout of the first client that answers; None if none does."""
         while not self.ready and self.waiting:
             self._more()
         return Layout.of(part_of(*next(iter(self.ready.values())))) if self.ready else None
 
     def take(self, client: int, layout: Layout) -> Floats:
+        """A client's vector, or `Absent`."""
         while client not in self.ready and self.waiting:
             self._more()
         if client not in self.ready:
@@ -72,15 +66,14 @@ class Contributions:
         return vector
 
     def _more(self) -> None:
-        rows = self.waiting.pop(0)
-        some = replace(self.request.take(rows), fold=False)
-        with self.devices.meter.apart() as clear:
+        """Computes the next clients' uploads. In clear these never leave the devices."""
+        some = replace(self.request.take(self.waiting.pop(0)), fold=False)
+        meter = self.devices.meter
+        with meter.apart() as clear:
             upload = self.devices.ask(some)
-        self.devices.meter.down += (
-            clear.down
-        )  # what the parts would take in clear never left the clients
-        for why, many in clear.dropped.items():
-            self.devices.meter.drop(why, many)
+        meter.down += clear.down
+        for reason, many in clear.dropped.items():
+            meter.drop(reason, many)
         assert isinstance(upload, Upload)
         self.equal &= bool((upload.weight_C == 1).all())
         self.ready |= {client: (upload, row) for row, client in enumerate(upload.ids_C.tolist())}
@@ -88,7 +81,7 @@ class Contributions:
 
 @dataclass
 class SecureFleet:
-    """`ask` sums reports and updates; what goes to clients, and what a study measures on them, passes as it is."""
+    """A fleet whose reports and uploads are summed by the protocol; other steps pass unchanged."""
 
     devices: Devices
     config: FleetConfig
@@ -108,16 +101,15 @@ class SecureFleet:
         return self.devices.ids_N
 
     def ask(self, request: Request) -> Upload | Total:
+        """Sums each step of a round once: the difference of two sums may be one contribution."""
         step, round = request.step, request.round
         if step not in SUMMED or step not in self.hides:
             return self.devices.ask(request)
         if not request.fold:
             raise CoveyError(
-                f"single {step}s were asked for, which secure aggregation hides; use a linear combine"
+                f"single {step}s were asked for, which secure sums hide; use a linear combine"
             )
-        if (
-            self.summed.get(step, -1) >= round
-        ):  # the difference of two sums may be one client's part
+        if self.summed.get(step, -1) >= round:
             raise CoveyError(
                 f"the {step}s of round {round} were summed already; a client contributes once"
             )
@@ -125,122 +117,121 @@ class SecureFleet:
         return self._sum(request.to(self.ids_N.device), self.devices.meter)
 
     def _sum(self, request: Request, meter: Meter) -> Total:
-        """Over all groups that came about and have no row that is too long."""
+        """The sum over all groups that did not fail and have no row that is too long."""
         step, round, ids_C = request.step, request.round, request.ids_C
         groups = drawn(ids_C, self.config.group, self.run, round, step)
-        parts = Contributions(self.devices, request, torch.cat(groups))
-        layout = parts.layout()
+        contributions = Contributions(self.devices, request, torch.cat(groups))
+        layout = contributions.layout()
         if layout is None:
             return nothing(ids_C)
         sums = []
         for number, place_G in enumerate(groups):
             context = messages.context_of(self.run, round, f"{step}/{number}" if number else step)
             try:
-                sums.append(self._group(parts, ids_C[place_G], layout, context, meter))
+                sums.append(self._group(contributions, ids_C[place_G], layout, context))
             except SumFailed:
                 meter.drop("secure sum failed", len(place_G))
         fine = within(sums, self.config.longest)
-        if gone := sum(len(g.ids_C) for g, ok in zip(sums, fine) if not ok):
-            meter.drop("in a group with too long a row", gone)
+        if out := sum(len(g.ids_C) for g, ok in zip(sums, fine) if not ok):
+            meter.drop("in a group with too long a row", out)
         if not any(fine):
             return nothing(ids_C)
-        whose_C, total = added([g for g, ok in zip(sums, fine) if ok])
-        return layout.total(ids_C[torch.isin(ids_C, whose_C)], total)
+        summed_C, total = added([g for g, ok in zip(sums, fine) if ok])
+        return layout.total(ids_C[torch.isin(ids_C, summed_C)], total)
 
     def _group(
-        self, parts: Contributions, ids_G: Tensor, layout: Layout, context: bytes, meter: Meter
+        self, contributions: Contributions, ids_G: Tensor, layout: Layout, context: bytes
     ) -> GroupSum:
         fixed = Fixed(self.config.bits, self.config.range, len(ids_G))
         fixed.check()
-        room = _Room(parts, layout, fixed, meter, parts.request.step, context, self.config)
+        parties = _LocalParties(contributions, layout, fixed, context, self.config)
+        run = parties.masked if self.config.masks else parties.plain
         try:
-            outcome = (
-                room.masked(ids_G.tolist()) if self.config.masks else room.plain(ids_G.tolist())
-            )
+            outcome = run(ids_G.tolist())
         finally:
-            room.tell()
+            parties.count_fields()
         sums = fixed.decode(outcome.total, len(outcome.ids))
         return GroupSum(torch.from_numpy(outcome.ids).to(ids_G.device), sums, layout.longest(sums))
 
 
 @dataclass
-class _Room:
-    """All parties of one sum in this process, talking in bytes only."""
+class _LocalParties:
+    """All parties of one sum in this process; they exchange bytes only, which are counted."""
 
-    parts: Contributions
+    contributions: Contributions
     layout: Layout
     fixed: Fixed
-    meter: Meter
-    step: str
     context: bytes
     config: FleetConfig
-    sent: list[int] = field(default_factory=list)  # whose contributions have left
+    sent: list[int] = field(default_factory=list)  # clients whose vectors have left
 
-    def tell(self) -> None:
-        """Notes what left: the fields of the vectors; a weight that is 1 for everybody tells nothing."""
+    @property
+    def meter(self) -> Meter:
+        return self.contributions.devices.meter
+
+    def count_fields(self) -> None:
+        """Counts the fields of the vectors; a weight of 1 for all clients discloses nothing."""
         for name, many in self.layout.fields().items():
             size = many * self.fixed.dtype.itemsize * len(self.sent)
-            if name == "weight" and self.parts.equal:
+            if name == "weight" and self.contributions.equal:
                 self.meter.up += size
             else:
-                self.meter.count(self.step, name, size, torch.tensor(self.sent, dtype=torch.long))
+                step, ids_C = self.contributions.request.step, torch.tensor(self.sent).long()
+                self.meter.count(step, name, size, ids_C)
 
     def contribution(self, client: int) -> Integers:
         """What a client adds, or `Absent`, with the reason counted."""
         try:
-            return self.fixed.encode(self.parts.take(client, self.layout))
+            return self.fixed.encode(self.contributions.take(client, self.layout))
         except OutOfRange as error:
             self.meter.drop("out of range")
             raise Absent from error
-        except Absent as why:
-            if str(why) == "odd shape":  # one that gave no answer was counted where that was seen
+        except Absent as error:
+            if str(error) == "odd shape":  # the devices counted clients that gave no answer
                 self.meter.drop("odd shape")
             raise
 
     def masked(self, ids: list[int]) -> Outcome:
-        make = lambda c: Party(c, self.context, self.config, lambda _: self.contribution(c))
-        self.parties = {c: make(c) for c in ids}
-        server = Coordinator(
-            ids, self.context, self.config, self.layout.length, self.fixed.dtype, self.exchange
-        )
+        """The sum by the protocol."""
+
+        def party(client: int) -> Party:
+            return Party(client, self.context, self.config, lambda _: self.contribution(client))
+
+        self.parties = {client: party(client) for client in ids}
+        length, dtype = self.layout.length, self.fixed.dtype
+        server = Coordinator(ids, self.context, self.config, length, dtype, self.exchange)
         try:
             return server.run()
         finally:
-            for what, whose in server.flagged.items():
-                self.meter.drop(what, len(whose))
+            for what, clients in server.flagged.items():
+                self.meter.drop(what, len(clients))
 
     def exchange(self, requests: dict[int, bytes]) -> Iterator[bytes]:
+        """Hands each client its request and yields the replies; vectors are counted by fields."""
         for client, request in requests.items():
             self.meter.down += len(request)
-            for reply in self._answer(client, request):
+            try:
+                reply = self.parties[client].handle(request)
+            except Refused:
+                self.meter.drop("refused")
+            except Absent:
+                pass
+            else:
                 self.meter.up += len(reply)
                 if messages.unframe(reply, self.context)[0] == messages.VECTOR:
-                    self.meter.up -= (
-                        self.layout.length * self.fixed.dtype.itemsize
-                    )  # counted by fields
+                    self.meter.up -= self.layout.length * self.fixed.dtype.itemsize
                     self.sent.append(client)
                 self.parties[client].delivered()
                 yield reply
 
-    def _answer(self, client: int, request: bytes) -> Iterable[bytes]:
-        try:
-            return [self.parties[client].handle(request)]
-        except Refused:
-            self.meter.drop("refused")
-        except Absent:
-            pass
-        return []
-
     def plain(self, ids: list[int]) -> Outcome:
-        """The same integers, thresholds and refusals without the masks, which cancel."""
+        """The sum of the same integers with the same threshold, without the masks, which cancel."""
         total = np.zeros(self.layout.length, self.fixed.dtype)
         for client in ids:
             with suppress(Absent):
                 total += self.contribution(client)
                 self.sent.append(client)
-        least = self.config.least(len(ids))
-        if len(self.sent) < least:
-            raise SumFailed(
-                f"{len(self.sent)} of {len(ids)} clients contributed; a sum needs {least}"
-            )
+        least, many = self.config.least(len(ids)), len(self.sent)
+        if many < least:
+            raise SumFailed(f"{many} of {len(ids)} clients contributed; a sum needs {least}")
         return Outcome(np.array(self.sent, dtype=np.int64), total)

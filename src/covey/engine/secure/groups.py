@@ -1,8 +1,9 @@
-"""Sums over small groups of clients, drawn anew for each sum, so that a part that is far too long shows in its group.
+"""Sums over small random groups of clients, in which a contribution that is far too long shows.
 
-The server reads the sum of each group and still no part. A client may say anything; but a row of the sum of its
-group is then about as long as what it says there, and a group whose longest row is much longer than that of most is
-left out, with all in it. What is no longer than a row of an honest group passes, whatever it says.
+The server reads the sum of each group, and no single contribution. If a client contributes a very
+long row, that row of its group's sum is about as long. A group whose longest row is much longer
+than that of the median group is left out with all its clients. Any contribution that is no longer
+than a row of an honest group passes.
 """
 
 from collections.abc import Sequence
@@ -19,35 +20,39 @@ from .fixed_point import Floats
 
 @dataclass(frozen=True)
 class GroupSum:
+    """The sum of a group."""
+
     ids_C: Tensor
     sums: Floats
     longest: dict[str, float]  # by field: the length of its longest row
 
 
 def drawn(ids_C: Tensor, size: int, run: int, round: int, step: str) -> list[Tensor]:
-    """The places of each group's clients, by ascending id: groups of at least so many, by lot; 0: all are one."""
+    """Draws groups of at least `size` clients for one sum, or one group if `size` is 0.
+
+    Returns the places in `ids_C` of each group, by ascending id.
+    """
     order_C = ids_C.argsort()
     many = max(1, len(ids_C) // size) if size else 1
     if many == 1:
         return [order_C]
-    lot_C = (
-        Rng.server(run, round, f"groups of {step}s")
-        .uniform(len(ids_C))[0]
-        .argsort()
-        .to(order_C.device)
-    )
-    return [order_C[place_G.sort().values] for place_G in lot_C.tensor_split(many)]
+    rng = Rng.server(run, round, f"groups of {step}s")
+    random_C = rng.uniform(len(ids_C))[0].argsort().to(order_C.device)
+    return [order_C[place_G.sort().values] for place_G in random_C.tensor_split(many)]
 
 
 def within(groups: Sequence[GroupSum], most: float) -> list[bool]:
-    """Whether no field of a group has a row of more than so many times the median group's longest; 0: no check."""
+    """For each group, whether no row is longer than `most` times the median group's longest.
+
+    Fields are compared separately. With `most` = 0 there is no check.
+    """
     if not most or not groups:
         return [True] * len(groups)
-    usual = {
-        name: float(np.median([g.longest[name] for g in groups])) for name in groups[0].longest
-    }
-    return [all(g.longest[name] <= most * usual[name] for name in usual) for g in groups]
+    names = groups[0].longest
+    usual = {name: float(np.median([g.longest[name] for g in groups])) for name in names}
+    return [all(g.longest[name] <= most * usual[name] for name in names) for g in groups]
 
 
 def added(groups: Sequence[GroupSum]) -> tuple[Tensor, Floats]:
+    """The clients and the sum of several groups."""
     return torch.cat([g.ids_C for g in groups]), np.sum([g.sums for g in groups], axis=0)

@@ -1,4 +1,8 @@
-"""Keys, masks and sealed packets; every primitive is the `cryptography` package's, loaded when it is first needed."""
+"""Keys, masks and sealed packets.
+
+All primitives come from the `cryptography` package, which is loaded when it is first needed: X25519
+and HKDF-SHA256 for keys, AES-256 in counter mode for masks, AES-256-GCM for packets.
+"""
 
 import hashlib
 from importlib.util import find_spec
@@ -14,11 +18,11 @@ ZEROS = memoryview(bytes(1 << 17))  # a piece of a mask, small enough to stay in
 
 
 class BadKey(ValueError):
-    """A public key that no honest client has."""
+    """A public key of low order, which no honest client has."""
 
 
 class BadPacket(ValueError):
-    """A sealed packet that was changed, or was meant for somebody else."""
+    """A sealed packet that was changed, or was sealed for another client."""
 
 
 def needed() -> None:
@@ -32,9 +36,8 @@ class Pair:
     def __init__(self, secret: bytes | None = None) -> None:
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-        self._key = (
-            X25519PrivateKey.from_private_bytes(secret) if secret else X25519PrivateKey.generate()
-        )
+        made = X25519PrivateKey.from_private_bytes(secret) if secret else None
+        self._key = made or X25519PrivateKey.generate()
         self.public = self._key.public_key().public_bytes_raw()
 
     @property
@@ -42,7 +45,7 @@ class Pair:
         return self._key.private_bytes_raw()
 
     def agree(self, other: bytes, context: bytes) -> bytes:
-        """A key that only the owner of `other` can compute too, bound to both keys and to the sum."""
+        """A key that only the owner of `other` can compute too, bound to both keys and the sum."""
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -56,7 +59,10 @@ class Pair:
 
 
 def mask(y: Integers, key: bytes, minus: bool = False) -> None:
-    """Adds uniform integers in place, or takes them away: AES-256 in counter mode. A key makes one mask only."""
+    """Adds the mask of a key to `y` in place, or subtracts it.
+
+    The mask is the key stream of AES-256 in counter mode. A key may make one mask only.
+    """
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
@@ -69,26 +75,26 @@ def mask(y: Integers, key: bytes, minus: bool = False) -> None:
 
 
 def seal(key: bytes, sender: int, receiver: int, plain: bytes) -> bytes:
-    """One packet in each direction under a key; the direction is the nonce."""
+    """Encrypts a packet. A key serves one packet in each direction, which is the nonce."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     return AESGCM(key).encrypt(_nonce(sender, receiver), plain, None)
 
 
 def unseal(key: bytes, sender: int, receiver: int, packet: bytes) -> bytes:
+    """Decrypts a packet; `BadPacket` unless it was sealed with this key in this direction."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     try:
         return AESGCM(key).decrypt(_nonce(sender, receiver), packet, None)
     except InvalidTag as error:
-        raise BadPacket(
-            f"the packet of client {sender} for client {receiver} was changed"
-        ) from error
+        why = f"the packet of client {sender} for client {receiver} was changed"
+        raise BadPacket(why) from error
 
 
 def commit(share: bytes) -> bytes:
-    """Tells the server a true share from a false one, and nothing of the share."""
+    """A hash by which the server recognises a true share, and which does not disclose the share."""
     return hashlib.sha256(share).digest()[:HASH_BYTES]
 
 

@@ -1,10 +1,10 @@
-"""One client's part of a total as one vector, dense, and a total from the vector of sums.
+"""From one client's upload to a dense vector, and from the sum of vectors to a total.
 
-A client's part is the total of its own upload: weighted updates, and where item rows were touched the
-weight that touched them. The vector names no rows, so all vectors of a sum are alike.
+The vector is the total of the client's upload alone: weighted updates, and for item tables the
+weight that touched each row. All vectors of a sum have the same layout, with all rows of a table.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -22,6 +22,8 @@ from .fixed_point import Floats
 
 @dataclass(frozen=True)
 class Slot:
+    """A tensor of a total and its place in the vector."""
+
     path: str
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -38,7 +40,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Layout:
-    """What stands where in a vector."""
+    """Which numbers of a vector belong to which field."""
 
     slots: tuple[Slot, ...]
 
@@ -51,52 +53,45 @@ class Layout:
         return sum(slot.size for slot in self.slots)
 
     def fields(self) -> dict[str, int]:
-        """Numbers by the field of an upload that they come from."""
+        """How many numbers come from each field of an upload."""
         names = dict.fromkeys(slot.field for slot in self.slots)
         return {name: sum(slot.size for slot in self.slots if slot.field == name) for name in names}
 
     def vector(self, total: Total) -> Floats | None:
-        """None where the client's part is not of this shape."""
+        """The vector of one client; None if its fields have other shapes."""
         if Layout.of(total) != self:
             return None
         flat = [x.detach().reshape(-1).double().cpu() for _, x in _fields(total)]
         return torch.cat(flat).numpy()
 
+    def _pieces(self, sums: Floats) -> Iterator[tuple[Slot, Floats]]:
+        ends = np.cumsum([slot.size for slot in self.slots])
+        yield from zip(self.slots, np.split(sums, ends[:-1]), strict=True)
+
     def longest(self, sums: Floats) -> dict[str, float]:
-        """By field: the length of its longest row."""
+        """The length of the longest row, by field."""
         out: dict[str, float] = {}
-        at = 0
-        for slot in self.slots:
-            wide = slot.shape[-1] if len(slot.shape) > 1 else 1
-            row_IW = sums[at : at + slot.size].reshape(-1, wide)
+        for slot, numbers in self._pieces(sums):
+            row_IW = numbers.reshape(-1, slot.shape[-1] if len(slot.shape) > 1 else 1)
             out[slot.path] = float(np.sqrt(np.einsum("iw,iw->i", row_IW, row_IW).max(initial=0.0)))
-            at += slot.size
         return out
 
     def total(self, ids_C: Tensor, sums: Floats) -> Total:
-        """The fields of the sum, on the device of the ids and in their own precision."""
+        """The total from a vector of sums, on the device of the ids and in each field's type."""
         parts: dict[str, Fields] = {}
-        at = 0
-        for slot in self.slots:
-            some = torch.from_numpy(sums[at : at + slot.size].copy()).reshape(slot.shape)
+        for slot, numbers in self._pieces(sums):
+            some = torch.from_numpy(numbers.copy()).reshape(slot.shape)
             some = some if slot.dtype.is_floating_point else some.round()
             kind, _, name = slot.path.rpartition("/")
             parts.setdefault(kind, {})[name] = some.to(ids_C.device, slot.dtype)
-            at += slot.size
         weight = parts.pop("")["weight"]
         update, model, touched = (parts.pop(k, {}) for k in ("update", "model", "touched"))
-        return Total(
-            ids_C,
-            weight,
-            update,
-            model,
-            touched,
-            {k.removeprefix("extra/"): v for k, v in parts.items()},
-        )
+        extra = {k.removeprefix("extra/"): v for k, v in parts.items()}
+        return Total(ids_C, weight, update, model, touched, extra)
 
 
 def part_of(upload: Upload, row: int) -> Total:
-    """What one client adds to the total."""
+    """The total of one client, which is one row of an upload."""
     try:
         return total_of(upload.take(torch.tensor([row], device=upload.ids_C.device)))
     except ValueError as error:
@@ -104,19 +99,13 @@ def part_of(upload: Upload, row: int) -> Total:
 
 
 def nothing(ids_C: Tensor) -> Total:
-    """The total of nobody, where a sum failed."""
+    """The total of no client, after a sum failed."""
     return Total(ids_C[:0], torch.zeros((), device=ids_C.device))
 
 
-def _fields(total: Total) -> Iterable[tuple[str, Tensor]]:
+def _fields(total: Total) -> Iterator[tuple[str, Tensor]]:
     yield "weight", total.weight
-    for kind, fields in (
-        ("update", total.update),
-        ("model", total.model),
-        ("touched", total.touched),
-    ):
+    kinds = {"update": total.update, "model": total.model, "touched": total.touched}
+    kinds |= {f"extra/{name}": total.extra[name] for name in sorted(total.extra)}
+    for kind, fields in kinds.items():
         yield from ((f"{kind}/{name}", fields[name]) for name in sorted(fields))
-    for drawer in sorted(total.extra):
-        yield from (
-            (f"extra/{drawer}/{name}", x) for name, x in sorted(total.extra[drawer].items())
-        )

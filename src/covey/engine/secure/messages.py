@@ -1,4 +1,8 @@
-"""The messages of a secure sum as bytes: a header, then arrays whose sizes follow from the roster. Nothing trusted."""
+"""The messages of a secure sum as bytes: a header, then arrays of known types and shapes.
+
+The header has the phase, the name of the sum and the client. A reader checks it, and that the body
+has the length of its arrays, before it uses any of it.
+"""
 
 import hashlib
 import struct
@@ -14,11 +18,11 @@ Bits = NDArray[np.bool_]
 
 
 class Malformed(ValueError):
-    """Bytes that are no message of this sum."""
+    """Bytes that are not a message of this sum."""
 
 
 def context_of(run: int, round: int, step: str) -> bytes:
-    """Names one sum; keys, packets and the graph are bound to it."""
+    """The name of one sum, 16 bytes; keys, packets and the graph are bound to it."""
     return hashlib.sha256(f"{run}/{round}/{step}".encode()).digest()[:16]
 
 
@@ -27,7 +31,7 @@ def frame(phase: int, context: bytes, client: int, body: bytes) -> bytes:
 
 
 def unframe(message: bytes, context: bytes) -> tuple[int, int, memoryview]:
-    """Phase, client and body."""
+    """Phase, client and body of a message, if it belongs to this sum."""
     if len(message) < HEADER.size:
         raise Malformed("a message without a header")
     magic, version, phase, its, client = HEADER.unpack_from(message)
@@ -37,7 +41,7 @@ def unframe(message: bytes, context: bytes) -> tuple[int, int, memoryview]:
 
 
 class Reader:
-    """Arrays from a body, which has to hold exactly them."""
+    """Reads arrays from a body; `end` checks that nothing is left."""
 
     def __init__(self, body: memoryview | bytes) -> None:
         self.body, self.at = memoryview(body), 0

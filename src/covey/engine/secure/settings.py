@@ -1,4 +1,4 @@
-"""What all parties of a secure sum agree on beforehand. Loads nothing, so that a configuration can name it."""
+"""The settings that all parties of a secure sum agree on; loads no other package."""
 
 from dataclasses import dataclass
 from math import floor
@@ -7,38 +7,33 @@ from typing import Literal
 from covey.core.errors import CoveyError
 
 SUMMED = ("report", "train")  # steps whose answers are summed
-SINGLES = frozenset(
-    {"enrol", *SUMMED}
-)  # in which a server that hears sums only can read no single answer
-FEWEST = 3  # in a sum of two, each learns the other's part
+SINGLES = frozenset({"enrol", *SUMMED})  # steps of which a server of sums reads no single answer
+FEWEST = 3  # in a sum of two, each learns the other's contribution
 MOST_HOLDERS = 30_000  # a holder's place in the list is a point of a share
 
 
 class SumFailed(CoveyError):
-    """No total: too few clients were left, or something does not add up. Nothing was opened that should not be."""
+    """There is no total: too few clients were left, or a check failed. No contribution was read."""
 
 
 @dataclass(frozen=True)
 class FleetConfig:
     """Where the clients are, and whether the server receives each upload or only secure sums."""
 
-    use: str = (
-        "covey.engine.fleet.simulated:SimulatedFleet"  # the class that holds or reaches the clients
-    )
+    use: str = "covey.engine.fleet.simulated:SimulatedFleet"
     secure: bool = False
-    neighbours: int = 16  # clients with whom a client shares a mask
+    neighbours: int = 16  # clients with which a client shares a mask
     holders: int = 128  # clients that hold shares of a client's secrets
-    threshold: float = (
-        0.5  # a sum needs more than this share of its clients, a secret of its holders
-    )
-    bits: Literal[32, 64] = 64  # of the fixed-point numbers
+    # A sum needs more than this share of its clients, a secret more than this share of its holders.
+    threshold: float = 0.5
+    bits: Literal[32, 64] = 64  # of the fixed-point integers
     range: float = 4096.0  # the largest number that a client may contribute
     group: int = 0  # clients of a group, each of which is summed by itself; 0: all are one
-    longest: float = 0.0  # a group's sum, in terms of the median group's: what is longer is left out; 0: no check
-    clear: tuple[
-        Literal["enrol", "report"], ...
-    ] = ()  # steps in which each answer may be read all the same
-    masks: bool = True  # False: the same integers are summed without masks, which cancel; for large simulations
+    # A group is left out if a row of its sum is more than this many times as long as in the median
+    # group; 0: no check.
+    longest: float = 0.0
+    clear: tuple[Literal["enrol", "report"], ...] = ()  # steps in which each answer may be read
+    masks: bool = True  # False: the same sums without masks, which cancel; for large simulations
 
     def __post_init__(self) -> None:
         for name, value in (("neighbours", self.neighbours), ("holders", self.holders)):
@@ -48,16 +43,16 @@ class FleetConfig:
                 )
         if not 0.5 <= self.threshold < 1:
             raise CoveyError(
-                f"fleet.threshold = {self.threshold}; it is from 0.5, below which a lying server could open both"
-                " masks of a client, to below 1"
+                f"fleet.threshold = {self.threshold}; it is below 1 and at least 0.5, because below"
+                " that a lying server could open both masks of a client"
             )
         if self.group and self.group < FEWEST:
             raise CoveyError(
-                f"fleet.group = {self.group}; a group has at least {FEWEST} clients, 0 for all in one"
+                f"fleet.group = {self.group}; give at least {FEWEST} clients, or 0 for all in one"
             )
         if self.longest and (not self.group or not self.longest > 1):
             raise CoveyError(
-                f"fleet.longest = {self.longest:g} compares groups; it is over 1, and fleet.group is set"
+                f"fleet.longest = {self.longest:g} compares groups; set fleet.group, and over 1"
             )
         if not 0 < self.range < float("inf"):
             raise CoveyError(f"fleet.range = {self.range}; it must be over 0 and finite")
@@ -68,9 +63,9 @@ class FleetConfig:
         return SINGLES.difference(self.clear) if self.secure else frozenset()
 
     def least(self, n: int) -> int:
-        """Clients of n that must be left for a sum to be opened."""
+        """How many of n clients must be left for a sum to be opened."""
         return max(FEWEST, floor(self.threshold * n) + 1)
 
     def shares(self, holders: int) -> int:
-        """Shares of so many that open a secret: more than half, so that no two disjoint sets can."""
+        """How many of so many shares open a secret: over half, so that two disjoint sets cannot."""
         return floor(self.threshold * holders) + 1

@@ -1,7 +1,8 @@
-"""Secrets of 32 bytes in shares, any `t` of which give it back and fewer tell nothing (Shamir, 1979).
+"""Secret sharing (Shamir, 1979): any `t` shares of a secret give it back, fewer disclose nothing.
 
-Each 16 bits of a secret are the constant term of a polynomial over the integers modulo 2^31 - 1; a share
-is its values at one point, so all arithmetic fits into 64 bits and runs over all points at once.
+A secret has 32 bytes. Each 16 bits of it are the constant term of a polynomial over the integers
+modulo 2^31 - 1, and a share is the values of all 16 polynomials at one point. So all arithmetic
+fits into 64 bits and runs over all points at once.
 """
 
 import secrets
@@ -20,7 +21,7 @@ class BadShares(ValueError):
 
 
 def split(secrets_SB: list[bytes], n: int, t: int) -> NDArray[np.uint32]:
-    """Shares of several secrets at the points 1..n, [n, S, 16]."""
+    """Shares of S secrets at the points 1..n, [n, S, 16]; any `t` give the secrets back."""
     limbs = np.stack([np.frombuffer(s, "<u2") for s in secrets_SB]).astype(np.uint64)
     random = np.frombuffer(secrets.token_bytes(8 * (t - 1) * limbs.size), "<u8") % PRIME
     x = np.arange(1, n + 1, dtype=np.uint64)[:, None, None]
@@ -31,7 +32,11 @@ def split(secrets_SB: list[bytes], n: int, t: int) -> NDArray[np.uint32]:
 
 
 def join(points: tuple[int, ...], shares: NDArray[np.uint32]) -> bytes:
-    """The secret from its shares at so many points, [t, 16], each share its values at one of them."""
+    """The secret from its shares [t, 16] at these points.
+
+    Raises `BadShares` if the result is no secret. False shares may still give a wrong one, so the
+    caller checks the result.
+    """
     terms = (_weights(points)[:, None] * shares.astype(np.uint64)) % PRIME
     limbs = terms.sum(0) % PRIME
     if (limbs >> 16).any():
@@ -41,7 +46,7 @@ def join(points: tuple[int, ...], shares: NDArray[np.uint32]) -> bytes:
 
 @lru_cache(maxsize=64)
 def _weights(points: tuple[int, ...]) -> NDArray[np.uint64]:
-    """Lagrange's weights for the value at 0."""
+    """The weights of Lagrange interpolation at 0."""
     x = np.array(points, dtype=np.int64)
     above, below = np.ones(len(x), np.int64), np.ones(len(x), np.int64)
     for j, other in enumerate(points):

@@ -29,7 +29,7 @@ def reads_of(config: Config, result: Tree) -> str:
         return "everybody's lists"
     sent = [row for row in result.get("ledger", ()) if row["step"] != "evaluate"]
     method = method_of(config, Catalogue(result["dataset"]["items"]))
-    single = {step for _, step in method.singles()} | {"enrol"}
+    single = {step for _, step in method.single_readers()} | {"enrol"}
     parts = []
     for step in ("enrol", "report", "train"):
         if names := dict.fromkeys(_name(row) for row in sent if row["step"] == step):

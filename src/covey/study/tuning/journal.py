@@ -49,7 +49,7 @@ def opened(out: Path, identity: Tree) -> Iterator[Journal]:
             f"cannot make the folder {out}: {error.strerror}; choose another --out"
         ) from error
     try:
-        with atomic.alone(out / ".lock", wait=False):
+        with atomic.exclusive(out / ".lock", wait=False):
             if not (out / STUDY).exists():
                 atomic.write_text(out / TRIALS, "")
                 atomic.write_text(out / STUDY, toml_writer.dumps(identity))

@@ -1,15 +1,17 @@
-"""Room for clients' tables: in memory, in a file, or an error before anything starts."""
+"""Memory for clients' tables: in RAM, in a file, or an error before a run starts."""
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from covey.contract.model import Model
 from covey.core.errors import CoveyError
 from covey.core.messages import Catalogue
 from covey.engine.client.blocks import Engine
-from covey.engine.fleet.memory import check_room, limit_of, memory_of, room
+from covey.engine.fleet.memory import allocate, check_memory, limit_of, memory_of
 from covey.engine.method import Method
 from covey.methods.gpfedrec import GraphPull, UserGraph
 from covey.models.mf import MF
@@ -36,7 +38,7 @@ def test_in_memory_or_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     like = torch.zeros(1, dtype=torch.float64)
     for limit in (800, 799):
-        made = room((10, 5, 2), like, limit, zero=True)
+        made = allocate((10, 5, 2), like, limit, zero=True)
         assert made.shape == (10, 5, 2) and made.dtype == torch.float64 and not bool(made.any())
         made[3] = 7.0
         assert float(made.sum()) == 70.0
@@ -64,18 +66,20 @@ def test_limits() -> None:
 
 
 def test_what_cannot_fit_is_refused() -> None:
-    method = lambda model, *parts: Method(model, Bce(), Catalogue(1000), Local("sgd"), *parts)
+    def method(model: Model, *parts: Any) -> Method:
+        return Method(model, Bce(), Catalogue(1000), Local("sgd"), *parts)
+
     kept = method(LinearScore(32, keep_items=True))
-    check_room(kept, 1000, 128_000_000, "the CPU")  # just so: 1,000 x 1,000 x 32 x 4
+    check_memory(kept, 1000, 128_000_000, "the CPU")  # just so: 1,000 x 1,000 x 32 x 4
     with pytest.raises(
         CoveyError, match=r"take 0\.1 GiB \(1,000 clients x 1,000 items x 32 numbers\) and the CPU"
     ):
-        check_room(kept, 1000, 127_999_999, "the CPU")
-    check_room(method(MF(32)), 10**9, 1, "the CPU")  # what is shared takes no room for each
+        check_memory(kept, 1000, 127_999_999, "the CPU")
+    check_memory(method(MF(32)), 10**9, 1, "the CPU")  # what is shared takes no memory for each
     guided = method(MF(32), (GraphPull(),), UserGraph())
-    check_room(guided, 1000, 512_000_000, "the CPU")
+    check_memory(guided, 1000, 512_000_000, "the CPU")
     with pytest.raises(CoveyError, match="128 numbers"):
-        check_room(guided, 1000, 511_999_999, "the CPU")
+        check_memory(guided, 1000, 511_999_999, "the CPU")
 
 
 def test_a_run_that_cannot_fit_says_so_before_it_starts(

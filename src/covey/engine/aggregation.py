@@ -1,0 +1,92 @@
+"""From uploads to a new model: filter, group, combine, adjust, step and hand out."""
+
+from dataclasses import replace
+
+import torch
+
+from covey.aggregate.fold import total_of
+from covey.contract.aggregation import Group
+from covey.contract.fleet import Fleet, Request
+from covey.core.messages import Download, Round, Sent, Total, Upload
+from covey.core.ragged import Fields
+
+from .method import Method
+from .server_state import METRIC, Server, view
+
+
+def filtered(
+    server: Server, method: Method, round: Round, upload: Upload | Total
+) -> tuple[Server, Upload | Total]:
+    """The uploads that mechanisms let through. The others' ids are kept until the next round."""
+    filters = [m for m in method.mechanisms if m.implements("filter_uploads")]
+    if not filters or isinstance(upload, Total):
+        return server, upload
+    received_C = upload.ids_C
+    for m in filters:
+        if len(upload):
+            upload = m.filter_uploads(view(server, method, m.name, round), upload)
+    out_C = received_C[~torch.isin(received_C, upload.ids_C)]
+    state = {"left out": out_C, f"{METRIC}left out": torch.tensor(len(out_C))}
+    return server.with_state({"filter": state}), upload
+
+
+def aggregated(
+    server: Server, fleet: Fleet, method: Method, round: Round, upload: Upload | Total
+) -> Server:
+    """The server after an upload has changed the model, group by group.
+
+    A public group's model becomes the server's; that of another one is delivered to its clients.
+    """
+    grouping = method.grouping
+    state, groups = grouping.groups(view(server, method, grouping.name, round), upload)
+    server = server.with_state({grouping.name: state})
+    for group in groups:
+        part = _part(method, group, upload)
+        weight = part.weight if isinstance(part, Total) else part.weight_C.sum()
+        if not bool(weight > 0):  # weighted by examples, clients without any do not count
+            continue
+        server, params = _stepped(server, method, round, group, part)
+        if group.public:
+            server = server.publish(params)
+        else:
+            ids_C = round.ids_C if group.rows is None else upload.ids_C[group.rows]
+            fleet.ask(Request("deliver", round.number, ids_C, Download(Sent(dict(params)))))
+    return server
+
+
+def _part(method: Method, group: Group, upload: Upload | Total) -> Upload | Total:
+    """The uploads of a group, or their sum."""
+    part = upload
+    if group.rows is not None and isinstance(upload, Upload):
+        sums = method.combine.reads_uploads == "total"
+        part = total_of(upload, group.rows) if sums else upload.take(group.rows)
+    if group.weight is not None and isinstance(part, Upload):
+        part = replace(part, weight_C=group.weight)
+    return part
+
+
+def _stepped(
+    server: Server, method: Method, round: Round, group: Group, part: Upload | Total
+) -> tuple[Server, Fields]:
+    """One group's parameters after the server's step, and the server with the parts' new states."""
+    update, model = method.combine.combine(part, group.names)
+    server = _counted(server, method.combine.tally(part, group.names))
+    for m in method.mechanisms:
+        update = m.adjust_update(view(server, method, m.name, round), update)
+    step = method.server_step
+    state, stepped = step.step(server.state.get(step.name, {}), server.public, update)
+    server = server.with_state({step.name: state})
+    params = {**{k: stepped[k] for k in update}, **model}
+    for m in method.mechanisms:
+        state, params = m.adjust_model(view(server, method, m.name, round), params)
+        server = server.with_state({m.name: state})
+    return server, params
+
+
+def _counted(server: Server, tally: dict[str, int]) -> Server:
+    """Adds what the combine counted to the counts of the run so far."""
+    if not tally:
+        return server
+    before = server.state.get("combine", {})
+    counts = {METRIC + k: n + int(before.get(METRIC + k, 0)) for k, n in tally.items()}
+    return server.with_state({"combine": {k: torch.tensor(n) for k, n in counts.items()}})
