@@ -12,8 +12,9 @@ import pytest
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 BROWSER = next((found for name in BROWSERS if (found := shutil.which(name))), None)
 FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    " --disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars --enable-logging=stderr --v=0"
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync"
+    " --disable-background-networking --disable-component-update --disable-dev-shm-usage"
+    " --hide-scrollbars --enable-logging=stderr --v=0"
 )
 NEEDED = pytest.mark.skipif(
     BROWSER is None, reason=f"no browser found; install one of {', '.join(BROWSERS)}"
@@ -23,7 +24,7 @@ NEEDED = pytest.mark.skipif(
 def browse(
     profile: Path, page: Path, *flags: str, query: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """With a profile of its own; where it does not end, it and its children are ended."""
+    """Open a page with an empty profile; kill the browser if it does not exit."""
     words = [
         str(BROWSER),
         *FLAGS.split(),
@@ -48,5 +49,5 @@ def browse(
 
 
 def console(said: str) -> list[str]:
-    """What pages wrote to the console: errors of the script, and what the page's own policy held back."""
+    """Return the console's lines: errors of the script, and what the page's policy blocked."""
     return re.findall(r"CONSOLE.*", said)

@@ -19,7 +19,7 @@ USERS, ITEMS = 24, 30
 
 
 def dataset(path: Path, n_items: int = ITEMS) -> Path:
-    """Everybody has item 0 and a few of the others; item 0 has a title that wants to be a script."""
+    """Every user has item 0 and a few others; the title of item 0 is a script."""
     dice = np.random.default_rng(0)
     own = [np.r_[0, dice.choice(np.arange(1, n_items), 5, replace=False)] for _ in range(USERS)]
     titles = (EVIL, *(f"Tale & Song {i}" for i in range(1, n_items)))

@@ -102,7 +102,7 @@ def _record(**parts: Any) -> Record:
 
 
 def table(quick: bool = False) -> Record:
-    """Two protocols, eight methods, one hole, one seed lost, one impossible figure, labels that want to be markup."""
+    """Two protocols, eight methods, failed runs, an impossible figure and unsafe labels."""
     rows = []
     for name, role, level in METHODS:
         paper = {"hit@10": level + 0.17, "ndcg@10": level * 0.56 + 0.1} if not role else {}
@@ -142,7 +142,7 @@ def table(quick: bool = False) -> Record:
 
 
 def figure() -> Record:
-    """A sweep over two datasets; values far apart on the second; the paper's points on the first."""
+    """A sweep over two datasets; the first has the paper's points, the second distant values."""
     sweeps = {"ML-100K": [1.0, 2.0, 4.0, 8.0, 16.0], "ML-1M": [0.1, 1.0, 10.0, 100.0]}
     columns = [column(f"{name}, ε={x:g}", name, x) for name, xs in sweeps.items() for x in xs]
     rows = []

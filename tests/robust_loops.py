@@ -1,4 +1,4 @@
-"""Robust rules once more, one item and one number at a time in NumPy, to compare with; and random uploads."""
+"""Robust rules in NumPy, one item and one number at a time, as a reference; and random uploads."""
 
 from collections.abc import Callable
 

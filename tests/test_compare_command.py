@@ -96,7 +96,7 @@ def test_a_folder_given_twice_counts_once(place: Path, capsys: pytest.CaptureFix
 
 def test_one_seed_twice_is_no_spread(place: Path, tmp_path: Path) -> None:
     again = make(tmp_path / "again", place / "tales.npz")
-    with pytest.raises(CoveyError, match="seed 0, which is no spread"):
+    with pytest.raises(CoveyError, match="seed 0, and equal runs have no spread"):
         call("compare", place / "fedmf-0", again)
 
 
@@ -109,7 +109,7 @@ def test_a_ceiling_is_no_bound(
     (folder / "result.json").write_text(json.dumps(done))
     assert call("compare", folder, place / "local") == 0
     assert (
-        "ease on pooled data is a reference and no bound; above it: fedmf\n"
+        "ease on pooled data is a reference, not a bound; above it: fedmf\n"
         in capsys.readouterr().out
     )
     assert call("compare", place / "local") == 0
@@ -122,7 +122,7 @@ def test_the_page(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert call("compare", *asked, "--out", out) == 0
     page = out.read_text(encoding="utf-8")
     assert f"page in {out}" in capsys.readouterr().out
-    assert page.count("<h1>") == 3 and "must not be compared" in page
+    assert page.count("<h1>") == 3 and "do not compare figures across" in page
     assert "<script>document.title" not in page and EVIL not in page
     assert "nothing leaves" in page and "all data is collected" in page and "±" in page
     with pytest.raises(CoveyError, match=r"\.html"):

@@ -12,8 +12,9 @@ from covey.run.config.compose import checked, compose
 from covey.run.config.schema import Config
 from covey.run.config.shipped import read, shipped
 from covey.run.config.tree import merge
-from covey.study.matrix.plan import Wish, planned
-from covey.study.papers.plan import Cut, configs
+from covey.study.matrix.plan import MatrixOptions, planned
+from covey.study.papers.plan import Scope
+from covey.study.papers.settings import configs
 from reproduce_tables import TABLE, made
 
 SETS = ("model.dim=4", "run.rounds=3", "data.users=40")
@@ -32,7 +33,7 @@ def test_every_command_composes_the_same(tmp_path: Path, monkeypatch: pytest.Mon
     ]
     assert main.main(["run", "--seed", "0", "--method", *words]) == 0
     found["tune"] = Config.of(tune._tree(main._parser().parse_args(["tune", *words])))
-    found["matrix"] = planned(Wish("fedmf", "synthetic", "loo-full", set=SETS)).base
+    found["matrix"] = planned(MatrixOptions("fedmf", "synthetic", "loo-full", set=SETS)).base
 
     def stop(config: Config, *_: Any, **__: Any) -> None:
         found["fit"] = config
@@ -43,7 +44,7 @@ def test_every_command_composes_the_same(tmp_path: Path, monkeypatch: pytest.Mon
         api.fit("fedmf", "synthetic", preset="loo-full", set=SETS, out=tmp_path / "out")
     paper = made(tmp_path, TABLE)
     row = next(row for row in paper.rows if row.method == "fedmf")
-    found["paper"] = configs(paper, row, paper.columns[0], Cut(set=SETS))[0]
+    found["paper"] = configs(paper, row, paper.columns[0], Scope(set=SETS))[0]
     wanted = compose("fedmf", presets=["loo-full"], dataset="synthetic", seed=0, set=SETS)
     assert found["run"].tree == wanted == found["fit"].tree
     assert (

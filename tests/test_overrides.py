@@ -11,8 +11,9 @@ from command import SMALL, Covey, expect_line, expect_nothing, sets
 from covey.core.errors import CoveyError
 from covey.run.config.overrides import changed
 from covey.run.config.shipped import read
-from covey.study.matrix.plan import Wish, planned
-from covey.study.papers.plan import Cut, configs
+from covey.study.matrix.plan import MatrixOptions, planned
+from covey.study.papers.plan import Scope
+from covey.study.papers.settings import configs
 from reproduce_tables import TABLE, made
 
 CLIP = {"use": "covey.defenses.clip:ClipRows", "bound": 0.5}
@@ -48,13 +49,13 @@ def test_a_list_that_drops_mechanisms_is_refused(covey: Covey, tmp_path: Path) -
         with pytest.raises(CoveyError, match=LOST):
             library.fit("fedcl", **options)
     with pytest.raises(CoveyError, match=LOST):
-        planned(Wish("fedcl", set=(LIST,)))
+        planned(MatrixOptions("fedcl", set=(LIST,)))
 
 
 def test_of_a_table_too(tmp_path: Path) -> None:
     one = made(tmp_path, TABLE.replace('method = "fedmf"', 'method = "fedcl"'))
     with pytest.raises(CoveyError, match=LOST):
-        configs(one, one.rows[0], one.columns[0], Cut(set=(LIST,)))
+        configs(one, one.rows[0], one.columns[0], Scope(set=(LIST,)))
 
 
 def test_lists_that_drop_nothing_or_mean_it() -> None:

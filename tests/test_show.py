@@ -1,4 +1,4 @@
-"""What a run prints besides metrics: attacks, simulated noise, sums, and references."""
+"""What a run prints besides its figures: attacks, simulated noise, secure sums, references."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from covey.run.config.shipped import read
 from covey.run.config.tree import assign
 from covey.run.schedule import smallest_cohort
 from covey.solvers import Local
-from covey.study.render.wording import SIMULATED, no_bound, over, owed
+from covey.study.render.wording import SIMULATED, above_references, exceeds, privacy_lines
 from covey.study.report.run_table import table
 from report_runs import USERS, dataset, make
 
@@ -76,7 +76,7 @@ def test_an_attacked_run_says_who_attacked_and_what_came_of_it(place: Path) -> N
         "7.2",
     ]
     (last,) = [
-        line for line in output.splitlines() if "round 3, the last: what recommend serves" in line
+        line for line in output.splitlines() if "round 3, the last: used by covey recommend" in line
     ]
     assert (
         f"{rows[-1]['target']['er@10']:.4f}" in last and f"{rows[-1]['target']['rank']:.1f}" in last
@@ -94,7 +94,7 @@ def test_a_control_run_has_its_targets_too(place: Path) -> None:
 
 def test_the_selected_round_may_be_the_last(place: Path) -> None:
     output = as_if(result(place / "attacked"), round=3)
-    assert "round 3, selected and last" in output and "recommend serves" not in output
+    assert "round 3, selected and last" in output and "used by covey recommend" not in output
 
 
 def test_an_attack_says_what_it_knows_and_whom_filters_left_out(place: Path) -> None:
@@ -110,7 +110,7 @@ def test_an_attack_says_what_it_knows_and_whom_filters_left_out(place: Path) -> 
     output = as_if(found, attack=attack).replace("\n", " ")
     assert (
         "attack: x, by 2 of 26 clients, knowing all;"
-        " filters left out 4 uploads (precision 50%, recall –)" in output
+        " filters excluded 4 uploads (precision 50%, recall –)" in output
     )
 
 
@@ -126,35 +126,31 @@ def test_results_of_older_versions_have_numbers_only(place: Path) -> None:
 
 
 def test_what_the_study_is_told_is_counted_apart(place: Path) -> None:
-    assert "and 4 fields for the study, not counted" in printed(result(place / "private-clear"))
-    assert "and 8 fields for the study, not counted" in printed(result(place / "attacked"))
+    for name, fields in (("private-clear", 4), ("attacked", 8)):
+        line = f"and {fields} fields of per-user metrics for evaluation, not counted as traffic"
+        assert line in printed(result(place / name))
 
 
 def test_sums_are_said_to_be_sums(place: Path) -> None:
     """More than half of 24 clients. What has a guarantee in sums alone says how to have it."""
     clear, summed = (result(place / f"private-{name}") for name in ("clear", "summed"))
     assert "reads only totals" not in printed(clear)
-    assert (
-        "in a secure sum report spectral/sum has a guarantee: set fleet.secure = true"
-        in printed(clear)
-    )
+    assert "with fleet.secure = true, report spectral/sum would have a guarantee" in printed(clear)
     assert (
         clear["privacy"]["needs_secure"] == ["report spectral/sum"]
         and clear["privacy"]["noise"] is None
     )
     assert summed["secure"] == {"clients_at_least": 13, "clear": [], "masks": True}
-    assert "secure sums: the server reads only totals, each of 13 clients at least" in printed(
-        summed
-    )
-    assert summed["privacy"]["needs_secure"] == [] and "set fleet.secure" not in printed(summed)
+    assert "secure sums: the server reads only totals over at least 13 clients" in printed(summed)
+    assert summed["privacy"]["needs_secure"] == [] and "with fleet.secure" not in printed(summed)
     output = " ".join(
         as_if(summed, secure=summed["secure"] | {"clear": ["enrol", "report"]}).split()
     )
     assert (
-        "13 clients at least; but what clients say on joining and reports one by one (fleet.clear) "
+        "at least 13 clients, except enrolment messages and reports, which it reads singly"
         in output
     )
-    assert "without masks (fleet.masks = false): it protects nobody" in printed(
+    assert "without masks (fleet.masks = false) give no protection" in printed(
         result(place / "private-rehearsed")
     )
 
@@ -176,7 +172,7 @@ def test_the_smallest_cohort(changes: list[str], fewest: int) -> None:
 def test_simulated_noise_protects_nobody_and_says_so(place: Path) -> None:
     found = result(place / "private-summed")
     assert found["privacy"]["noise"] == "simulated" and SIMULATED in printed(found)
-    assert SIMULATED not in owed({**found["privacy"], "noise": "device"})
+    assert SIMULATED not in privacy_lines({**found["privacy"], "noise": "device"})
 
 
 @pytest.mark.parametrize(("noise", "simulated"), [("simulated", True), ("device", False)])
@@ -201,21 +197,19 @@ def test_where_noise_comes_from_is_declared(noise: Any, simulated: bool) -> None
 def test_a_reference_is_no_bound(place: Path) -> None:
     found = result(place / "private-clear")
     above = {name: value + 0.1 for name, value in found["ceiling"]["ease"].items()}
-    assert found["sees_validation"] and "no bound" not in as_if(
+    assert found["sees_validation"] and "not a bound" not in as_if(
         found, test=found["ceiling"]["ease"]
     )
     output = as_if(found, test=above).replace("\n", " ")
-    assert "ease on pooled data is a reference and no bound; above it: spectral-private " in output
-    assert (
-        "spectral-private: scored from lists with the validation items in the test, ease without"
-        in output
-    )
+    assert "ease on pooled data is a reference, not a bound; above it: spectral-private " in output
+    scored = "scored from lists that include the validation items; those of ease do not"
+    assert f"spectral-private: {scored}" in output
     output = as_if(found, test=above, sees_validation=False)
-    assert "no bound" in output and "validation items" not in output
+    assert "not a bound" in output and "validation items" not in output
 
 
 def test_who_scores_from_validation_items(place: Path, tmp_path: Path) -> None:
-    """A list on the device has them in the test, but a trained vector and a hidden part do not."""
+    """A list on the device has them in the test; a trained vector or a hidden list has not."""
     assert (
         not result(place / "attacked")["sees_validation"]
         and not result(place / "ease")["sees_validation"]
@@ -227,13 +221,13 @@ def test_who_scores_from_validation_items(place: Path, tmp_path: Path) -> None:
 
 
 def test_above_is_more_than_rounding() -> None:
-    assert over({"a": 0.2, "b": 0.1}, {"a": 0.1, "b": 0.2})
-    assert not over({"a": 0.1 + 1e-12, "c": 1.0}, {"a": 0.1}) and not over(
+    assert exceeds({"a": 0.2, "b": 0.1}, {"a": 0.1, "b": 0.2})
+    assert not exceeds({"a": 0.1 + 1e-12, "c": 1.0}, {"a": 0.1}) and not exceeds(
         {"a": float("nan")}, {"a": 0.1}
     )
-    assert no_bound({}) == [] and no_bound({"ease": [("x", False), ("y", False)]})[0].endswith(
-        "above it: x, y"
-    )
+    assert above_references({}) == []
+    (line,) = above_references({"ease": [("x", False), ("y", False)]})
+    assert line.endswith("above it: x, y")
 
 
 def test_a_closed_form_has_no_rounds(place: Path) -> None:

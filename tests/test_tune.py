@@ -1,4 +1,4 @@
-"""`covey tune`: equal budget, the published setting first, validation only, and a search that survives a kill."""
+"""`covey tune`: equal budget, the published setting first, validation only, and resuming."""
 
 import json
 import signal
@@ -383,7 +383,7 @@ def test_two_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     real = trials_of.run
 
     def second(*rest: Any, **options: Any) -> Any:
-        with pytest.raises(CoveyError, match="another covey tune is at work"):
+        with pytest.raises(CoveyError, match="another covey tune is running"):
             search(plan_of(trials=1), tmp_path / "s")
         return real(*rest, **options)
 

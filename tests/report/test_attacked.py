@@ -1,4 +1,4 @@
-"""Runs with a target: how far it was pushed stands on the page and in the comparison, with a control beside it."""
+"""Runs with a target: the page and the comparison show how far it was pushed, beside a control."""
 
 import json
 import re
@@ -63,10 +63,8 @@ def test_the_page_of_an_attacked_run(place: Path, tmp_path: Path) -> None:
     shown, measured = page(place / "attacked-0", tmp_path / "r.html"), rows(place / "attacked-0")
     assert "<b>Attack</b>: explicit boosting, by 2 of 26 clients." in shown
     seen = measured[-1]["target"]["er@10"]
-    assert (
-        f"<b>{seen:.1%}</b> of the honest users who do not have it see row 3, id 3 (Tale &amp; Song 3) among"
-        in shown
-    )
+    users = f"<b>{seen:.1%}</b> of the honest users who do not have it"
+    assert f"{users} see row 3, id 3 (Tale &amp; Song 3) among" in shown
     assert cells(shown) == [
         ["fedncf", "2", "2, selected", *figures(measured[1])],
         ["fedncf", "2", "3, last", *figures(measured[2])],
@@ -111,7 +109,7 @@ def test_a_control_stands_beside_the_attack(
         and "…" not in out
         and "do not compare across" not in out
     )
-    selected, last = out.split("target, selected round")[1].split("target, last round (served)")
+    selected, last = out.split("target, selected round")[1].split("target, last round (in use)")
     for part, at in ((selected, 1), (last, 2)):
         found = {
             line.split("  ")[0].strip(): line.split()[2:]

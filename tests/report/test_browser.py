@@ -1,4 +1,4 @@
-"""The page in a real browser: it renders, its script runs, other people's text does not, nothing is fetched."""
+"""The page in a real browser: it renders, only its script runs, and nothing is fetched."""
 
 import re
 import struct
@@ -73,7 +73,8 @@ def test_nothing_is_wider_than_a_phone(pages: Path, tmp_path: Path) -> None:
     """A script of the test's own writes down how wide the page became."""
     page = (pages / "compare.html").read_text(encoding="utf-8")
     page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
-    measure = "<script>document.title = document.documentElement.scrollWidth - innerWidth;</script></body>"
+    title = "document.title = document.documentElement.scrollWidth - innerWidth;"
+    measure = f"<script>{title}</script></body>"
     probe = tmp_path / "probe.html"
     probe.write_text(page.replace("</body>", measure), encoding="utf-8")
     done = browse(

@@ -84,10 +84,11 @@ def test_the_page_has_its_sections(page: str) -> None:
 
 def test_every_picture_says_what_it_shows(page: str) -> None:
     pictures = re.findall(r'<svg [^>]*aria-label="([^"]*)".*?</svg>', page, re.DOTALL)
-    shown = [f"{metric} on the test, with floor and ceiling" for metric in ("recall@5", "ndcg@5")]
-    shown += [f"{metric} over the rounds" for metric in ("recall@5", "ndcg@5")]
-    shown += [f"{what} in a round, round by round" for what in ("sent up", "sent down")]
-    shown += ["seconds of a round, round by round", "item map of fedmf"]
+    metrics = ("recall@5", "ndcg@5")
+    shown = [f"{metric} on the test set, with floor and ceiling" for metric in metrics]
+    shown += [f"{metric} over the rounds" for metric in metrics]
+    shown += [f"{what} per round, round by round" for what in ("upload", "download", "seconds")]
+    shown.append("item map of fedmf")
     assert sorted(pictures) == sorted(shown) and page.count("<svg") == len(shown)
 
 
@@ -144,8 +145,8 @@ def test_what_goes_without_guarantee_is_said(page: str) -> None:
     )
     shown = dict(zip(heads, cells, strict=True))
     assert shown["field"] == "<code>update/items</code>" and shown["exchange"] == "train"
-    assert "no guarantee" in shown["for a user in total"] and shown["times a user"] == "3"
-    method, study = page.split("Sent for the measurements of this study")
+    assert "no guarantee" in shown["total for a user"] and shown["times per user"] == "3"
+    method, study = page.split("Sent for evaluation only")
     assert (
         "update/items" in method
         and "evaluate/test/recall@5" in study
@@ -164,7 +165,7 @@ def test_spread_over_seeds(place: Path, tmp_path: Path) -> None:
 def test_a_pooled_run_has_a_page(place: Path) -> None:
     assert call("report", place / "ease") == 0
     page = (place / "ease" / "report.html").read_text()
-    assert "they are all collected" in page
+    assert "collects the interactions of all users" in page
     assert not {"Learning curves", "Item map", "Recommendations"} & set(Reader(page).headings)
 
 
@@ -177,15 +178,15 @@ def test_a_ceiling_is_no_bound(place: Path, tmp_path: Path) -> None:
     assert call("report", folder) == 0
     page = (folder / "report.html").read_text()
     assert (
-        "; above " in page
-        and "which sees everybody&#x27;s data: a reference and no bound)." in page
+        "; above " in page and "which sees all users&#x27; data: a reference, not a bound)." in page
     )
-    assert "ease on pooled data is a reference and no bound; above it: fedmf." in page
-    assert "fedmf: scored from lists with the validation items in the test, ease without." in page
+    assert "ease on pooled data is a reference, not a bound; above it: fedmf." in page
+    scored = "scored from lists that include the validation items; those of ease do not"
+    assert f"fedmf: {scored}." in page
 
 
 def test_below_the_ceiling_nothing_is_said(page: str) -> None:
-    assert "no bound" not in page and "validation items" not in page
+    assert "not a bound" not in page and "validation items" not in page
 
 
 def test_a_moved_dataset_leaves_numbers(place: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The rendering kit: everything that is shown is made in one place, and nothing is drawn over another."""
+"""The rendering kit: it alone writes pages, pictures and tables, and no labels overlap."""
 
 import re
 from itertools import pairwise
@@ -94,7 +94,7 @@ def test_units() -> None:
     assert [change(v) for v in (-0.171, 0.001, -0.001, 0.4)] == ["-17%", "0%", "0%", "+40%"]
     assert [size(v) for v in (None, 999, 999.6, 2.5e9)] == [NOTHING, "999 B", "1 kB", "2.5 GB"]
     assert cut("fedmf", 5) == "fedmf" and cut("pfedrec", 5) == "pfed…"
-    found = points({2: [1.0, 3.0], 1: [0.5, 0.5], 3: [9.0]}, 2)
+    found = points([(2, 1.0), (1, 0.5), (3, 9.0), (2, 3.0), (1, 0.5), (3, None)], 2)
     assert [(p.round, p.mean, p.low, p.high) for p in found] == [
         (1, 0.5, 0.5, 0.5),
         (2, 2.0, 1.0, 3.0),

@@ -1,4 +1,4 @@
-"""What users spend is printed by every run and stands in every report, and older results are still read."""
+"""The privacy budget of a user is in every run's output and report; older results can be read."""
 
 import html
 import json
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from covey.study.render.wording import SIMULATED, owed
+from covey.study.render.wording import SIMULATED, privacy_lines
 from covey.study.report.data import read_settings
 from covey.study.report.disclosure import guarantee
 from covey.study.report.run_table import table
@@ -48,22 +48,23 @@ def page(folder: Path, out: Path) -> str:
 
 
 def test_a_run_prints_its_sums(runs: Path) -> None:
-    """Three rounds of everybody at 0.5: 1.5, by all parameters together; FedCL reports 4 in each of three passes."""
+    """All parameters share 0.5 in each of three rounds: 1.5. FedCL reports at 4 in three passes."""
     said = table(result(runs / "pure"), runs)
-    assert "epsilon: a round 0.5; a user in total 1.5 (basic composition)" in said
+    assert "epsilon: a round 0.5; total for a user 1.5 (basic composition)" in said
     assert "without any guarantee" not in said
     said = table(result(runs / "fedcl"), runs)
-    assert "epsilon: a report 4, a round 4; a user in total 12 (basic composition)" in said
+    assert "epsilon: a report 4, a round 4; total for a user 12 (basic composition)" in said
     assert "without any guarantee: train update/items and 4 more; a user has none in total" in said
 
 
-PAPERS = {  # the shipped settings over three passes, or rounds: what has a guarantee, by hand, and what has none
+# The shipped settings over three passes or rounds: guarantees worked by hand, open fields.
+PAPERS = {
     "fedcl": (
-        "epsilon: a report 4, a round 4; a user in total 12 (basic composition)",
+        "epsilon: a report 4, a round 4; total for a user 12 (basic composition)",
         "train update/items and 4 more",
     ),
     "pdc-frs": (
-        "epsilon: an item 5, enrolment 20; a user in total 20 (basic composition)",
+        "epsilon: an item 5, enrolment 20; total for a user 20 (basic composition)",
         "train update/items and 10 more",
     ),
     "cl4fedrec": ("", "train update/items and 8 more"),
@@ -73,7 +74,7 @@ PAPERS = {  # the shipped settings over three passes, or rounds: what has a guar
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_each_papers_run_and_report_have_its_totals(name: str, runs: Path, tmp_path: Path) -> None:
-    """FedCL reports at 4 in each of three passes: 12. PDC-FRS's lists have 4 items to train on, at 5 each: 20."""
+    """FedCL reports at 4 in three passes: 12. PDC-FRS's lists have 4 training items at 5: 20."""
     total, unprotected = PAPERS[name]
     said, shown = table(result(runs / name), runs), page(runs / name, tmp_path / "page.html")
     for where in (said, shown):
@@ -86,21 +87,20 @@ def test_each_papers_run_and_report_have_its_totals(name: str, runs: Path, tmp_p
 
 def test_gaussian_noise_has_its_delta(runs: Path) -> None:
     said = table(result(runs / "gaussian"), runs)
-    assert "a user in total 1.5, delta 3e-07 (basic composition)" in said
-    assert "at delta 1e-05 a user in total 0." in said and "(exact for Gaussian noise)" in said
+    assert "total for a user 1.5, delta 3e-07 (basic composition)" in said
+    assert "at delta 1e-05: total for a user 0." in said and "(exact for Gaussian noise)" in said
 
 
 def test_a_report_has_the_same_sums(runs: Path, tmp_path: Path) -> None:
     """Fields under one epsilon are not added to each other."""
     shown = page(runs / "pure", tmp_path / "pure.html")
     assert "Every field has a guarantee; a user spends epsilon 1.5 in total." in shown
-    assert "a user in total 1.5 (basic composition)" in shown
+    assert "total for a user 1.5 (basic composition)" in shown
     shown = page(runs / "gaussian", tmp_path / "gaussian.html")
     assert ", delta 1e-05 in total." in shown and "0.5 per message, delta 1e-07" in shown
     shown = page(runs / "fedcl", tmp_path / "fedcl.html")
-    assert (
-        "a user in total 12 (basic composition)" in shown and "so a user has none in total" in shown
-    )
+    assert "total for a user 12 (basic composition)" in shown
+    assert "so a user has none in total" in shown
 
 
 def test_simulated_noise_is_no_protection(runs: Path, tmp_path: Path) -> None:
@@ -125,10 +125,10 @@ def test_the_page_says_what_sums_hide(runs: Path, tmp_path: Path) -> None:
     clear = make(tmp_path / "clear", data, "spectral-private")
     done = result(summed) | {"secure": {"clients_at_least": 13, "clear": [], "masks": True}}
     (summed / "result.json").write_text(json.dumps(done))
-    assert "the server reads only totals, each of 13 clients at least" in page(
+    assert "the server reads only totals over at least 13 clients" in page(
         summed, tmp_path / "summed.html"
     )
-    assert "has a guarantee: set fleet.secure = true" in page(clear, tmp_path / "clear.html")
+    assert "with fleet.secure = true, " in page(clear, tmp_path / "clear.html")
 
 
 def said(words: str) -> str:
@@ -146,7 +146,7 @@ def copied(folder: Path, to: Path, **privacy: str) -> Path:
 def test_results_of_older_versions_are_read(runs: Path, tmp_path: Path) -> None:
     old = result(runs / "pure")
     del old["privacy"]
-    assert owed(old.get("privacy")) == []
+    assert privacy_lines(old.get("privacy")) == []
     for row in old["ledger"]:
         del row["delta"], row["epsilon_message"]
     folder = tmp_path / "old"

@@ -1,4 +1,4 @@
-"""What stands below the rows of a table: the lowest of seeds, what parts tell of rounds, courses, and metered bytes."""
+"""Lines below a table's rows (lowest seed, extra metrics), metrics over rounds, and traffic."""
 
 import json
 from pathlib import Path
@@ -13,12 +13,13 @@ from covey.run.config.tree import parse
 from covey.study.batch import Outcome
 from covey.study.papers.claims import Claim, judge
 from covey.study.papers.comparison import compare_runs
-from covey.study.papers.curves import course_of, told_of
+from covey.study.papers.curves import course_of, extra_of
 from covey.study.papers.docs import render
 from covey.study.papers.footnotes import some
 from covey.study.papers.page import page
-from covey.study.papers.plan import WHOLE, configs, table
+from covey.study.papers.plan import WHOLE, table
 from covey.study.papers.record import reproduce, store
+from covey.study.papers.settings import configs
 from covey.study.papers.terminal import markdown, metered, terminal
 from covey.study.render.units import size
 
@@ -184,7 +185,7 @@ def test_some_rounds_of_many() -> None:
 
 
 def test_a_course_of_an_attack(tmp_path: Path) -> None:
-    """Exposure stands beside the test figures of a round, and has its own name; without an attack there is none."""
+    """Exposure has its own key beside a round's test figures; without an attack it is absent."""
     lines = [{"round": n, "test": {"hit@10": 0.5}, "target": {"er@5": n / 10}} for n in (1, 2)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = course_of([Outcome(tmp_path)], ["er@5", "er@20", "hit@10"])
@@ -192,6 +193,6 @@ def test_a_course_of_an_attack(tmp_path: Path) -> None:
         "rounds": [1, 2],
         "figures": {"er@5": [[0.1], [0.2]], "hit@10": [[0.5], [0.5]]},
     }
-    mean = told_of([Outcome(tmp_path), Outcome(tmp_path)], "course.er@5", last=False)
+    mean = extra_of([Outcome(tmp_path), Outcome(tmp_path)], "course.er@5", last=False)
     assert mean is not None and mean.tolist() == [[pytest.approx(0.15)]] * 2
-    assert told_of([Outcome(tmp_path)], "course.er@20", last=False) is None
+    assert extra_of([Outcome(tmp_path)], "course.er@20", last=False) is None

@@ -48,8 +48,8 @@ def test_verdicts() -> None:
     assert holds["text"] == "A beats B"
     (test,) = holds["tests"]
     assert list(test) == [
-        "better", "worse", "column", "against", "metric", "difference", "low", "high", "p", "p_holm", "users",
-        "dropped", "seeds", "verdict", "reason",
+        "better", "worse", "column", "against", "metric", "difference", "low", "high", "p",
+        "p_holm", "users", "dropped", "seeds", "verdict", "reason",
     ]  # fmt: skip
     assert (test["column"], test["against"], test["verdict"]) == ("one", "one", "holds")
     assert test["difference"] == pytest.approx(0.3, abs=0.02)
@@ -129,10 +129,16 @@ def test_a_failed_run_does_not_help_the_others() -> None:
 
 def test_one_seed_as_planned_is_no_test_but_one_of_several_is() -> None:
     table = Planted()
-    users = lambda row, column, metric: table.figures[row][: 1 if column == "two" else 5]
+
+    def users(row: str, column: str, metric: str) -> Any:
+        return table.figures[row][: 1 if column == "two" else 5]
+
     lost = {"seeds": [0], "errors": [{"seed": 1, "error": "stopped"}]}
     for cells, tests in (({"seeds": [0]}, 1), (lost, 2)):
-        cell = lambda row, column, cells=cells: _cell(**cells) if column == "two" else _cell()
+
+        def cell(row: str, column: str, cells: dict[str, Any] = cells) -> Any:
+            return _cell(**cells) if column == "two" else _cell()
+
         many, one = judge([_claim("A", "B"), _claim("A", "B", ("two",))], cell, users)
         assert one["tests"][0]["p_holm"] is None and one["verdict"] == "not decided"
         assert many["tests"][0]["p_holm"] == tests * many["tests"][0]["p"]

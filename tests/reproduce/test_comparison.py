@@ -1,4 +1,4 @@
-"""Comparisons: numbers worked by hand, equal methods that must not be told apart, and different ones that must.
+"""Comparisons: numbers worked by hand, and simulations of equal and of different methods.
 
 Shape suffixes: R = repeats of a simulation, S = seeds, U = users.
 """
@@ -23,7 +23,7 @@ FAIR = {"seeds": [0, 1, 2], "errors": [], "tuned": 8, "work": 100.0}  # a cell t
 
 
 def test_by_hand() -> None:
-    """Differences of two seeds (rows) and three users: mean 3, user means 2, 3, 4, seed means 2, 4."""
+    """Differences of two seeds (rows) and three users: mean 3, users 2, 3, 4, and seeds 2, 4."""
     d_SU = np.array([[1.0, 2.0, 3.0], [3.0, 4.0, 5.0]])
     found = compare(d_SU, np.zeros((2, 3)))
     assert found.difference == 3
@@ -54,7 +54,7 @@ def test_without_seeds_it_is_the_paired_t_test() -> None:
 
 
 def test_a_shift_of_everybody_is_one_observation() -> None:
-    """Against a constant, seeds that move all users alike: the t-test of the seeds, however many users."""
+    """Seeds that shift all users alike, against a constant: the t-test of the seeds."""
     shift_S = np.array([0.02, 0.05, -0.01, 0.04])
     found = compare(np.tile(shift_S[:, None], (1, 1000)), np.zeros((4, 1000)))
     known = stats.ttest_1samp(shift_S, 0.0)
@@ -63,7 +63,7 @@ def test_a_shift_of_everybody_is_one_observation() -> None:
 
 
 def test_variance_of_known_parts() -> None:
-    """Users 0.3, seeds 0.1 and residual 0.5: its expectation is the variance of the mean, the residual once more."""
+    """Users 0.3, seeds 0.1, residual 0.5: the residual counts twice in the variance."""
     rng, seeds, users = np.random.default_rng(2), 4, 50
     found = []
     for _ in range(400):
@@ -83,7 +83,7 @@ def test_variance_of_known_parts() -> None:
 
 
 def test_the_larger_reading_of_seeds_counts() -> None:
-    """Two methods that move alike with the seed: the pairs do not vary, but we do not rely on it."""
+    """Seeds move both methods alike: the pairs do not vary, but the test does not rely on it."""
     rng = np.random.default_rng(3)
     shift_S1 = np.array([[0.0], [0.1], [0.2]])
     base_U, extra_U = rng.random((2, 50))
@@ -117,7 +117,7 @@ def test_equal_figures_are_not_different() -> None:
 
 
 def test_a_handful_of_users_decides_nothing() -> None:
-    """Four of 900 users are served better, none worse, without any other spread: one coin in eight does that."""
+    """Four of 900 users are served better and none worse, without other spread: p = 1/8."""
     a_SU, b_SU = np.zeros((2, 5, 900))
     a_SU[:, :4] = 1
     assert stats.ttest_rel(a_SU[0], b_SU[0]).pvalue < 0.05
@@ -131,12 +131,12 @@ def test_swapped_sides() -> None:
 
 
 def test_shapes_have_to_agree() -> None:
-    with pytest.raises(ValueError, match="both are"):
+    with pytest.raises(ValueError, match="both must be"):
         compare(np.zeros((3, 4)), np.zeros((3, 5)))
 
 
 def test_holm_by_hand() -> None:
-    """Sorted 0.005, 0.01, 0.03, 0.04 count 4, 3, 2, 1 times: 0.02, 0.03, 0.06, and 0.04 is lifted to 0.06."""
+    """Sorted, they count 4, 3, 2, 1 times: 0.02, 0.03, 0.06, and 0.04 is raised to 0.06."""
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([]) == []
     assert holm([0.3, 0.9]) == pytest.approx([0.6, 0.9])
@@ -151,8 +151,8 @@ def test_holm_only_raises_and_keeps_the_order(p_values: list[float]) -> None:
     assert by_p == sorted(by_p)
 
 
-# Simulated tables. A user's held-out item is ranked among candidates by what is common to a user (difficulty), to a
-# seed (in both methods), to a method and user, to a method and seed, and by what is left.
+# Simulated tables. A user's held-out item is ranked among candidates by the effects of the user, of
+# the seed (in both methods), of method and user, of method and seed, and by a residual.
 USUAL = dict(
     level=0.8, candidates=100, user=1.0, seed=0.0, method_user=0.4, method_seed=0.05, left=0.5
 )
@@ -170,12 +170,20 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 
 
 def _simulated(
-    rng: np.random.Generator, seeds: int, users: int, gain: float = 0.0, metric: str = "ndcg", tail: bool = False,
+    rng: np.random.Generator,
+    seeds: int,
+    users: int,
+    gain: float = 0.0,
+    metric: str = "ndcg",
+    tail: bool = False,
     **other: float,
-) -> tuple[Array, Array]:  # fmt: skip
+) -> tuple[Array, Array]:
     """Figures of two methods, [R, S, U] each; `gain` is what the first has more."""
     parts = USUAL | other
-    draw = lambda s, u: rng.standard_normal((REPEATS, s, u))
+
+    def draw(s: int, u: int) -> Array:
+        return rng.standard_normal((REPEATS, s, u))
+
     user_RU = rng.standard_t(2, (REPEATS, 1, users)) if tail else draw(1, users)
     common = parts["level"] + parts["user"] * user_RU + parts["seed"] * draw(seeds, 1)
     out = []
@@ -222,7 +230,7 @@ def test_a_real_difference_is_seen(name: str, seeds: int, least: int) -> None:
 
 
 def test_one_observation_per_user_would_see_what_is_not_there() -> None:
-    """Why seeds count: users alone, over the means of three seeds, tell equal methods apart every other time."""
+    """Why seeds count: by users alone, equal methods of three seeds differ every other time."""
     a_RSU, b_RSU = _simulated(np.random.default_rng(9), 3, 200, method_seed=0.2)
     p_R = stats.ttest_rel(a_RSU.mean(1), b_RSU.mean(1), axis=1).pvalue
     assert (p_R < 0.05).mean() > 0.3
@@ -237,6 +245,9 @@ def test_a_planted_fake_difference_is_not_decided(seeds: int) -> None:
     claim = Claim("A beats B", "A", "B", ("one",), ("hit@10", "ndcg@10"))
     verdicts = []
     for r in range(REPEATS):
-        users = lambda row, column, metric, r=r: tables[metric.split("@")[0]]["AB".index(row)][r]
+
+        def users(row: str, column: str, metric: str, r: int = r) -> Array:
+            return tables[metric.split("@")[0]]["AB".index(row)][r]
+
         verdicts.append(judge([claim], lambda row, column: FAIR, users)[0]["verdict"])
     assert verdicts.count("not decided") >= 95

@@ -29,6 +29,10 @@ def cell(mean: float, reads: str, up: int = 0) -> Cell:
         "users": 10,
         "tuned": 12 if up else None,
         "reads": reads,
+        "seeds": [0, 1],
+        "errors": [],
+        "work": None,
+        "seconds": 1.0,
     }
 
 

@@ -1,4 +1,4 @@
-"""`covey reproduce --keep`: what a stored record has is not run again, unless something is to be compared with it."""
+"""`covey reproduce --keep`: stored cells are not run again unless a test needs their runs."""
 
 import json
 import shutil
@@ -7,23 +7,26 @@ from typing import Any
 
 import pytest
 
-from covey.study.papers.plan import WHOLE, Cut
+from covey.study.papers.plan import WHOLE, Scope
 from covey.study.papers.record import reproduce, store
 from reproduce_tables import HEAD, made
 
 ROW = '[[row]]\nlabel = "{0}"\nmethod = "fedmf"\nset = ["run.rounds={1}", "model.dim=4"]\n'
-CLAIM = '[[claim]]\ntext = "{0} beats {1}"\nbetter = "{0}"\nworse = "{1}"\ncolumns = ["tiny"]\nmetrics = ["hit@10"]\n'
+CLAIM = (
+    '[[claim]]\ntext = "{0} beats {1}"\nbetter = "{0}"\nworse = "{1}"\n'
+    'columns = ["tiny"]\nmetrics = ["hit@10"]\n'
+)
 TWO = HEAD + ROW.format("A", 1) + ROW.format("B", 2) + CLAIM.format("B", "A")
 
 
 def kept(
-    tmp_path: Path, text: str, begin: bool = True, gone: bool = True, cut: Cut = WHOLE
+    tmp_path: Path, text: str, begin: bool = True, gone: bool = True, scope: Scope = WHOLE
 ) -> dict[str, Any]:
-    """The table with what the last record has; the runs themselves are `gone`, as on another machine."""
+    """Make the table from the last record; its runs are `gone`, as on another machine."""
     if gone:
         shutil.rmtree(tmp_path / "work", ignore_errors=True)
     table, results = made(tmp_path, text), tmp_path / "results"
-    record = reproduce([table], tmp_path / "work", cut, 1, lambda line: None, begin, results)[0]
+    record = reproduce([table], tmp_path / "work", scope, 1, lambda line: None, begin, results)[0]
     store(record, results)
     return json.loads(json.dumps(record))
 
@@ -38,7 +41,7 @@ def test_a_complete_record_is_kept_as_it_is(tmp_path: Path, rounds: list[int]) -
 def test_a_part_takes_what_the_whole_table_has(tmp_path: Path, rounds: list[int]) -> None:
     first = kept(tmp_path, TWO)
     rounds.clear()
-    part = kept(tmp_path, TWO + ROW.format("C", 3), cut=Cut(datasets=("synthetic",)))
+    part = kept(tmp_path, TWO + ROW.format("C", 3), scope=Scope(datasets=("synthetic",)))
     assert rounds == [1, 2, 3] * 2 and part["rows"][:2] == first["rows"]
     assert sorted(
         len(json.loads(p.read_text())["rows"]) for p in (tmp_path / "results").iterdir()
@@ -65,9 +68,9 @@ def test_a_row_that_a_new_one_is_compared_with_is_run_again(
         [1] * 2 + [1, 2] * 2 + [1, 2, 3] * 2
     )  # A too: its test with B needs both; not D
     assert more["rows"][2] == first["rows"][2]
-    one, two = more["claims"]
-    number = lambda claim: claim["tests"][0]["p"]
-    assert number(one) == pytest.approx(number(first["claims"][0])) and number(two) is not None
+    _, two = more["claims"]
+    before, after = (made["claims"][0]["tests"][0]["p"] for made in (first, more))
+    assert after == pytest.approx(before) and two["tests"][0]["p"] is not None
 
 
 def test_one_seed_decides_nothing_so_nothing_is_run_again_for_it(
@@ -245,7 +248,8 @@ def test_a_changed_plan_loses_nothing_where_nothing_is_to_be_run(
     more = reproduce([table], tmp_path / "work", WHOLE, 1, said.append, False, results)[0]
     store(more, results)
     assert stored(tmp_path).read_bytes() == before
-    assert "own two: B in tiny is kept as stored, with other settings" in "\n".join(said)
+    line = "own two: B in tiny is kept as stored; the plan now has other settings"
+    assert line in "\n".join(said)
     reproduce([table], tmp_path / "work", WHOLE, 1, lambda line: None)
     rounds.clear()
     new = kept(tmp_path, changed, begin=False, gone=False)
@@ -259,9 +263,9 @@ def test_figures_of_the_whole_are_not_those_of_a_changed_option(
 ) -> None:
     kept(tmp_path, TWO)
     shutil.rmtree(tmp_path / "work")
-    for cut in (Cut(set=("model.dim=6",)), Cut(quick=True)):
+    for scope in (Scope(set=("model.dim=6",)), Scope(quick=True)):
         table, results = made(tmp_path, TWO), tmp_path / "results"
-        said = reproduce([table], tmp_path / "work", cut, 1, lambda line: None, False, results)[0]
+        said = reproduce([table], tmp_path / "work", scope, 1, lambda line: None, False, results)[0]
         assert not said["rows"][1]["cells"]["tiny"]["figures"]
 
 

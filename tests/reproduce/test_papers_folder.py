@@ -1,4 +1,4 @@
-"""Where the plans of papers are found: in a checkout, where the user says, and not in an installed copy."""
+"""The plans of papers are found in a checkout or a named folder, not in an installed copy."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tables of papers: every run once, whatever breaks off; holes where runs fail; files that say what is wrong."""
+"""Tables of papers: every run once, also after an interruption; failed runs; refused files."""
 
 import json
 import os
@@ -18,14 +18,15 @@ from covey.run.config.schema import Config
 from covey.run.loop import run
 from covey.study import batch as execution
 from covey.study.batch import Outcome, execute, key
-from covey.study.papers.plan import WHOLE, Cut, configs
+from covey.study.papers.plan import WHOLE, Scope
 from covey.study.papers.record import reproduce, store, users_of, work_of
+from covey.study.papers.settings import configs
 from covey.study.papers.terminal import markdown
 from reproduce_tables import SWEEP, TABLE, made
 
 
-def once(tmp_path: Path, text: str = TABLE, cut: Cut = WHOLE) -> dict[str, Any]:
-    return reproduce([made(tmp_path, text)], tmp_path / "work", cut, 1, lambda line: None)[0]
+def once(tmp_path: Path, text: str = TABLE, scope: Scope = WHOLE) -> dict[str, Any]:
+    return reproduce([made(tmp_path, text)], tmp_path / "work", scope, 1, lambda line: None)[0]
 
 
 def test_every_seed_of_every_cell_is_run(tmp_path: Path, rounds: list[int]) -> None:
@@ -66,31 +67,19 @@ def test_a_change_reruns_only_what_depends_on_it(tmp_path: Path, rounds: list[in
 
 def test_where_it_is_computed_is_not_part_of_what_is_computed(tmp_path: Path) -> None:
     one = made(tmp_path)
-    device = lambda name: configs(
-        one, one.rows[0], one.columns[0], Cut(set=(f'engine.device="{name}"',))
-    )[0]
-    assert (
-        key(device("cpu"))
-        == key(device("cuda"))
-        != key(configs(one, one.rows[0], one.columns[0])[1])
-    )
+    scopes = [Scope(set=(f'engine.device="{name}"',)) for name in ("cpu", "cuda")]
+    cpu, cuda = (key(configs(one, one.rows[0], one.columns[0], scope)[0]) for scope in scopes)
+    assert cpu == cuda != key(configs(one, one.rows[0], one.columns[0])[1])
 
 
 def test_what_a_column_trains_with_goes_before_a_row_and_spares_floors(tmp_path: Path) -> None:
     text = TABLE.replace(
         'presets = ["loo-full"]', 'presets = ["loo-full"]\ntrained = ["model.dim=5"]'
     )
-    dim = lambda of: configs(of, of.rows[0], of.columns[0])[0].tree["model"]["dim"]
-    assert (dim(made(tmp_path)), dim(made(tmp_path, text))) == (4, 5)
-    assert (
-        dim(
-            made(
-                tmp_path,
-                text.replace("[row.paper]", '[row.at."tiny"]\nset = ["model.dim=6"]\n[row.paper]'),
-            )
-        )
-        == 6
-    )
+    at = text.replace("[row.paper]", '[row.at."tiny"]\nset = ["model.dim=6"]\n[row.paper]')
+    for file, dim in ((TABLE, 4), (text, 5), (at, 6)):
+        of = made(tmp_path, file)
+        assert configs(of, of.rows[0], of.columns[0])[0].tree["model"]["dim"] == dim
     one = made(tmp_path, text)
     assert "model" not in configs(one, one.rows[1], one.columns[0])[0].tree
 
@@ -153,16 +142,31 @@ class Dies(Mechanism):
 """
 
 
+def test_the_log_has_the_start_and_the_end_of_each_run(
+    tmp_path: Path, rounds: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    one = made(tmp_path)
+    config = configs(one, one.rows[0], one.columns[0])[0]
+    execute([config], tmp_path / "work")
+    assert caplog.messages == []  # silent unless asked for
+    with caplog.at_level("INFO", logger="covey.study.batch"):
+        execute([config], tmp_path / "work")
+        execute([config], tmp_path / "again")
+    start, end = caplog.messages  # the first command found the run finished
+    assert start.startswith(f"run {key(config)} starts in {tmp_path / 'again' / key(config)}: ")
+    assert end.startswith(f"run {key(config)} ended: fedmf on synthetic, seed 0: ndcg@10 0.")
+
+
 def test_two_commands_make_a_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second waits while the first runs, and finds what it made."""
-    begun, real = [], execution._made
+    begun, real = [], execution._run
 
     def slowly(config: Config, folder: Path) -> Outcome:
         begun.append(folder)
         time.sleep(0.3)
         return real(config, folder)
 
-    monkeypatch.setattr(execution, "_made", slowly)
+    monkeypatch.setattr(execution, "_run", slowly)
     small = made(tmp_path)
     config = configs(small, small.rows[1], small.columns[0])[0]
     with ThreadPoolExecutor(2) as pool:
@@ -199,7 +203,7 @@ def test_a_sweep_multiplies_the_columns(tmp_path: Path, rounds: list[int]) -> No
 def test_quick_is_one_seed_a_tenth_of_the_rounds_and_says_so(
     tmp_path: Path, rounds: list[int]
 ) -> None:
-    record = once(tmp_path, TABLE.replace("run.rounds=3", "run.rounds=20"), Cut(quick=True))
+    record = once(tmp_path, TABLE.replace("run.rounds=3", "run.rounds=20"), Scope(quick=True))
     assert rounds == [1, 2] and record["quick"] and "--quick" in record["command"]
     assert record["claims"][0]["verdict"] == "not decided"
     assert "QUICK" in markdown(record).upper()
@@ -247,7 +251,7 @@ ATTACKED = (
 def test_how_far_targets_are_pushed_is_a_figure_like_others(
     tmp_path: Path, rounds: list[int]
 ) -> None:
-    """Means over users and then over targets; a user's own over the targets that it does not have."""
+    """Means over users, then over targets; a user's mean is over targets that it does not have."""
     record = once(tmp_path, ATTACKED)
     one = made(tmp_path, ATTACKED)
     found = execute(configs(one, one.rows[0], one.columns[0]), tmp_path / "work")
@@ -269,7 +273,7 @@ def test_how_far_targets_are_pushed_is_a_figure_like_others(
 def test_a_push_needs_a_target(tmp_path: Path) -> None:
     one = made(tmp_path, ATTACKED.replace(', "evaluate.targets=[1, 2]"', ""))
     with pytest.raises(
-        CoveyError, match=r"does not measure er@5; name what is pushed in evaluate\.targets"
+        CoveyError, match=r"does not measure er@5; name the targets in evaluate\.targets"
     ):
         configs(one, one.rows[0], one.columns[0])
 
@@ -302,19 +306,15 @@ def test_killed_half_way_it_finishes_without_repeating(tmp_path: Path) -> None:
 
 def test_part_of_a_table_does_not_replace_the_whole(tmp_path: Path, rounds: list[int]) -> None:
     whole = store(once(tmp_path), tmp_path)
-    for cut in (Cut(quick=True), Cut(datasets=("synthetic",)), Cut(set=("run.rounds=1",))):
-        assert store(once(tmp_path, cut=cut), tmp_path) != whole
-    assert (
-        store(
-            once(tmp_path, cut=Cut(set=('engine.device="cpu"', "engine.memory_mb=100"))), tmp_path
-        )
-        == whole
-    )
-    assert once_or_nothing(tmp_path, Cut(datasets=("netflix",))) == []
+    for scope in (Scope(quick=True), Scope(datasets=("synthetic",)), Scope(set=("run.rounds=1",))):
+        assert store(once(tmp_path, scope=scope), tmp_path) != whole
+    engine = Scope(set=('engine.device="cpu"', "engine.memory_mb=100"))
+    assert store(once(tmp_path, scope=engine), tmp_path) == whole
+    assert once_or_nothing(tmp_path, Scope(datasets=("netflix",))) == []
 
 
-def once_or_nothing(tmp_path: Path, cut: Cut) -> list[dict[str, Any]]:
-    return reproduce([made(tmp_path)], tmp_path / "work", cut, 1, lambda line: None)
+def once_or_nothing(tmp_path: Path, scope: Scope) -> list[dict[str, Any]]:
+    return reproduce([made(tmp_path)], tmp_path / "work", scope, 1, lambda line: None)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`covey reproduce` as a command, and the files it reads: shipped ones are sound, bad ones are refused by name."""
+"""`covey reproduce` as a command: the plans of the papers are valid, bad files are refused."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,8 @@ from covey.core.errors import CoveyError
 from covey.study.papers.claims import is_number
 from covey.study.papers.docs import render
 from covey.study.papers.folder import papers
-from covey.study.papers.plan import configs, seeds_of, tables
+from covey.study.papers.plan import seeds_of, tables
+from covey.study.papers.settings import configs
 from covey.study.papers.terminal import markdown
 from reproduce_tables import TABLE, made
 
@@ -135,12 +136,11 @@ def test_done_needs_no_data(
 def test_claims_of_shipped_papers_compare_equal_seeds(paper: str) -> None:
     for one in tables(paper):
         rows = {row.label: row for row in one.rows}
+        columns = {column.label: column for column in one.columns}
         for claim in one.claims:
             for column in claim.columns:
                 sides = (claim.better, column), (claim.worse, claim.against or column)
                 many = {
-                    seeds_of(one, rows[row], one.column(at))
-                    for row, at in sides
-                    if not is_number(row)
+                    seeds_of(one, rows[row], columns[at]) for row, at in sides if not is_number(row)
                 }
                 assert len(many) == 1, (one.name, claim.text)

@@ -135,7 +135,7 @@ def test_a_terminal_shows_each_column_by_itself() -> None:
     )
     assert re.search(r"PFedRec +0\.5200±\.0032 +0\.2912±\.0032\n", text[honest:])
     assert re.search(r"FedNCF +failed +failed\n", text[honest:])
-    assert "✗1 the paper's figures cannot be: FedFast" in text
+    assert "✗1 the paper's figures are impossible: FedFast" in text
     assert "HOLDS PFedRec beats FedMF" in text and "NOT DECIDED PFedRec beats FedNCF" in text
     assert EVIL[:9] in text  # as it is: a terminal runs no scripts
 

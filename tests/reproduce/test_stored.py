@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from covey.study.papers.plan import Cut, configs, tables
+from covey.study.papers.plan import Scope, tables
 from covey.study.papers.record import reproduce, store
 from covey.study.papers.resume import settings
+from covey.study.papers.settings import configs
 
 RESULTS = Path(__file__).parents[2] / "results"
 RECORDS = sorted(
@@ -44,9 +45,9 @@ def test_a_stored_record_is_kept_without_its_runs_and_data(
     old = json.loads(copy.read_text(encoding="utf-8"))
     wanted = tables(old["paper"], [old["table"]])
     datasets = sorted({column["dataset"] for column in old["columns"]}) if old.get("part") else ()
-    cut = Cut(datasets=tuple(datasets))
+    scope = Scope(datasets=tuple(datasets))
     (made,) = reproduce(
-        wanted, tmp_path / "runs", cut, 1, lambda line: None, begin=False, stored=tmp_path
+        wanted, tmp_path / "runs", scope, 1, lambda line: None, begin=False, stored=tmp_path
     )
     assert [row["label"] for row in made["rows"]] == [row["label"] for row in old["rows"]]
     assert store(made, tmp_path) == copy

@@ -1,4 +1,4 @@
-"""Item maps: directions, marks and frames, worked by hand; the command that draws runs beside each other."""
+"""Item maps: directions, marks and frames worked by hand, and the command that draws runs."""
 
 import json
 import math
@@ -91,7 +91,7 @@ def test_one_far_item_does_not_stretch_the_frame_and_stands_at_the_edge() -> Non
     (target,) = re.findall(r"<circle[^>]*dot target[^>]*>", drawn)
     assert (
         'class="dot target beyond"' in target
-        and "(beyond the frame)" in target
+        and "(outside the frame)" in target
         and 'cx="406"' in target
     )
     assert "dot target beyond" not in draw(calm, many, frame([calm, after], many))
@@ -147,7 +147,7 @@ def test_bad_maps_are_said(covey: Covey, tmp_path: Path) -> None:
     page = tmp_path / "maps.html"
     for words, message in (
         ((run, "--targets", "60"), "name items by row, from 0 to 59"),
-        ((run, "--targets", "x"), "own id, such as id:50"),
+        ((run, "--targets", "x"), "id in the data, such as id:50"),
         ((run, "--targets", "id:nothing"), "no item with that id"),
         ((run, other), "different items"),
         ((run, local), "no public item table"),

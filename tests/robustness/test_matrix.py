@@ -1,4 +1,4 @@
-"""The matrix of a small federation: its numbers are those of `covey run`, every run once, holes say why."""
+"""The matrix of a small federation: same figures as `covey run`, each run once, failures."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from command import Covey, expect_line, expect_nothing, sets
 from covey.run import loop as engine
 from covey.run.checkpoint import load_model
 from covey.study.matrix.formatting import grid
-from covey.study.matrix.plan import Wish, planned
+from covey.study.matrix.plan import MatrixOptions, planned
 from covey.study.matrix.record import run_all
 from covey.study.matrix.terminal import terminal
 
@@ -112,14 +112,14 @@ def test_an_attack_shows_and_a_defence_takes_it_back(covey: Covey, tmp_path: Pat
 
 
 def plan_counts() -> torch.Tensor:
-    return planned(Wish("fedncf-sum", set=SMALL)).count_I
+    return planned(MatrixOptions("fedncf-sum", set=SMALL)).count_I
 
 
 def test_nobody_and_no_bound_are_the_plain_method(covey: Covey, tmp_path: Path) -> None:
-    """0 attackers leave every column as it is; a bound that nothing reaches leaves every row as it is."""
+    """Without attackers no column changes; with a bound that nothing reaches no row changes."""
     open_ = tmp_path / "open.toml"
     open_.write_text('[[mechanism]]\nuse = "covey.defenses.clip:ClipRows"\nbound = inf\n')
-    wish = Wish(
+    wish = MatrixOptions(
         "fedncf",
         rounds=2,
         share=0.0,
@@ -201,7 +201,7 @@ def test_seeds_have_a_spread(covey: Covey, tmp_path: Path) -> None:
 
 
 def test_a_pair_that_does_not_fit_says_why(covey: Covey, tmp_path: Path) -> None:
-    """A-ra needs user vectors, which PFedRec does not have; HiCS brings a step, and FedCL has its own."""
+    """A-ra needs user vectors, which PFedRec lacks; HiCS has a step, and FedCL needs its own."""
     small = sets(*SMALL, "run.rounds=1")
     words = ("matrix", *small, "--share", 0.1, "--defences", "hics", "--out", tmp_path / "m")
     said = covey(*words, "--method", "pfedrec", "--attacks", "a-ra,random")
@@ -213,7 +213,7 @@ def test_a_pair_that_does_not_fit_says_why(covey: Covey, tmp_path: Path) -> None
     ] == [0]
     assert "imitates private user vectors" in (tmp_path / "m" / "matrix.html").read_text()
     said = covey(*words, "--method", "fedcl-plain", "--attacks", "random", "--set", "model.dim=4")
-    assert said.code == 0 and "✗1 hics brings its own server step" in said.out
+    assert said.code == 0 and "✗1 hics has its own server step" in said.out
     assert "FAILED" not in said.err  # nothing was tried
 
 
@@ -235,7 +235,7 @@ def test_where_every_run_fails_nothing_is_shown(
         tmp_path / "m",
         "--json",
     )
-    expect_line(said, "no run came through; the first: RuntimeError: a bug")
+    expect_line(said, "every run failed; the first: RuntimeError: a bug")
     assert not (tmp_path / "m" / "matrix.json").exists()
 
 
@@ -247,19 +247,19 @@ def test_where_every_run_fails_nothing_is_shown(
         (["--attacks", "none", "--defences", "none"], "name an attack or a defence"),
         (["--targets", "60"], "--targets 60: name items by row, from 0 to 59"),
         (["--targets", "-1"], "name items by row, from 0 to 59"),
-        (["--targets", "hot"], "own id, such as id:50.*or say cold"),
+        (["--targets", "hot"], "id in the data, such as id:50.*or give cold"),
         (
             ["--targets", "id:hot"],
             "synthetic has no item with that id.*covey data show synthetic --find",
         ),
         (
             ["--share", "1.5"],
-            "--share 1.5: attackers are a share of the 40 honest clients, and at most as many",
+            "--share 1.5: attackers are a share of the 40 honest clients; give 0 to 1",
         ),
         (["--share", "-0.1"], "give 0 to 1"),
         (["--method", "popularity", "--set", "run.rounds=1"], "no clients to attack"),
         (["--method", "fedmff"], "no method 'fedmff'"),
-        (["--set", "attack.rat=1"], "no attack here has that option"),
+        (["--set", "attack.rat=1"], "none of these attacks has that option"),
         (["--set", "attack.start=0"], "start is the number of a round"),
         (["--seeds", "0"], "at least 1"),
         (["--jobs", "0"], "at least 1"),

@@ -1,4 +1,4 @@
-"""The page of a matrix: cells, colours, maps; in a real browser nothing is fetched, and other people's text is text."""
+"""The page of a matrix: cells, colours, maps; a browser fetches nothing to show it."""
 
 import json
 import re
@@ -13,10 +13,10 @@ from browser import NEEDED, browse, console
 from covey.core.errors import CoveyError
 from covey.data.dataset import Dataset
 from covey.study.batch import one
-from covey.study.matrix.formatting import sights
+from covey.study.matrix.formatting import defence_summaries
 from covey.study.matrix.maps import Items
 from covey.study.matrix.page import page
-from covey.study.matrix.plan import Plan, Wish, planned
+from covey.study.matrix.plan import MatrixOptions, Plan, planned
 from covey.study.matrix.record import record, tables_of, without_curves
 from covey.study.matrix.run import before_and_after, best
 from covey.study.matrix.targets import rows_of, with_names
@@ -29,12 +29,12 @@ ROOT = Path(__file__).parents[2]
 
 
 class Made:
-    """A matrix with a filter, a rule and a hole, on a dataset whose target has a title that wants to be a script."""
+    """A matrix with a filter, a rule and a failed cell; the title of the target is a script."""
 
     def __init__(self, folder: Path) -> None:
         data = dataset(folder / "tales.npz")
         replace(Dataset.load(data), items=np.array([f"i{n}" for n in range(ITEMS)])).save(data)
-        wish = Wish(
+        wish = MatrixOptions(
             "fedncf-sum",
             str(data),
             attacks=("a-ra", "sign-flip"),
@@ -72,7 +72,7 @@ def test_a_target_has_its_row_its_id_and_its_title(made: Made) -> None:
     """Also where it was named by its id; a record that has none still says which row it is."""
     own = [target["id"] for target in made.record["targets"]]
     assert own == ["i0", "i1"] and [target["item"] for target in made.record["targets"]] == [0, 1]
-    by_id = replace(made.plan.wish, targets="id:i1, 0")
+    by_id = replace(made.plan.request, targets="id:i1, 0")
     assert planned(by_id).targets == (0, 1) and "--targets 'id:i1, 0'" in by_id.command()
     name = "row 1, id i1 (Tale &amp; Song 1), which "
     assert name in made.text and name in markdown(made.record)
@@ -85,7 +85,7 @@ def test_names_of_targets_on_maps() -> None:
     assert with_names(["a", "b"], ["x", "y"], [1]) == ["a", "row 1, id y (b)"]
     assert with_names(["item x", "item y"], ["x", "y"], [1]) == ["item x", "row 1, id y"]
     assert with_names(["item 0", "item 1"], None, [1]) == ["item 0", "row 1"]
-    with pytest.raises(CoveyError, match="the dataset is not here"):
+    with pytest.raises(CoveyError, match="the dataset is not available"):
         rows_of("id:x", None, 2, "lost")
 
 
@@ -103,7 +103,7 @@ def test_every_pair_has_its_cell(made: Made) -> None:
     assert [f"{er:.3f}" for er in ers] == [text for _, text in heats]
     assert [round(100 * er) for er in ers] == [int(share) for share, _ in heats]
     assert made.text.count('class="heat cost"') == 9
-    assert "Detection, and where rules had nothing to go by" in made.text
+    assert "Detection, and rows with too few uploads" in made.text
     assert "CPU seconds of a run" in made.text and "covey matrix --method fedncf-sum" in made.text
 
 
@@ -137,7 +137,7 @@ def test_the_best_defence_is_that_with_least_exposure(made: Made) -> None:
     assert best(rigged, "a-ra", ["median", "union"], 10) == ["median"]
     assert best(rigged, "sign-flip", ["median", "union"], 10) == ["union"]  # no target: by accuracy
     assert best(rigged, "a-ra", [], 10) == []
-    sight = {one.defence: one for one in sights(rigged, 10)}
+    sight = {one.defence: one for one in defence_summaries(rigged, 10)}
     assert (sight["median"].worst, sight["union"].worst, sight["union"].least) == (0.1, 0.4, 0.3)
 
 
@@ -172,10 +172,8 @@ def test_the_docs_are_rendered_from_a_record(made: Made, tmp_path: Path) -> None
     assert render(docs, tmp_path, {"matrix": markdown}) == [docs / "page.md"]
     text = (docs / "page.md").read_text()
     assert "old" not in text and text.count("| nobody attacks |") == 3
-    assert (
-        "| ER@10 of the target, last round (highest of all evaluations) | no defence | median | union |"
-        in text
-    )
+    head = "| ER@10 of the target, last round (highest of all evaluations) | no defence |"
+    assert f"{head} median | union |" in text
     assert text.endswith("<!-- matrix:none -->\n<!-- end -->\n")
     assert render(docs, tmp_path, {"matrix": markdown}) == []
 
@@ -199,12 +197,7 @@ def test_it_renders(made: Made, tmp_path: Path) -> None:
     assert not console(done.stderr)
     assert '<html lang="en" class="ready">' in done.stdout  # the script ran to its end
     headings = set(re.findall(r"<h2>(.*?)</h2>", done.stdout))
-    assert {
-        "Exposure of the target",
-        "Accuracy",
-        "Round by round",
-        "Where the items are",
-    } <= headings
+    assert {"Exposure of the target", "Accuracy", "Round by round", "Item maps"} <= headings
     assert done.stdout.count("<script>") == 1 and "<img" not in done.stdout
 
 
@@ -212,7 +205,8 @@ def test_it_renders(made: Made, tmp_path: Path) -> None:
 def test_nothing_is_wider_than_a_phone(made: Made, tmp_path: Path) -> None:
     """A script of the test's own writes down how wide the page became."""
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", made.text)
-    measure = "<script>document.title = document.documentElement.scrollWidth - innerWidth;</script></body>"
+    title = "document.title = document.documentElement.scrollWidth - innerWidth;"
+    measure = f"<script>{title}</script></body>"
     probe = tmp_path / "probe.html"
     probe.write_text(text.replace("</body>", measure), encoding="utf-8")
     done = browse(

@@ -1,4 +1,4 @@
-"""Attacks and defences by name: every class has a file, files fit methods, what they leave open follows the method."""
+"""Attacks and defences by name: each class has a file, and open options follow the method."""
 
 import inspect
 import json
@@ -110,7 +110,10 @@ def test_a_file_of_the_readers_own_says_otherwise(tmp_path: Path) -> None:
 
 def test_a_rule_stands_in_for_what_the_method_has(tmp_path: Path) -> None:
     median = only(defences(["median"]))
-    scale = lambda on, part: Config.of(defended(method(on), part)).part("combine").scale
+
+    def scale(on: str, part: Part) -> str:
+        return str(Config.of(defended(method(on), part)).part("combine").scale)
+
     assert scale("fedncf", median) == "mean" and scale("fedncf-sum", median) == "sum"
     averaged = method("fedncf") | {"combine": {"use": "covey.aggregate.combine:Mean"}}
     assert Config.of(defended(averaged, median)).part("combine").scale == "everybody"
@@ -123,14 +126,10 @@ def test_the_methods_own_parts_stay() -> None:
     tree = defended(method("cl4fedrec"), only(defences(["clip+support"])))
     uses = [section["use"].rpartition(":")[2] for section in tree["mechanism"]]
     assert uses == ["Contrast", "ClipRows", "MinimumSupport"]
-    with pytest.raises(
-        CoveyError, match="hics brings its own server step, and the method needs Adam"
-    ):
+    with pytest.raises(CoveyError, match="hics has its own server step, and the method needs Adam"):
         defended(method("fedcl"), only(defences(["hics"])))
     krum = method() | {"combine": {"use": "covey.defenses.krum:Krum"}}
-    with pytest.raises(
-        CoveyError, match="median stands in for a mean or a sum; the method has Krum"
-    ):
+    with pytest.raises(CoveyError, match="median replaces a mean or a sum; the method has Krum"):
         defended(krum, only(defences(["median"])))
 
 
@@ -140,7 +139,7 @@ def test_where_clients_only_report_there_are_no_updates() -> None:
             defended(method("spectral"), only(defences([name])))
     with pytest.raises(
         CoveyError,
-        match="a-ra makes up updates, and the method has none; attack with made-up lists",
+        match="a-ra makes up updates, and the method has none; use an attack that makes up lists",
     ):
         pushed("a-ra", "spectral")
     assert pushed("random", "spectral")["share"] == 0.1
@@ -152,11 +151,11 @@ def test_where_clients_only_report_there_are_no_updates() -> None:
         (
             attacks,
             ["a-raa"],
-            r"no attack 'a-raa'; did you mean 'a-ra'\? there are a-hum, .*sign-flip, or give a TOML",
+            r"no attack 'a-raa'; did you mean 'a-ra'\? there are a-hum, .*, or give a TOML",
         ),
         (defences, ["wall"], r"no defence 'wall'; there are bulyan, .*union, or give a TOML"),
-        (defences, ["median+krum"], r"median and krum both bring a \[combine\]"),
-        (attacks, ["a-ra+random"], "attackers do one thing"),
+        (defences, ["median+krum"], r"median and krum both have a \[combine\]"),
+        (attacks, ["a-ra+random"], "attacks cannot be combined"),
         (attacks, ["nowhere.toml"], "cannot read nowhere.toml"),
     ],
 )

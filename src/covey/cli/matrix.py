@@ -47,7 +47,7 @@ def act(options: argparse.Namespace) -> int:
     from covey.core.checks import positive
     from covey.core.errors import CoveyError
     from covey.study.matrix.page import page
-    from covey.study.matrix.plan import Wish, planned
+    from covey.study.matrix.plan import MatrixOptions, planned
     from covey.study.matrix.record import without_curves
     from covey.study.matrix.run import matrix
     from covey.study.matrix.terminal import terminal
@@ -58,8 +58,8 @@ def act(options: argparse.Namespace) -> int:
     method = (options.method, options.dataset or "", options.preset)
     parts = (tuple(options.attacks.split(",")), tuple(options.defences.split(",")))
     scale = (options.share, options.targets, options.rounds, options.seeds)
-    wish = Wish(*method, *parts, *scale, tuple(options.set))
-    plan = planned(wish)
+    request = MatrixOptions(*method, *parts, *scale, tuple(options.set))
+    plan = planned(request)
     say = arguments.reporter(options)
     made, items, rows = matrix(plan, options.out / "runs", options.at, options.jobs, say)
     text = json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -67,7 +67,7 @@ def act(options: argparse.Namespace) -> int:
     files = {options.out / "matrix.json": text, options.out / "matrix.html": html}
     if options.results:
         short = json.dumps(without_curves(made), ensure_ascii=False, allow_nan=False) + "\n"
-        usual = f"matrix-{Path(wish.method).stem}-{Path(plan.base.data.name).stem}.json"
+        usual = f"matrix-{Path(request.method).stem}-{Path(plan.base.data.name).stem}.json"
         copy = options.results if options.results.suffix == ".json" else options.results / usual
         copy.parent.mkdir(parents=True, exist_ok=True)
         files[copy] = short

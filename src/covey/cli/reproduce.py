@@ -62,18 +62,18 @@ def _reproduce(options: argparse.Namespace) -> None:
     from covey.core import atomic
     from covey.core.errors import CoveyError
     from covey.study.papers.page import page
-    from covey.study.papers.plan import Cut, tables
+    from covey.study.papers.plan import Scope, tables
     from covey.study.papers.record import reproduce, store
     from covey.study.papers.terminal import terminal
 
-    cut = Cut(options.quick, tuple(options.dataset), tuple(options.set))
+    scope = Scope(options.quick, tuple(options.dataset), tuple(options.set))
     wanted = tables(options.paper, options.tables, options.papers)
-    for name in _datasets(wanted, cut.datasets):
+    for name in _datasets(wanted, scope.datasets):
         if not options.done:
             data.load(name)  # a missing dataset is an error before anything runs
     say = arguments.reporter(options)
     old = options.results if options.keep else None
-    records = reproduce(wanted, options.work, cut, options.jobs, say, not options.done, old)
+    records = reproduce(wanted, options.work, scope, options.jobs, say, not options.done, old)
     filled = [made for made in records if _has_figures(made)]
     if options.done and not filled:
         raise CoveyError(

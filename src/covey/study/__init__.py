@@ -1,1 +1,1 @@
-"""Many runs at a time, and everything that is shown: reports, papers' tables, attack matrices and tuning."""
+"""Studies of many runs: reports, papers' tables, attack matrices and tuning."""

@@ -1,10 +1,13 @@
-"""Many runs, several at a time, each once: finished ones are found again, broken-off ones go on.
+"""Run many configurations, several at a time and each one once.
 
-A run that fails leaves a hole and its reason; the others finish.
+Finished runs are found again and interrupted runs are resumed. A run that fails leaves its reason
+in place of a result, and the others finish. The logger of this module reports the start and the
+end of each run at level INFO.
 """
 
 import hashlib
 import json
+import logging
 import shutil
 import time
 import zlib
@@ -14,6 +17,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 
 from covey import data
@@ -27,15 +31,16 @@ from covey.run.config.schema import Config
 from covey.run.config.tree import Tree, parse
 from covey.run.loop import run
 
-NOT_RUN = "not run yet"  # the error of a run that nobody has started
-
+NOT_RUN = "not run yet"  # the error of a run that was not started
 DIED = "its process died, as one that needs too much memory does; try fewer --jobs"
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
+Ended = tuple[str, "Future[Outcome]"]  # the name of a run
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished run: its result, where it is, and on what it was made; or why there is none."""
+    """A finished run with its result, folder and origin, or the error that prevented it."""
 
     folder: Path
     result: Tree = field(default_factory=dict)
@@ -43,12 +48,12 @@ class Outcome:
     error: str = ""
 
     def users(self) -> Fields:
-        """Each client's test figures at the selected round; `clients` are their numbers."""
+        """Return each client's test figures at the selected round; `clients` has their numbers."""
         return checkpoint.load_model(self.folder / checkpoint.USERS)
 
 
 def key(config: Config) -> str:
-    """A run's name in the cache; where it is computed, and how much at once, is not part of what is computed."""
+    """Return a run's name in the cache; [engine] does not count, since it changes no result."""
     tree = config.tree | {"engine": {}}
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -57,32 +62,41 @@ def execute(
     configs: Iterable[Config],
     work: Path,
     jobs: int = 1,
-    say: Say = lambda line: None,
+    progress: Progress = lambda line: None,
     about: Callable[[Config], str] | None = None,
     begin: bool = True,
 ) -> dict[str, Outcome]:
-    """An outcome for each configuration, by its key; `about` is what a run is called in lines to `say`.
+    """Run the configurations that are not finished yet.
 
-    Without `begin`, what is not finished is left as a hole.
+    Args:
+        configs: The configurations; equal ones are run once.
+        work: The folder that holds one run folder for each of them.
+        jobs: The number of processes.
+        progress: Called with a line of text after each run.
+        about: Returns the name of a run in these lines.
+        begin: Whether to run anything. If not, runs that are not finished get the error `NOT_RUN`.
+
+    Returns:
+        An outcome for each configuration, by its `key`.
     """
     wanted = {key(config): config for config in configs}
     found = {name: done for name, config in wanted.items() if (done := done_before(config, work))}
     todo = {name: config for name, config in wanted.items() if name not in found}
-    say(f"{len(wanted)} runs, {len(found)} of them done before")
+    progress(f"{len(wanted)} runs, {len(found)} of them finished before")
     if not begin:
         return found | {name: Outcome(work / name, error=NOT_RUN) for name in todo}
     began = time.monotonic()
     for count, (name, outcome) in enumerate(_all(todo, work, jobs), 1):
         found[name] = outcome
         left = (time.monotonic() - began) / count * (len(todo) - count)
-        say(
-            f"{count} of {len(todo)}, about {_duration(left)} left: {_line(todo[name], outcome, about or _about)}"
-        )
+        line = _line(todo[name], outcome, about or _about)
+        _log.info("run %s ended: %s", name, line)
+        progress(f"{count} of {len(todo)}, about {_duration(left)} left: {line}")
     return found
 
 
 def done_before(config: Config, work: Path) -> Outcome | None:
-    """The finished run of a configuration on this data, if there is one."""
+    """Return the finished run of a configuration on the present data, if there is one."""
     done = finished(work / key(config))
     return done if done and _of_this_data(done, config) else None
 
@@ -98,12 +112,15 @@ def _about(config: Config) -> str:
 def _line(config: Config, outcome: Outcome, about: Callable[[Config], str]) -> str:
     if outcome.error:
         return f"{about(config)} FAILED: {outcome.error}"
-    metric = config.evaluate.selector
-    return f"{about(config)}: {metric} {outcome.result['test'][metric]:.4f} in {outcome.result['seconds']:.0f} s"
+    metric, result = config.evaluate.selector, outcome.result
+    return f"{about(config)}: {metric} {result['test'][metric]:.4f} in {result['seconds']:.0f} s"
 
 
 def _all(todo: dict[str, Config], work: Path, jobs: int) -> Iterator[tuple[str, Outcome]]:
-    """Outcomes as they come. If a process dies, nobody knows whose it was: the rest run one by one."""
+    """Yield outcomes as runs end.
+
+    If a process dies, its pool does not tell which run it had: the rest then run one at a time.
+    """
     left = dict(todo)
     for name, done in _pool(left, work, jobs):
         if not isinstance(done.exception(), BrokenProcessPool):
@@ -114,19 +131,26 @@ def _all(todo: dict[str, Config], work: Path, jobs: int) -> Iterator[tuple[str, 
             yield name, _outcome(done, work / name)
 
 
-def _pool(
-    todo: dict[str, Config], work: Path, jobs: int
-) -> Iterator[tuple[str, "Future[Outcome]"]]:
+def _pool(todo: dict[str, Config], work: Path, jobs: int) -> Iterator[Ended]:
     if not todo:
         return
-    with processes(min(jobs, len(todo))) as pool:
+    workers = min(jobs, len(todo))
+    with processes(workers) as pool:
         running = {pool.submit(one, config, work / name): name for name, config in todo.items()}
+        waiting = iter(list(todo.items()))  # the pool starts them in this order
+        _log_start(islice(waiting, workers), work)
         try:
             for done in as_completed(running):
                 yield running[done], done
-        except BaseException:  # such as Ctrl-C: what waits is not begun
+                _log_start(islice(waiting, 1), work)
+        except BaseException:  # such as Ctrl-C: runs that wait do not start
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _log_start(runs: Iterable[tuple[str, Config]], work: Path) -> None:
+    for name, config in runs:
+        _log.info("run %s starts in %s: %s", name, work / name, _about(config))
 
 
 def _outcome(done: "Future[Outcome]", folder: Path) -> Outcome:
@@ -141,30 +165,27 @@ def _outcome(done: "Future[Outcome]", folder: Path) -> Outcome:
 
 
 def finished(folder: Path) -> Outcome | None:
-    """A run that is complete, with what it was made on."""
+    """Return the run in a folder if it is complete."""
     if not (folder / "made.json").exists():
         return None
-    read = lambda name: dict(json.loads((folder / name).read_text(encoding="utf-8")))
-    return Outcome(folder, read("result.json"), read("made.json"))
+    files = (folder / name for name in ("result.json", "made.json"))
+    return Outcome(folder, *(json.loads(file.read_text(encoding="utf-8")) for file in files))
 
 
 def one(config: Config, folder: Path) -> Outcome:
-    """Runs, or goes on with, one configuration; where another command has begun it, waits for that one's."""
+    """Run or resume one configuration; wait for another command that is running it already."""
     with atomic.exclusive(folder.parent / ".locks" / folder.name):
         done = finished(folder)
-        return done if done and _of_this_data(done, config) else _made(config, folder)
+        return done if done and _of_this_data(done, config) else _run(config, folder)
 
 
-def _made(config: Config, folder: Path) -> Outcome:
+def _run(config: Config, folder: Path) -> Outcome:
     begun = _begun(config, folder)
     if not (begun and (folder / "result.json").exists()):
         run(config, folder, resume=begun)
-    (folder / checkpoint.CHECKPOINT).unlink(missing_ok=True)  # large, and the run is done
-    made = {
-        "machine": machine(config.engine.device),
-        "commit": commit(),
-        "data": fingerprint(config.data.name),
-    }
+    (folder / checkpoint.CHECKPOINT).unlink(missing_ok=True)  # large, and no longer needed
+    where = {"machine": machine(config.engine.device), "commit": commit()}
+    made = where | {"data": fingerprint(config.data.name)}
     atomic.write_text(folder / "made.json", json.dumps(made) + "\n")
     done = finished(folder)
     assert done is not None
@@ -172,7 +193,7 @@ def _made(config: Config, folder: Path) -> Outcome:
 
 
 def _begun(config: Config, folder: Path) -> bool:
-    """Whether a run of just this configuration, data and device is there to go on with; any other is removed."""
+    """Return whether the folder has an unfinished run of this configuration; remove any other."""
     if (folder / "config.toml").exists() and not (folder / "made.json").exists():
         with suppress(CoveyError):
             if parse(folder / "config.toml") == config.tree:
@@ -187,7 +208,7 @@ def _of_this_data(done: Outcome, config: Config) -> bool:
 
 @lru_cache(maxsize=8)
 def fingerprint(name: str) -> str:
-    """Of a dataset's rows; the built-in one is told by its options alone."""
+    """Return a checksum of a dataset's rows; the options alone identify the synthetic one."""
     if name == "synthetic":
         return ""
     rows = data.load(name, filter=data.Filter())

@@ -1,1 +1,1 @@
-"""Attacks against defences: the matrix of a method, and maps of its items before and after."""
+"""Attacks against defences: the matrix of a method, and maps of its items under attack."""

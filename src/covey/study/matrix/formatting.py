@@ -1,4 +1,4 @@
-"""What is said of a matrix, whatever it is shown in: titles, notes, cells, defences at a glance."""
+"""The texts of a matrix for pages, terminal and docs: titles, notes, cells, summaries."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -8,19 +8,19 @@ from covey.study.render.units import NOTHING, brief, change, fixed, percent, pla
 
 Record = Mapping[str, Any]
 Cell = Mapping[str, Any]
-Say = Callable[[Record, Cell], str]
+Format = Callable[[Record, Cell], str]
 DETECTION = "recall, precision of filters; rows with too few uploads for a rule"
 
 
-class Sight(NamedTuple):
-    """A defence at a glance."""
+class DefenceSummary(NamedTuple):
+    """A defence under its strongest attack, and its cost without one."""
 
     defence: str
     worst: float | None  # the highest ER of all evaluations, under the strongest attack
-    attack: str  # which one that is
-    accuracy: Mapping[str, Any]  # where nobody attacks
-    cost: float | None  # of that, as a share
-    least: float | None  # the lowest accuracy under an attack
+    attack: str  # the strongest attack
+    accuracy: Mapping[str, Any]  # without an attack
+    cost: float | None  # the share of the accuracy that the defence costs
+    least: float | None  # the lowest accuracy under any attack
 
 
 def title(record: Record) -> str:
@@ -30,7 +30,7 @@ def title(record: Record) -> str:
 
 
 def setting(record: Record) -> str:
-    """Who attacks what, in words."""
+    """Describe attackers, targets and the length of the runs."""
     pushed = "; ".join(_target(target) for target in record["targets"])
     unit = "passes over all clients" if record["unit"] == "pass" else "rounds"
     seeds = f", seeds {', '.join(map(str, record['seeds']))}" if len(record["seeds"]) > 1 else ""
@@ -52,18 +52,18 @@ def labels(record: Record, of: str) -> list[str]:
 
 
 def why_not(cell: Cell) -> str:
-    """Why a cell has no figure at all."""
+    """Return why a cell has no figure, or "" if it has."""
     return "" if cell["seeds"] else plain(cell["errors"][0]["error"])
 
 
 def reasons(record: Record) -> dict[str, int]:
-    """Each reason once, with the number that stands in its cells."""
+    """Number the reasons why cells have no figure."""
     found = dict.fromkeys(why for _, _, cell in cells(record) if (why := why_not(cell)))
     return {why: number for number, why in enumerate(found, 1)}
 
 
 def notes(record: Record) -> list[str]:
-    """What the numbers stand for, and seeds that failed where others came through."""
+    """Explain the numbers of missing cells, and name seeds that failed where others did not."""
     out = [f"✗{number} {why}" for why, number in reasons(record).items()]
     for attack, defence, cell in cells(record):
         if cell["seeds"]:
@@ -84,25 +84,25 @@ def spread(stat: Record, digits: int) -> str:
     return brief(fixed(stat["mean"], digits) + around)
 
 
-def exposure(k: int) -> Say:
-    """0.059 (1.000): after the last round, and at the highest where that is more."""
+def exposure(k: int) -> Format:
+    """Format ER as 0.059 (1.000): after the last round, and the highest if that is more."""
 
-    def say(record: Record, cell: Cell) -> str:
+    def fmt(record: Record, cell: Cell) -> str:
         last, most = (cell[when][f"er@{k}"] for when in ("last", "highest"))
         higher = last["mean"] is not None and f"{most['mean']:.3f}" != f"{last['mean']:.3f}"
         return spread(last, 3) + (f" ({most['mean']:.3f})" if higher else "")
 
-    return say
+    return fmt
 
 
 def accuracy(record: Record, cell: Cell) -> str:
-    """0.0429 -17%"""
+    """Format accuracy and its change, as 0.0429 -17%."""
     part = share_lost(record, cell)
     return spread(cell["last"][record["metric"]], 4) + ("" if part is None else f" {change(-part)}")
 
 
 def share_lost(record: Record, cell: Cell) -> float | None:
-    """Of the accuracy that the method has where nobody attacks or defends."""
+    """Return the cost as a share of the accuracy without attack and defence."""
     clean = _clean(record)["last"][record["metric"]]["mean"]
     cost = cell["last"]["cost"]["mean"]
     return None if cost is None or not clean or cell is _clean(record) else cost / clean
@@ -114,9 +114,9 @@ def _clean(record: Record) -> Cell:
 
 
 def detection(record: Record, cell: Cell) -> str:
-    """Recall and precision of a filter, or rows that a rule had too few uploads for.
+    """Format recall and precision of a filter, or the rows for which a rule had too few uploads.
 
-    A filter that left out nobody has no precision.
+    A filter that excluded no client has no precision.
     """
     fell = [n for n in cell["fell_back"] if n is not None]
     if fell:
@@ -125,45 +125,45 @@ def detection(record: Record, cell: Cell) -> str:
     return NOTHING if recall is None else f"{percent(recall)}, {percent(precision)}"
 
 
-def judges(record: Record) -> bool:
-    """Whether a defence left out clients anywhere, or had too few uploads to judge by."""
+def has_detection(record: Record) -> bool:
+    """Return whether any defence excluded clients or had too few uploads for its rule."""
     return any(any(cell["left_out"]) or any(cell["fell_back"]) for _, _, cell in cells(record))
 
 
-def grid(record: Record, say: Say) -> list[list[str]]:
-    """A line of text for each attack; the number of its reason where a cell is empty."""
+def grid(record: Record, fmt: Format) -> list[list[str]]:
+    """Return a row of texts for each attack; an empty cell has the number of its reason."""
     numbers, out = reasons(record), []
     for attack in labels(record, "attacks"):
         line = [attack]
         for defence in labels(record, "defences"):
             cell = record["cells"][attack][defence]
-            line.append(f"✗{numbers[why]}" if (why := why_not(cell)) else say(record, cell))
+            line.append(f"✗{numbers[why]}" if (why := why_not(cell)) else fmt(record, cell))
         out.append(line)
     return out
 
 
-def sights(record: Record, k: int) -> list[Sight]:
-    """Each defence under the attack that is strongest against it, and what it costs without one."""
-    nobody, *others = labels(record, "attacks")
+def defence_summaries(record: Record, k: int) -> list[DefenceSummary]:
+    """Summarise each defence under the attack that is strongest against it."""
+    no_attack, *others = labels(record, "attacks")
     er, out = f"er@{k}", []
     for defence in labels(record, "defences"):
-        calm = record["cells"][nobody][defence]
+        clean = record["cells"][no_attack][defence]
         every = {attack: record["cells"][attack][defence] for attack in others}
         under = {a: c for a, c in every.items() if c["highest"][er]["mean"] is not None}
         height = {a: (c["highest"][er]["mean"], c["last"][er]["mean"]) for a, c in under.items()}
         worst = max(height, key=lambda a: height[a], default="")
         most = height[worst][0] if worst else None
         least = min((c["last"][record["metric"]]["mean"] for c in under.values()), default=None)
-        figure = calm["last"][record["metric"]]
-        out.append(Sight(defence, most, worst, figure, share_lost(record, calm), least))
+        figure = clean["last"][record["metric"]]
+        out.append(DefenceSummary(defence, most, worst, figure, share_lost(record, clean), least))
     return out
 
 
-def shown(record: Record, k: int) -> list[tuple[str, Say]]:
-    """Tables of a record with their headings: exposure, accuracy, detection if there is any."""
+def shown(record: Record, k: int) -> list[tuple[str, Format]]:
+    """Return headings and formats of the tables of a record: exposure, accuracy, detection."""
     metric = record["metric"]
-    tables: list[tuple[str, Say]] = [
+    tables: list[tuple[str, Format]] = [
         (f"ER@{k} of the target, last round (highest of all evaluations)", exposure(k)),
         (f"{metric} on the test, last round, and its change", accuracy),
     ]
-    return [*tables, (DETECTION, detection)] if judges(record) else tables
+    return [*tables, (DETECTION, detection)] if has_detection(record) else tables

@@ -1,7 +1,7 @@
-"""Item maps: where a table has its items in two directions, with popular items and targets marked.
+"""Item maps: the items of a table in two directions, with popular items and targets marked.
 
-Maps that share their directions show what an attack moves, and what a defence keeps in place; maps
-with their own show how a method spreads its items (Figure 2 of Yuan et al., 2024).
+Maps with common directions show what an attack moves and what a defence keeps in place. Maps with
+their own directions show how a method spreads its items (Figure 2 of Yuan et al., 2024).
 Shape suffixes: I = items, H = popular items, D = width of the table.
 """
 
@@ -19,14 +19,14 @@ from covey.study.render.page_shell import figure, gallery, legend
 from covey.study.render.units import fixed
 from covey.study.report.items import principal
 
-HOT = 100  # items that count as popular, as in the paper's plot
-MOST = 700  # of the other items on a map: evenly from popular to cold
-INSIDE = 0.998  # share of the items, without targets, that fix the frame; others stand at its edge
+HOT = 100  # the number of popular items, as in the paper's plot
+MOST = 700  # of the other items on a map, evenly by popularity
+INSIDE = 0.998  # share of the items, without targets, that determine the frame
 
 
 @dataclass(frozen=True)
 class Items:
-    """What is marked on every map."""
+    """The items to mark on every map."""
 
     count_I: Tensor  # how many users have an item
     titles: Sequence[str]
@@ -37,7 +37,7 @@ class Items:
         return self.count_I.argsort(descending=True, stable=True)[: self.hot]
 
     def others(self, most: int) -> Tensor:
-        """Evenly by popularity, without what is marked."""
+        """Return at most `most` items without a mark, evenly by popularity."""
         order_I = self.count_I.argsort(descending=True, stable=True)[self.hot :]
         marked = torch.tensor(list(self.targets), dtype=order_I.dtype)
         order_I = order_I[~torch.isin(order_I, marked)]
@@ -48,11 +48,11 @@ class Items:
 
 @dataclass(frozen=True)
 class Directions:
-    """The two directions in which the rows of one table differ most."""
+    """The two directions in which the rows of a table vary most."""
 
     centre_D: Tensor
     axes_D2: Tensor
-    explained: float  # share of the variance that they hold
+    explained: float  # share of the variance in these directions
 
     @classmethod
     def of(cls, table_ID: Tensor) -> "Directions":
@@ -63,24 +63,24 @@ class Directions:
         return cls(centre_D, (rows_ID - centre_D).T @ place_I2 / lengths_2, explained)
 
     def place(self, table_ID: Tensor) -> Tensor:
-        """[I, 2]"""
+        """Return coordinates [I, 2]."""
         return (table_ID.double() - self.centre_D) @ self.axes_D2
 
 
 @dataclass(frozen=True)
 class Map:
-    """One table in two directions, and what else can be said of it."""
+    """A table in two directions, with figures on how its rows are spread."""
 
     name: str
     place_I2: Tensor
     explained: float
-    alike_hot: float  # mean cosine between popular items: 1, all in one direction
-    alike_all: float  # between any two items
-    long_target: float  # length of the targets' rows, in that of the middle item; may be no number
+    alike_hot: float  # mean cosine between popular items; 1 if all have one direction
+    alike_all: float  # mean cosine between any two items
+    long_target: float  # mean length of the targets' rows over the median length; may be NaN
 
     @classmethod
     def of(cls, name: str, table_ID: Tensor, items: Items, at: Directions | None = None) -> "Map":
-        """In the table's own directions, unless others are given."""
+        """Return the map of a table, in its own directions unless others are given."""
         at = at or Directions.of(table_ID)
         norm_I = table_ID.double().norm(dim=1)
         rows = list(items.targets)
@@ -103,17 +103,14 @@ Row = tuple[str, Sequence[Map]]  # an attack, and its maps
 
 
 def alikeness(table_ID: Tensor) -> float:
-    """Mean cosine between two different rows."""
+    """Return the mean cosine between two different rows."""
     unit_ID, n = F.normalize(table_ID.double(), dim=1), len(table_ID)
     whole = unit_ID.sum(0).square().sum() - unit_ID.square().sum()
     return float(whole / (n * (n - 1))) if n > 1 else 1.0
 
 
 def frame(maps: Sequence[Map], items: Items) -> tuple[Range, Range]:
-    """From left to right and from bottom to top, for maps in the same directions.
-
-    Targets do not stretch it.
-    """
+    """Return the horizontal and vertical range of maps in the same directions, without targets."""
     rest_I = torch.ones(len(maps[0].place_I2), dtype=torch.bool)
     rest_I[list(items.targets)] = False
     ends = []
@@ -127,7 +124,7 @@ def frame(maps: Sequence[Map], items: Items) -> tuple[Range, Range]:
 
 
 def draw(one: Map, items: Items, within: tuple[Range, Range], most: int = MOST) -> Html:
-    """Popular items and targets above the others."""
+    """Draw a map, with popular items and targets on top of the others."""
     kinds = [("item", 2.0, i) for i in items.others(most).tolist()]
     kinds += [("hot", 3.0, i) for i in items.popular().tolist() if i not in items.targets]
     kinds += [("target", 6.5, i) for i in items.targets]
@@ -140,7 +137,7 @@ def draw(one: Map, items: Items, within: tuple[Range, Range], most: int = MOST) 
 
 
 def key(items: Items) -> Html:
-    """What the marks mean."""
+    """Return the legend of the marks."""
     names = [("items", "item"), (f"the {len(items.popular())} most popular", "hot")]
     return legend(names + [("target", "target")] * bool(items.targets))
 
@@ -148,7 +145,7 @@ def key(items: Items) -> Html:
 def row(
     maps: Sequence[Map], items: Items, within: tuple[Range, Range] | None = None, most: int = MOST
 ) -> Html:
-    """Maps beside each other; each with its own frame unless one is given."""
+    """Draw maps side by side, each with its own frame unless one is given."""
     shown = []
     for one in maps:
         name = join(one.name, tag("small", caption(one)))
@@ -157,9 +154,9 @@ def row(
 
 
 def caption(one: Map) -> str:
-    """Cosines to two digits; one that rounds to nothing has no sign."""
+    """Return the figures of a map; cosines have two digits, and no sign if they round to 0."""
     hot, every = (fixed(round(alike, 2) + 0.0, 2) for alike in (one.alike_hot, one.alike_all))
     far = ""
     if not math.isnan(one.long_target):
-        far = f"; target {one.long_target:.1f} times as long as the middle item"
+        far = f"; target {one.long_target:.1f} times as long as the median item"
     return f" mean cosine {hot} between popular items, {every} between all{far}"

@@ -1,4 +1,4 @@
-"""A matrix as one page: exposure and accuracy in colours, curves over the rounds, item maps."""
+"""A matrix as a page: exposure and accuracy in colours, curves over the rounds, item maps."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,49 +10,29 @@ from covey.study.render.page_shell import figure, folded, gallery, legend, liste
 from covey.study.render.tables import scrolling, table
 from covey.study.render.units import NOTHING, Point, change, fixed, origin, plain, points
 
-from . import maps
-from .formatting import (
-    Cell,
-    Record,
-    Say,
-    Sight,
-    accuracy,
-    cells,
-    detection,
-    grid,
-    judges,
-    labels,
-    notes,
-    reasons,
-    setting,
-    share_lost,
-    sights,
-    spread,
-    title,
-    why_not,
-)
+from . import formatting, maps
+from .formatting import Cell, DefenceSummary, Format, Record, labels, notes, spread
 
-QUIET = 0.01  # an ER that needs no picture
-DOTS = 1600  # of ordinary items on all maps together, so that the page stays small
+QUIET = 0.01  # a lower ER is not drawn
+DOTS = 1600  # unmarked items on all maps together, which keeps the page small
 Heated = Callable[[Cell], Html]
-
-
-Drawn = tuple[maps.Items, Sequence[maps.Row]]  # what is marked, and maps in common directions
+Drawn = tuple[maps.Items, Sequence[maps.Row]]  # marked items, and maps in common directions
 
 
 def page(record: Record, k: int = 10, drawn: Drawn | None = None) -> str:
     """Return one self-contained page; without `drawn` it has no maps."""
     where = join(tag("code", plain(record["command"])), f", {origin(record)}.")
+    failed = notes(record)
     return page_shell.page(
-        title(record),
-        tag("p", setting(record), ".", class_="lead"),
+        formatting.title(record),
+        tag("p", formatting.setting(record), ".", class_="lead"),
         _verdict(record, k),
         _exposure(record, k),
         _accuracy(record),
         _detection(record),
         _curves(record, k),
         _maps(*drawn) if drawn and drawn[1] else None,
-        _broken(record),
+        section("Failed runs", listed(failed, "notes")) if failed else None,
         _cost(record),
         _parts(record),
         tag("p", where, class_="aside where"),
@@ -60,51 +40,43 @@ def page(record: Record, k: int = 10, drawn: Drawn | None = None) -> str:
 
 
 def _verdict(record: Record, k: int) -> Html | None:
-    """The defences in one table, and in one sentence what nothing at all would mean."""
-    found = sights(record, k)
+    """Compare the defences in a table, and describe the strongest attack without a defence."""
+    found = formatting.defence_summaries(record, k)
     if len(record["attacks"]) < 2 or found[0].worst is None:
         return None
-    bare = found[0]
-    seen = f"{bare.worst:.1%} of the users who do not have the target see it among their best {k}"
-    said = tag(
-        "p",
-        "Without a defence the strongest attack is ",
-        tag("b", bare.attack),
-        f": at its height {seen}.",
-        class_="verdict",
-    )
+    worst = f": at its maximum, {found[0].worst:.1%} of the users who do not have the target"
+    parts = ["Without a defence, the strongest attack is ", tag("b", found[0].attack), worst]
+    lead = tag("p", *parts, f" see it among their best {k}.", class_="verdict")
     rows: list[list[Child]] = []
-    for one in found:  # as an operator chooses: what it holds, and what it costs
+    for one in found:
         cost = NOTHING if one.cost is None else change(-one.cost)
         figures = [fixed(one.worst, 3), fixed(one.accuracy["mean"]), cost, fixed(one.least)]
         rows.append([one.defence, one.attack if one.worst else NOTHING, *figures])
-    calm = f"{record['metric']}, nobody attacks"
-    head = ["defence", "strongest attack", f"highest ER@{k}", calm]
+    clean = f"{record['metric']} without attack"
+    head = ["defence", "strongest attack", f"highest ER@{k}", clean]
     head += ["change", "lowest under attack"]
-    return join(said, _holder(found[1:]), table(head, rows, left=2))
+    return join(lead, _best(found[1:]), table(head, rows, left=2))
 
 
-def _holder(found: Sequence[Sight]) -> Html | None:
-    """The defence whose worst case is best; of equals, the one that costs least."""
+def _best(found: Sequence[DefenceSummary]) -> Html | None:
+    """Name the defence with the best worst case; of equals, the one that costs least."""
     known = [
         (round(one.worst, 3), one.cost, one)
         for one in found
-        if one.worst is not None  # by an attack that was run
-        and one.cost is not None
+        if one.worst is not None and one.cost is not None
     ]
     if not known:
         return None
     worst, cost, one = min(known, key=lambda place: place[:2])
-    seen = "hardly anybody sees the target"
+    seen = "hardly any user sees the target"
     if worst:
-        seen = f"at most {worst:.1%} see the target (under {one.attack})"
-    said = f": {seen}, and accuracy changes by {change(-cost)} where nobody attacks."
-    lead = "The defence that holds best is "
-    return tag("p", lead, tag("b", one.defence), said, class_="verdict")
+        seen = f"at most {worst:.1%} of the users see the target (under {one.attack})"
+    text = f": {seen}, and without an attack accuracy changes by {change(-cost)}."
+    return tag("p", "The best defence is ", tag("b", one.defence), text, class_="verdict")
 
 
 def _matrix(record: Record, name: str, one: Heated) -> Html:
-    """A row for each attack, a column for each defence; `one` says what is in a cell."""
+    """Show a row for each attack and a column for each defence; `one` returns a cell."""
     across = labels(record, "defences")
     body = []
     for attack in labels(record, "attacks"):
@@ -117,15 +89,17 @@ def _matrix(record: Record, name: str, one: Heated) -> Html:
 
 
 def _heat(text: str, small: str, share: float, kind: str) -> Html:
-    """A cell whose colour says how bad it is, from 0 to 1; the figure says it too."""
+    """Return a cell with a colour by `share`, from 0 (good) to 1 (bad)."""
     inner = join(text, tag("small", small) if small else None)
     full = f"--s:{100 * min(max(share, 0.0), 1.0):.0f}%"
     return tag("td", inner, class_=f"heat {kind}", style=full)
 
 
 def _hole(record: Record, cell: Cell) -> Html | None:
-    why = why_not(cell)
-    return tag("td", f"✗{reasons(record)[why]}", tag("small", why), class_="hole") if why else None
+    if why := formatting.why_not(cell):
+        number = f"✗{formatting.reasons(record)[why]}"
+        return tag("td", number, tag("small", why), class_="hole")
+    return None
 
 
 def _exposure(record: Record, k: int) -> Html:
@@ -146,10 +120,10 @@ def _exposure(record: Record, k: int) -> Html:
         return _heat(spread(last[er], 3), "\n".join(lines), share, "er")
 
     note = (
-        f"ER@{k}: of the honest users who do not have the target, the share that sees it among"
-        f" their best {k}. Large: after the last round. Small: the other cut-offs, the mean rank of"
-        " the target, the highest ER of all evaluations, and ER at the round that validation"
-        " selects."
+        f"ER@{k} is the share of honest users without the target who see it among their best {k}."
+        " The large figure is that after the last round. The small ones are the other cut-offs, the"
+        " mean rank of the target, the highest ER of all evaluations, and ER at the round selected"
+        " on validation."
     )
     return section("Exposure of the target", tag("p", note), _matrix(record, f"ER@{k}", one))
 
@@ -158,37 +132,39 @@ def _accuracy(record: Record) -> Html:
     metric = record["metric"]
 
     def one(cell: Cell) -> Html:
-        lost = share_lost(record, cell)
+        lost = formatting.share_lost(record, cell)
         best = f"selected {fixed(cell['selected'][metric]['mean'])}"
-        return _heat(accuracy(record, cell), best, 0.0 if lost is None else 2 * lost, "cost")
+        return _heat(
+            formatting.accuracy(record, cell), best, 0.0 if lost is None else 2 * lost, "cost"
+        )
 
     note = (
-        f"{metric} of the honest users on the test after the last round, and how much more or less"
-        " that is than where nobody attacks and nothing defends; the colour is full at half of it"
-        " lost. Small: at the round that validation selects."
+        f"{metric} of the honest users on the test set after the last round, and its change against"
+        " the method without attack and defence. The colour is full where half of it is lost. The"
+        " small figure is that at the round selected on validation."
     )
     return section("Accuracy", tag("p", note), _matrix(record, metric, one))
 
 
 def _detection(record: Record) -> Html | None:
-    if not judges(record):
+    if not formatting.has_detection(record):
         return None
     note = (
-        "Defences that leave out clients: recall, the share of the attackers' uploads that they"
-        " left out, and precision, the attackers' share of all that they left out. Rules: rows of"
-        " items, over the whole run, that too few clients had sent to judge by; there the mean was"
-        " taken."
+        "For defences that exclude clients: recall, the share of the attackers' uploads that they"
+        " excluded, and precision, the attackers' share of all uploads that they excluded. For"
+        " robust rules: the number of item rows, over the whole run, with too few uploads for the"
+        " rule, where the mean was used."
     )
-    heading = "Detection, and where rules had nothing to go by"
-    return section(heading, tag("p", note), _plain(record, detection))
+    heading = "Detection, and rows with too few uploads"
+    return section(heading, tag("p", note), _plain(record, formatting.detection))
 
 
-def _plain(record: Record, say: Say) -> Html:
-    return table(["", *labels(record, "defences")], grid(record, say))
+def _plain(record: Record, fmt: Format) -> Html:
+    return table(["", *labels(record, "defences")], formatting.grid(record, fmt))
 
 
 def _curves(record: Record, k: int) -> Html:
-    """A picture for each attack, a line for each defence."""
+    """Draw a picture for each attack with a line for each defence."""
     figures, quiet = [], []
     for attack in labels(record, "attacks"):
         lines = []
@@ -201,19 +177,15 @@ def _curves(record: Record, k: int) -> Html:
             figures.append(figure(attack, curves(f"ER@{k}, {attack}", lines, {}, 1.0)))
     keys = legend((defence, i) for i, defence in enumerate(labels(record, "defences")))
     band = " Bands span the lowest and highest seed." if len(record["seeds"]) > 1 else ""
-    flat = f" Under {QUIET:.0%} throughout, and not drawn: {', '.join(quiet)}." if quiet else ""
+    flat = f" Always under {QUIET:.0%}, and not drawn: {', '.join(quiet)}." if quiet else ""
     note = tag("p", f"ER@{k} of the target at every evaluation.{band}{flat}")
     shown = [keys, gallery(figures)] if figures else []
     return section("Round by round", note, *shown)
 
 
 def _points(cell: Cell, name: str) -> list[Point]:
-    """Over the rounds that all seeds measured."""
-    found: dict[int, list[float]] = {}
-    for curve in cell["curve"]:
-        for at, value in zip(curve["round"], curve[name]):
-            if value is not None:
-                found.setdefault(at, []).append(value)
+    """Return a figure of each round that all seeds measured."""
+    found = (pair for curve in cell["curve"] for pair in zip(curve["round"], curve[name]))
     return points(found, len(cell["curve"]))
 
 
@@ -224,38 +196,25 @@ def _maps(items: maps.Items, rows: Sequence[maps.Row]) -> Html:
     for attack, some in rows:
         shown += [tag("h3", attack), maps.row(some, items, maps.frame(some, items), most)]
     note = (
-        "The item tables after the last round (first seed), all in the two directions that hold"
-        f" most of the variance where nobody attacks ({every[0].explained:.0%} of it). With each"
-        " attack: the defence under which the target is seen least. The maps of a row have one"
-        " scale; a ring at the edge lies beyond it. Point at a dot for its title."
+        "The item tables after the last round of the first seed, in the two directions with most of"
+        f" the variance without an attack ({every[0].explained:.0%} of it). For each attack, the"
+        " last map is that of the defence with the lowest exposure. The maps of a row have one"
+        " scale; a ring at the edge marks an item outside it. Point at a dot for its title."
     )
-    return section("Where the items are", tag("p", note), maps.key(items), *shown)
-
-
-def _broken(record: Record) -> Html | None:
-    said = notes(record)
-    return section("What could not be run", listed(said, "notes")) if said else None
+    return section("Item maps", tag("p", note), maps.key(items), *shown)
 
 
 def _cost(record: Record) -> Html:
-    total = sum(sum(cell["cpu_seconds"]["values"]) for _, _, cell in cells(record))
+    total = sum(sum(cell["cpu_seconds"]["values"]) for _, _, cell in formatting.cells(record))
     summary = f"CPU seconds of a run; {total:,.0f} for all of them"
-    return section("What it took", folded(summary, _plain(record, _seconds)))
-
-
-def _seconds(record: Record, cell: Cell) -> str:
-    return fixed(cell["cpu_seconds"]["mean"], 1)
+    seconds = _plain(record, lambda _, cell: fixed(cell["cpu_seconds"]["mean"], 1))
+    return section("Cost", folded(summary, seconds))
 
 
 def _parts(record: Record) -> Html:
-    """Every attack and defence with the sections that it was run with."""
-    shown = (
-        folded(
-            join(part["label"], tag("small", f" {part['title']}")),
-            tag("pre", toml_writer.dumps(part["sections"])),
-        )
-        for of in ("attacks", "defences")
-        for part in record[of]
-        if part["sections"]
-    )
+    """Show the sections of the configuration of every attack and defence."""
+    shown = []
+    for part in (part for of in ("attacks", "defences") for part in record[of] if part["sections"]):
+        name = join(part["label"], tag("small", f" {part['title']}"))
+        shown.append(folded(name, tag("pre", toml_writer.dumps(part["sections"]))))
     return section("Attacks and defences", *shown)

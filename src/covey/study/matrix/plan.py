@@ -1,4 +1,4 @@
-"""What a matrix is made of: one method, and for every pair of attack and defence the runs of its seeds."""
+"""The plan of a matrix: one method, and the runs of every pair of attack and defence."""
 
 import shlex
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ from .parts import NOBODY, NOTHING, Part, attacked, attacks, defences, defended,
 from .targets import rows_of
 
 COLD = "cold"  # the target that fewest users have
-EVALUATIONS = 10  # of a run, about: a curve, and little time
+EVALUATIONS = 10  # of a run, about: enough for a curve
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What a caller asks for."""
+class MatrixOptions:
+    """What a user asks for, as options of `covey matrix`."""
 
     method: str
     dataset: str = ""
@@ -34,16 +34,15 @@ class Wish:
     defences: tuple[str, ...] = ("clip", "median", "trimmed", "krum", "hics")
     share: float = 0.01
     targets: str = COLD
-    rounds: int = 0  # 0: as the method says
+    rounds: int = 0  # 0: as in the method's configuration
     seeds: int = 1
     set: tuple[str, ...] = ()
 
     def command(self) -> str:
-        """What makes the same matrix again."""
+        """Return the command that makes the same matrix."""
         words = ["covey matrix", f"--method {self.method}"]
-        words += [
-            f"--{name} {value}" for name in ("dataset", "preset") if (value := getattr(self, name))
-        ]
+        words += [f"--dataset {self.dataset}"] if self.dataset else []
+        words += [f"--preset {self.preset}"] if self.preset else []
         words += [f"--attacks {','.join(self.attacks)}", f"--defences {','.join(self.defences)}"]
         words += [f"--share {self.share:g}", f"--targets {shlex.quote(self.targets)}"]
         words += [f"--rounds {self.rounds}"] if self.rounds else []
@@ -53,85 +52,83 @@ class Wish:
 
 @dataclass(frozen=True)
 class Plan:
-    """A wish that can be run: what is in it exists."""
+    """A request that can be run: everything that it names exists."""
 
-    wish: Wish
-    base: Config  # nobody attacks, no defence
+    request: MatrixOptions
+    base: Config  # without attack and defence
     attacks: tuple[Part, ...]
     defences: tuple[Part, ...]
     targets: tuple[int, ...]  # rows of the item table
     ids: tuple[str, ...]  # of the targets, in the data
-    titles: tuple[str, ...]  # of the targets; "" where there are none
+    titles: tuple[str, ...]  # of the targets; "" if the data has none
     count_I: Tensor = field(repr=False)  # how many users have an item in training
     users: int = 0
 
     @property
     def attackers(self) -> int:
-        return max(1, int(self.wish.share * self.users)) if self.wish.share else 0
+        return max(1, int(self.request.share * self.users)) if self.request.share else 0
 
     @property
     def seeds(self) -> range:
         first = self.base.run.seed
-        return range(first, first + self.wish.seeds)
+        return range(first, first + self.request.seeds)
 
     def config(self, attack: Part, defence: Part, seed: int) -> Config:
-        """Of one run; raises where attack, defence and method do not fit."""
+        """Return the configuration of one run; refuse parts that do not fit the method."""
         tree = defended(self.base.tree, defence) if defence is not NOTHING else self.base.tree
         if attack is not NOBODY:
-            more = _of_attacks(self.wish.set)
-            tree = attacked(tree, attack, self.wish.share, self.targets, len(self.count_I), more)
+            more = _of_attacks(self.request.set)
+            tree = attacked(tree, attack, self.request.share, self.targets, len(self.count_I), more)
         return Config.of(merge(tree, {"run": {"seed": seed}}))
 
     def fitted(self, attack: Part, defence: Part, seed: int) -> Config | str:
-        """The same, or why there is none."""
+        """Return the configuration of one run, or why there is none."""
         try:
             return self.config(attack, defence, seed)
         except CoveyError as error:
             return str(error)
 
 
-def planned(wish: Wish) -> Plan:
-    """Everything is looked at before anything runs."""
-    positive("matrix", seeds=wish.seeds)
-    pushing, defending = attacks(wish.attacks), defences(wish.defences)
+def planned(request: MatrixOptions) -> Plan:
+    """Check a request before anything runs."""
+    positive("matrix", seeds=request.seeds)
+    pushing, defending = attacks(request.attacks), defences(request.defences)
     if len(pushing) == 1 and len(defending) == 1:
         raise CoveyError("name an attack or a defence; covey list attacks, covey list defences")
-    base = _base(wish)
+    base = _base(request)
     if "pooled" in base.tree:
-        raise CoveyError(
-            f"{wish.method} trains on pooled data: it has no clients to attack; name a federated method"
-        )
+        wrong = f"{request.method} trains on pooled data and has no clients to attack"
+        raise CoveyError(f"{wrong}; name a federated method")
     prepared = prepare(base)
-    check_applies(base, options_in(wish.set))
+    check_applies(base, options_in(request.set))
     users, count_I = prepared.split.n_users, prepared.catalogue.popularity_I
     assert count_I is not None
-    if not 0 <= wish.share <= 1:
-        raise CoveyError(
-            f"--share {wish.share:g}: attackers are a share of the {users:,} honest clients, and at most as many;"
-            " give 0 to 1"
-        )
+    if not 0 <= request.share <= 1:
+        what = f"attackers are a share of the {users:,} honest clients"
+        raise CoveyError(f"--share {request.share:g}: {what}; give 0 to 1")
     ids = ids_of(prepared.dataset)
-    targets = _targets(wish.targets, count_I, ids, base.data.name)
+    targets = _targets(request.targets, count_I, ids, base.data.name)
     titles = tuple(prepared.dataset.titles[t] if prepared.dataset.titles else "" for t in targets)
     base = Config.of(merge(base.tree, _measuring(base, targets, users)))
     own = tuple(ids[t] for t in targets)
-    plan = Plan(wish, base, tuple(pushing), tuple(defending), targets, own, titles, count_I, users)
+    plan = Plan(
+        request, base, tuple(pushing), tuple(defending), targets, own, titles, count_I, users
+    )
     _options_are_known(plan)
     return plan
 
 
-def _base(wish: Wish) -> Config:
+def _base(request: MatrixOptions) -> Config:
     tree = compose(
-        wish.method,
-        presets=[wish.preset] if wish.preset else [],
-        dataset=wish.dataset or None,
-        rounds=wish.rounds or None,
-        set=[text for text in wish.set if text not in _of_attacks(wish.set)],
+        request.method,
+        presets=[request.preset] if request.preset else [],
+        dataset=request.dataset or None,
+        rounds=request.rounds or None,
+        set=[text for text in request.set if text not in _of_attacks(request.set)],
     )
     if "attack" in tree:
-        raise CoveyError(
-            f"{wish.method} has an [attack] of its own; a matrix needs the method alone, and --attacks"
-        )
+        wrong = f"{request.method} has an [attack] in its configuration"
+        raise CoveyError(f"{wrong}; remove it and name attacks with --attacks")
     return Config.of(tree)
 
 
@@ -140,33 +137,29 @@ def _of_attacks(given: Sequence[str]) -> list[str]:
 
 
 def _measuring(base: Config, targets: Sequence[int], users: int) -> Tree:
-    """The same in every cell; no ceiling, which tells nothing about an attack."""
-    often = (
-        {}
-        if "every" in base.tree.get("evaluate", {})
-        else {"every": -(-rounds_of(base, users) // EVALUATIONS)}
-    )
-    return {"evaluate": {"targets": list(targets), **often}, "run": {"ceilings": []}}
+    """Return the evaluation of every cell, which needs no ceilings."""
+    every = -(-rounds_of(base, users) // EVALUATIONS)
+    given = base.tree.get("evaluate", {}).get("every", every)
+    return {"evaluate": {"targets": list(targets), "every": given}, "run": {"ceilings": []}}
 
 
 def _targets(given: str, count_I: Tensor, ids: Sequence[str], dataset: str) -> tuple[int, ...]:
-    """Named items, or the one that fewest users have in training; the first of equals."""
+    """Return named items, or the first of those that fewest users have in training."""
     if given.strip() == COLD:
         return (int((count_I == count_I.min()).nonzero()[0]),)
     try:
         return rows_of(given, ids, len(count_I), dataset)
     except CoveyError as error:
-        raise CoveyError(f"{error}, or say {COLD}") from None
+        raise CoveyError(f"{error}; or give {COLD}") from None
 
 
 def _options_are_known(plan: Plan) -> None:
-    """An option that no attack has, or a value that none takes, is a slip."""
-    pushing, given = plan.attacks[1:], _of_attacks(plan.wish.set)
+    """Refuse an option that no attack has, and a value that no attack accepts."""
+    pushing, given = plan.attacks[1:], _of_attacks(plan.request.set)
     for text in given:
         if not any(has_option(attack, text) for attack in pushing):
-            raise CoveyError(
-                f"--set {text}: no attack here has that option; see docs/methods, or leave it out"
-            )
+            wrong = "none of these attacks has that option"
+            raise CoveyError(f"--set {text}: {wrong}; see docs/methods, or leave it out")
     found = [plan.fitted(attack, NOTHING, 0) for attack in pushing] if given else []
     if found and all(isinstance(c, str) for c in found):
         raise CoveyError(str(found[0]))

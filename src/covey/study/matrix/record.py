@@ -1,62 +1,59 @@
-"""From finished runs to the record of a matrix: what is stored, shown, and rendered into the docs."""
+"""The record of a matrix, made of its finished runs: what is stored, shown and used in the docs."""
 
 import json
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from covey.core.ragged import Fields
 from covey.evaluate.exposure import NAMES, RATIOS
-from covey.run.checkpoint import MODEL
+from covey.run.checkpoint import MODEL, load_model
 from covey.run.config.schema import Config
 from covey.run.config.tree import Tree
 from covey.run.rounds_log import ROUNDS
-from covey.study.batch import Outcome, Say, execute, key
+from covey.study.batch import Outcome, Progress, execute, key
+from covey.study.render.units import Stat
 
 from .parts import NOBODY, NOTHING, Part
 from .plan import Plan
 
 FORMAT = "covey matrix 1"
 WHEN = ("last", "selected")  # rounds
+Figures = Sequence[Tree]  # of one run for each seed
 Runs = Mapping[tuple[str, str], Sequence[Outcome]]  # (attack, defence) -> one of each seed
 
 
-def run_all(plan: Plan, work: Path, jobs: int, say: Say) -> dict[tuple[str, str], list[Outcome]]:
-    """Every pair once, as far as it is not there already; a pair that does not fit is an outcome too."""
-    made: dict[tuple[str, str, int], Config | str] = {}
-    for attack in plan.attacks:
-        for defence in plan.defences:
-            for seed in plan.seeds:
-                made[attack.label, defence.label, seed] = plan.fitted(attack, defence, seed)
-    names = {
-        key(c): f"{a}, {d}, seed {seed}"
-        for (a, d, seed), c in made.items()
-        if isinstance(c, Config)
-    }
-    wanted = [c for c in made.values() if isinstance(c, Config)]
-    found = execute(wanted, work, jobs, say, lambda config: names[key(config)])
-    outcome = lambda c: found[key(c)] if isinstance(c, Config) else Outcome(work, error=c)
-    return {
-        (a.label, d.label): [outcome(made[a.label, d.label, seed]) for seed in plan.seeds]
-        for a in plan.attacks
-        for d in plan.defences
-    }
+def run_all(plan: Plan, work: Path, jobs: int, progress: Progress) -> Runs:
+    """Run every pair that is not finished; one that does not fit the method has an error."""
+    seeds = plan.seeds
+    pairs = [(attack, defence) for attack in plan.attacks for defence in plan.defences]
+    made = {(a.label, d.label): [plan.fitted(a, d, seed) for seed in seeds] for a, d in pairs}
+    names, wanted = {}, []
+    for (attack, defence), configs in made.items():
+        for seed, config in zip(seeds, configs):
+            if isinstance(config, Config):
+                wanted.append(config)
+                names[key(config)] = f"{attack}, {defence}, seed {seed}"
+    found = execute(wanted, work, jobs, progress, lambda config: names[key(config)])
+
+    def outcome(config: Config | str) -> Outcome:
+        return Outcome(work, error=config) if isinstance(config, str) else found[key(config)]
+
+    return {pair: list(map(outcome, configs)) for pair, configs in made.items()}
 
 
 def without_curves(made: Tree) -> Tree:
-    """What tables need of a record."""
-    short = lambda cell: {k: v for k, v in cell.items() if k != "curve"}
-    cells = {
-        attack: {defence: short(cell) for defence, cell in row.items()}
-        for attack, row in made["cells"].items()
-    }
+    """Return the part of a record that tables need."""
+    cells: Tree = {attack: {} for attack in made["cells"]}
+    for attack, row in made["cells"].items():
+        for defence, cell in row.items():
+            cells[attack][defence] = {k: v for k, v in cell.items() if k != "curve"}
     return {k: v for k, v in made.items() if k != "maps"} | {"cells": cells}
 
 
 def record(plan: Plan, runs: Runs) -> Tree:
-    """The matrix as plain data."""
+    """Return the matrix as plain data."""
     metric = plan.base.evaluate.selector
     figures = {pair: [_figures(o, metric) for o in outcomes] for pair, outcomes in runs.items()}
     clean = figures[NOBODY.label, NOTHING.label]
@@ -68,16 +65,16 @@ def record(plan: Plan, runs: Runs) -> Tree:
             row[defence.label] = _cell(plan, runs[pair], figures[pair], clean, metric)
     _only_filters(cells)
     done = [o for outcomes in runs.values() for o in outcomes if not o.error]
-    told = lambda name: ", ".join(sorted({o.made[name] for o in done}))
+    where = {k: ", ".join(sorted({o.made[k] for o in done})) for k in ("commit", "machine")}
     return {
         "format": FORMAT,
-        "method": plan.wish.method,
+        "method": plan.request.method,
         "dataset": plan.base.data.name,
-        "preset": plan.wish.preset,
+        "preset": plan.request.preset,
         "users": plan.users,
         "items": len(plan.count_I),
         "attackers": plan.attackers,
-        "share": plan.wish.share,
+        "share": plan.request.share,
         "targets": [
             {"item": t, "id": own, "title": name, "users": int(plan.count_I[t])}
             for t, own, name in zip(plan.targets, plan.ids, plan.titles)
@@ -89,34 +86,32 @@ def record(plan: Plan, runs: Runs) -> Tree:
         "attacks": [_part(plan, part, "attack") for part in plan.attacks],
         "defences": [_part(plan, part, "") for part in plan.defences],
         "cells": cells,
-        "command": plan.wish.command(),
-        "commit": told("commit"),
-        "machine": told("machine"),
+        "command": plan.request.command(),
+        **where,
     }
 
 
 def _part(plan: Plan, part: Part, section: str) -> Tree:
-    """With the options it ran with, as far as they follow the method."""
+    """Describe a part; an attack has the options that follow from the method too."""
     sections = dict(part.sections)
-    if (
-        section
-        and part is not NOBODY
-        and isinstance(config := plan.fitted(part, NOTHING, 0), Config)
-    ):
-        sections = {section: config.tree[section]}
+    if section and part is not NOBODY:
+        config = plan.fitted(part, NOTHING, 0)
+        if isinstance(config, Config):
+            sections = {section: config.tree[section]}
     return {"label": part.label, "title": part.title, "sections": sections}
 
 
 def _figures(outcome: Outcome, metric: str) -> Tree:
-    """What one run showed; nothing where it failed."""
+    """Return the figures of one run; {} if it failed."""
     if outcome.error:
         return {}
     result = outcome.result
     rows = [json.loads(line) for line in _lines(outcome.folder / "metrics.jsonl")]
-    take = lambda row: {
-        **{k: row["target"].get(k, math.nan) for k in NAMES},
-        metric: row["test"][metric],
-    }
+
+    def take(row: Tree) -> Tree:
+        exposure = {k: row["target"].get(k, math.nan) for k in NAMES}
+        return exposure | {metric: row["test"][metric]}
+
     last = json.loads(_lines(outcome.folder / ROUNDS)[-1])
     fell_back = last.get("told", {}).get("combine", {}).get("rows with too few uploads")
     found = result.get("attack", {})
@@ -125,13 +120,10 @@ def _figures(outcome: Outcome, metric: str) -> Tree:
         "selected": take(result),
         "round": result["round"],
         "curve": {"round": [row["round"] for row in rows], **_columns([take(row) for row in rows])},
-        "precision": found.get("precision"),
-        "recall": found.get("recall"),
-        "left_out": found.get("left_out"),
+        **{k: found.get(k) for k in ("precision", "recall", "left_out")},
         "fell_back": None if fell_back is None else int(fell_back),
         "dropped": sum(result["traffic"]["dropped"].values()),
-        "cpu_seconds": result["cpu_seconds"],
-        "seconds": result["seconds"],
+        **{k: result[k] for k in ("cpu_seconds", "seconds")},
     }
 
 
@@ -140,50 +132,39 @@ def _lines(path: Path) -> list[str]:
 
 
 def _columns(rows: Sequence[Tree]) -> Tree:
-    return {name: [_number(row[name]) for row in rows] for name in rows[0]}
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
+    known = [{k: None if math.isnan(v) else v for k, v in row.items()} for row in rows]
+    return {name: [row[name] for row in known] for name in rows[0]}
 
 
 def _cell(
-    plan: Plan,
-    outcomes: Sequence[Outcome],
-    mine: Sequence[Tree],
-    clean: Sequence[Tree],
-    metric: str,
+    plan: Plan, outcomes: Sequence[Outcome], mine: Figures, clean: Figures, metric: str
 ) -> Tree:
-    """Means and spreads over the seeds that came through; the cost is against the same seed, clean and undefended."""
+    """Return means and spreads over the seeds that did not fail.
+
+    The cost is the difference from the same seed without attack and defence.
+    """
     done = [f for f in mine if f]
     pairs = [(f, c) for f, c in zip(mine, clean) if f and c]
-    cell: Tree = {
-        when: {name: _stat([f[when][name] for f in done]) for name in (*NAMES, metric)}
-        | {"cost": _stat([c[when][metric] - f[when][metric] for f, c in pairs])}
-        for when in WHEN
-    }
-    cell["highest"] = {name: _stat([_most(f["curve"][name]) for f in done]) for name in RATIOS}
-    cell |= {
-        name: _stat([f[name] for f in done])
-        for name in ("precision", "recall", "cpu_seconds", "seconds")
-    }
-    cell |= {
-        name: [f[name] for f in done]
-        for name in ("round", "left_out", "fell_back", "dropped", "curve")
-    }
+    cell: Tree = {}
+    for when in WHEN:
+        cell[when] = {name: _stat([f[when][name] for f in done]) for name in (*NAMES, metric)}
+        cell[when]["cost"] = _stat([c[when][metric] - f[when][metric] for f, c in pairs])
+    cell["highest"] = {}
+    for name in RATIOS:
+        known = ([v for v in f["curve"][name] if v is not None] for f in done)
+        cell["highest"][name] = _stat([max(values, default=None) for values in known])
+    for name in ("precision", "recall", "cpu_seconds", "seconds"):
+        cell[name] = _stat([f[name] for f in done])
+    for name in ("round", "left_out", "fell_back", "dropped", "curve"):
+        cell[name] = [f[name] for f in done]
     cell["seeds"] = [seed for seed, f in zip(plan.seeds, mine) if f]
-    cell["errors"] = [
-        {"seed": seed, "error": o.error} for seed, o in zip(plan.seeds, outcomes) if o.error
-    ]
+    failed = [(seed, o.error) for seed, o in zip(plan.seeds, outcomes) if o.error]
+    cell["errors"] = [{"seed": seed, "error": error} for seed, error in failed]
     return cell
 
 
-def _most(values: Sequence[float | None]) -> float | None:
-    return max((v for v in values if v is not None), default=None)
-
-
 def _only_filters(cells: Tree) -> None:
-    """A defence that never left out a client is no filter: it has no recall."""
+    """Remove the recall of defences that never excluded a client, since these are no filters."""
     for defence in next(iter(cells.values())):
         column = [row[defence] for row in cells.values()]
         if not any(any(cell["left_out"]) for cell in column):
@@ -192,17 +173,10 @@ def _only_filters(cells: Tree) -> None:
 
 
 def _stat(values: Sequence[float | None]) -> dict[str, Any]:
-    known = [v for v in values if v is not None and not math.isnan(v)]
-    return {
-        "mean": statistics.fmean(known) if known else None,
-        "spread": statistics.stdev(known) if len(known) > 1 else None,
-        "values": known,
-    }
+    return Stat.of(math.nan if value is None else value for value in values).plain()
 
 
 def tables_of(runs: Runs) -> dict[tuple[str, str], Fields]:
-    """The public models of the first seed, by attack and defence."""
-    from covey.run.checkpoint import load_model
-
+    """Return the public models of the first seed, by attack and defence."""
     first = {pair: outcomes[0] for pair, outcomes in runs.items()}
     return {pair: load_model(o.folder / MODEL) for pair, o in first.items() if not o.error}

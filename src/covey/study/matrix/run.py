@@ -1,4 +1,4 @@
-"""The matrix of a method: every attack against every defence, as a record and as maps of items."""
+"""Make the matrix of a method: every attack against every defence, as record and item maps."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from covey.core.errors import CoveyError
 from covey.data.naming import ids_of
 from covey.run.assemble import prepare
 from covey.run.config.tree import Tree
-from covey.study.batch import Say
+from covey.study.batch import Progress
 from covey.study.report.items import table_of, titles_of
 
 from . import maps
@@ -20,22 +20,28 @@ from .record import record, run_all, tables_of
 from .targets import with_names
 
 Tables = Mapping[tuple[str, str], Tensor]
-
-
 Found = tuple[Tree, maps.Items, list[maps.Row]]
 
 
-def matrix(plan: Plan, work: Path, k: int, jobs: int, say: Say) -> Found:
-    """Run what has not been run yet.
+def matrix(plan: Plan, work: Path, k: int, jobs: int, progress: Progress) -> Found:
+    """Run the pairs that have not been run yet.
 
-    Returns the record, what is marked on the maps of items, and the maps of each attack.
+    Args:
+        plan: Method, attacks, defences and seeds.
+        work: The folder for the run folders.
+        k: The cut-off of ER by which the best defence is chosen.
+        jobs: The number of processes.
+        progress: Called with a line of text after each run.
+
+    Returns:
+        The record, the items to mark on the maps, and the maps of each attack.
     """
-    runs = run_all(plan, work, jobs, say)
+    runs = run_all(plan, work, jobs, progress)
     errors = [o.error for outcomes in runs.values() for o in outcomes]
     if all(errors):
-        raise CoveyError(f"no run came through; the first: {errors[0]}")
+        raise CoveyError(f"every run failed; the first: {errors[0]}")
     made = record(plan, runs)
-    hot = min(maps.HOT, -(-len(plan.count_I) // 10))  # of a small catalogue, a tenth
+    hot = min(maps.HOT, -(-len(plan.count_I) // 10))  # a tenth of a small catalogue
     prepared = prepare(plan.base)
     titles = with_names(titles_of(prepared), ids_of(prepared.dataset), plan.targets)
     items = maps.Items(plan.count_I, titles, plan.targets, hot)
@@ -48,7 +54,10 @@ def matrix(plan: Plan, work: Path, k: int, jobs: int, say: Say) -> Found:
 
 
 def before_and_after(made: Record, tables: Tables, items: maps.Items, k: int) -> list[maps.Row]:
-    """For each attack: nobody attacks, no defence, the best defence; in common directions."""
+    """Return maps for each attack: without it, undefended, and with the best defence.
+
+    All maps share the directions of the first one.
+    """
     clean = tables.get((NOBODY.label, NOTHING.label))
     if clean is None:
         return []
@@ -67,7 +76,7 @@ def before_and_after(made: Record, tables: Tables, items: maps.Items, k: int) ->
 
 
 def best(made: Record, attack: str, defences: Sequence[str], k: int) -> list[str]:
-    """The defence under which the target is seen least, and of equals the most accurate."""
+    """Return the defence with the lowest exposure, the most accurate one of equals."""
     mine = (part["sections"] for part in made["attacks"][1:] if part["label"] == attack)
     targeted = any("targets" in sections["attack"] for sections in mine)
 

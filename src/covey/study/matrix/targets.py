@@ -1,4 +1,4 @@
-"""Targets as a user names them: rows of the item table, or the data's own ids."""
+"""Targets as users name them: rows of the item table, or ids of the data."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,14 @@ BY_ID = "id:"
 
 
 def rows_of(given: str, ids: Sequence[str] | None, n_items: int, dataset: str) -> tuple[int, ...]:
-    """Of "7,id:50", each once, from low to high; ids are None where the dataset is not here."""
+    """Return the rows of items such as "7,id:50", sorted and without repetition.
+
+    Args:
+        given: Rows and ids, separated by commas.
+        ids: The ids of all items, or None if the dataset is not available.
+        n_items: The number of items.
+        dataset: The name of the dataset, for messages.
+    """
     words = [word.strip() for word in given.split(",") if word.strip()]
     if not words:
         raise _wrong(given, n_items)
@@ -27,33 +34,26 @@ def _row(word: str, ids: Sequence[str] | None, n_items: int, dataset: str) -> in
 
 def _row_of_id(own: str, ids: Sequence[str] | None, dataset: str) -> int:
     if ids is None:
-        raise CoveyError(
-            f"--targets {BY_ID}{own}: the dataset is not here, so ids are not known; name items by row"
-        )
+        wrong = "the dataset is not available, so ids are unknown; name items by row"
+        raise CoveyError(f"--targets {BY_ID}{own}: {wrong}")
     if own not in ids:
-        look = f"covey data show {dataset} --find TITLE"
-        raise CoveyError(
-            f"--targets {BY_ID}{own}: {dataset} has no item with that id; look for it with {look}"
-        )
+        find = f"find it with covey data show {dataset} --find TITLE"
+        raise CoveyError(f"--targets {BY_ID}{own}: {dataset} has no item with that id; {find}")
     return ids.index(own)
 
 
 def _wrong(word: str, n_items: int) -> CoveyError:
-    return CoveyError(
-        f"--targets {word}: name items by row, from 0 to {n_items - 1}, or by the data's own id, such as {BY_ID}50,"
-        " with commas between them"
-    )
+    rows = f"name items by row, from 0 to {n_items - 1}, or by their id in the data"
+    return CoveyError(f"--targets {word}: {rows}, such as {BY_ID}50, separated by commas")
 
 
 def with_names(
     titles: Sequence[str], ids: Sequence[str] | None, targets: Sequence[int]
 ) -> list[str]:
-    """Titles of all items, where targets have their full names."""
+    """Return titles of all items, with the full names of targets."""
     out = list(titles)
     for row in targets:
         own = None if ids is None else ids[row]
-        untitled = (
-            titles[row] == f"item {row if own is None else own}"
-        )  # what stands for a title says nothing more
+        untitled = titles[row] == f"item {row if own is None else own}"  # made of the id
         out[row] = named(row, own, "" if untitled else titles[row])
     return out

@@ -1,4 +1,4 @@
-"""A matrix in a terminal of 80 columns, and as Markdown for the docs."""
+"""A matrix as text of 80 columns, and as Markdown for the docs."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,18 +14,18 @@ WIDTH = 80
 
 
 def terminal(record: Record, k: int = 10) -> str:
-    """One table of exposure, one of accuracy, and what filters and rules say if there are some."""
+    """Return tables of exposure and accuracy, and of filters and rules if there are any."""
     screen = Screen(WIDTH)
     screen.show(title(record), setting(record))
-    for name, say in shown(record, k):
+    for name, fmt in shown(record, k):
         screen.show(f"\n{name}")
-        screen.show(*_tables(record, grid(record, say)), end="")
+        screen.show(*_tables(record, grid(record, fmt)), end="")
     screen.show(*(f"\n{note}" for note in notes(record)), end="")
     return str(screen)
 
 
 def _tables(record: Record, lines: Sequence[Sequence[str]]) -> Iterator[Table]:
-    """As many columns beside each other as fit."""
+    """Split a table into tables of as many columns as fit."""
     head = ["", *labels(record, "defences")]
     wide = [max(len(line[i]) for line in (head, *lines)) + 2 for i in range(len(head))]
     at = 1
@@ -41,12 +41,12 @@ def _tables(record: Record, lines: Sequence[Sequence[str]]) -> Iterator[Table]:
 
 
 def markdown(record: Record, k: int = 10) -> str:
-    """The same for a page of the docs."""
+    """Return the same tables for a page of the docs."""
     parts = [f"**{escaped(title(record))}** ({escaped(setting(record))})"]
-    for name, say in shown(record, k):
-        parts.append(tables.markdown([name, *labels(record, "defences")], grid(record, say)))
-    said = [f"- {escaped(note)}" for note in notes(record)]
-    parts += ["\n".join(said)] if said else []
+    for name, fmt in shown(record, k):
+        parts.append(tables.markdown([name, *labels(record, "defences")], grid(record, fmt)))
+    lines = [f"- {escaped(note)}" for note in notes(record)]
+    parts += ["\n".join(lines)] if lines else []
     taken = [s for _, _, cell in cells(record) for s in cell["cpu_seconds"]["values"]]
     cost = f"{len(taken)} runs, {sum(taken) / 60:.1f} CPU minutes in all"
     parts.append(f"{code(record['command'])}, {origin(record)}: {cost}.")

@@ -1,1 +1,1 @@
-"""A paper's tables as one command, with a verdict on each of its claims."""
+"""Reproduces the tables and figures of papers, with a verdict on each claim."""

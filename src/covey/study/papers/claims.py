@@ -1,11 +1,11 @@
-"""Verdicts on claims of the form "A beats B on D": holds, fails or not decided, each with its reason."""
+"""Verdicts on claims such as "A beats B on D": holds, fails or not decided, with a reason."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,9 +19,10 @@ WORK = 1.1  # the larger amount of local work over the smaller, at most
 
 @dataclass(frozen=True)
 class Claim:
-    """A paper's sentence, as tests: row `better` beats row `worse` in each column and metric.
+    """A sentence of a paper as tests: row `better` beats row `worse` in each column and metric.
 
-    A metric may be told by a part ("co-clusters.often") or a mean of rounds ("course.er@5"), `worse` a number ("0.5").
+    A metric may be an extra one of the method ("co-clusters.often") or a mean over the rounds
+    ("course.er@5"); `worse` may be a number ("0.5").
     """
 
     text: str
@@ -29,12 +30,12 @@ class Claim:
     worse: str
     columns: tuple[str, ...]
     metrics: tuple[str, ...]
-    against: str = ""  # the column in which `worse` stands; "": the same
+    against: str = ""  # the column of `worse`; "" for the same column
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """One metric in one column. Figures are None where nothing could be compared."""
+class PairTest:
+    """A test in one metric and column; its figures are None if nothing could be compared."""
 
     better: str
     worse: str
@@ -53,50 +54,56 @@ class Outcome:
     reason: str = ""
 
 
+Cells = Callable[[str, str], Cell | None]
+Users = Callable[[str, str, str], Array | None]
+
+
 def judge(
     claims: Sequence[Claim],
-    cell: Callable[[str, str], Cell | None],
-    users: Callable[[str, str, str], Array | None],
-    known: Mapping[Outcome, Comparison] = MappingProxyType({}),
+    cell: Cells,
+    users: Users,
+    known: Mapping[PairTest, Comparison] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
-    """The claims of a table with verdicts, reasons and tests, as its record holds them.
+    """Test the claims of a table.
 
-    `cell(row, column)` gives a cell of the record, `users(row, column, metric)` the figures [S, U] behind it, `known`
-    what was compared before.
-    Holm's correction is over all tests of the table, also those without figures: a failed run must not make
-    the others look better. Where one seed is planned there is no test.
+    Holm's correction is over all tests of the table, also those without figures: a failed run must
+    not make the other tests significant. Where one seed is planned there is no test.
+
+    Args:
+        claims: The claims.
+        cell: Returns the cell of the record in a row and a column.
+        users: Returns the figures [S, U] behind a cell, for a row, a column and a metric.
+        known: Comparisons that were made before.
+
+    Returns:
+        For each claim its text, verdict, reason and tests, as the record stores them.
     """
     found = [
         [_measured(test, cell, users, known.get(test)) for test in tests_of(claim)]
         for claim in claims
     ]
-    tested = lambda test: not _single(cell(test.better, test.column))
-    p_values = [
-        1.0 if c is None or math.isnan(c.p) else c.p
-        for test, c, _, _ in chain(*found)
-        if tested(test)
-    ]
+
+    def counts(test: PairTest) -> bool:
+        return not _single(cell(test.better, test.column))
+
+    compared = [one.comparison for one in chain(*found) if counts(one.test)]
+    p_values = [1.0 if c is None or math.isnan(c.p) else c.p for c in compared]
     adjusted = iter(holm(p_values))
     out = []
     for claim, tests in zip(claims, found):
-        judged = [
-            _judged(*m, next(adjusted) if tested(m[0]) else math.nan, len(p_values)) for m in tests
-        ]
+        judged = []
+        for one in tests:
+            p_holm = next(adjusted) if counts(one.test) else math.nan
+            judged.append(_judged(one, p_holm, len(p_values)))
         verdict, reason = _together(judged)
-        out.append(
-            {
-                "text": claim.text,
-                "verdict": verdict,
-                "reason": reason,
-                "tests": [asdict(test) for test in judged],
-            }
-        )
+        tested = [asdict(test) for test in judged]
+        out.append({"text": claim.text, "verdict": verdict, "reason": reason, "tests": tested})
     return out
 
 
-def tests_of(claim: Claim) -> list[Outcome]:
+def tests_of(claim: Claim) -> list[PairTest]:
     return [
-        Outcome(claim.better, claim.worse, column, claim.against or column, metric)
+        PairTest(claim.better, claim.worse, column, claim.against or column, metric)
         for column in claim.columns
         for metric in claim.metrics
     ]
@@ -106,62 +113,59 @@ def is_number(text: str) -> bool:
     return text.replace(".", "", 1).isdecimal()
 
 
-Measured = tuple[
-    Outcome, Comparison | None, str, str
-]  # what forbids a verdict, what is to be said beside it
+class Measured(NamedTuple):
+    """A test with its comparison, if there is one."""
+
+    test: PairTest
+    comparison: Comparison | None
+    forbidden: str = ""  # why there is no verdict
+    remark: str = ""  # added to the reason of a verdict
 
 
-def _measured(
-    test: Outcome,
-    cell: Callable[[str, str], Cell | None],
-    users: Callable[[str, str, str], Array | None],
-    known: Comparison | None,
-) -> Measured:
+def _measured(test: PairTest, cell: Cells, users: Users, known: Comparison | None) -> Measured:
     if is_number(test.worse):
-        if known:
-            return test, known, "", ""
-        figures = users(test.better, test.column, test.metric)
-        if figures is None:
-            return (
-                test,
-                None,
-                f"runs are missing: {test.better} has no {test.metric} in {test.column}",
-                "",
-            )
-        return (
-            test,
-            _difference(figures, np.full_like(figures, float(test.worse)), test.metric),
-            "",
-            "",
-        )
+        return _against_number(test, users, known)
     sides = ((test.better, test.column), (test.worse, test.against))
     names = _names(test)
-    cells = [cell(*side) for side in sides]
-    one, two = cells
+    one, two = (cell(*side) for side in sides)
     if one is None or two is None:
         row, column = sides[0 if one is None else 1]
-        return test, None, f"runs are missing: {row} was not run in {column}", ""
+        return Measured(test, None, f"runs are missing: {row} was not run in {column}")
     forbidden = barred(test, one, two)
     if known:
-        return test, known, forbidden, _exempt(one, two, *names)
+        return Measured(test, known, forbidden, _exempt(one, two, *names))
     a_SU, b_SU = (users(*side, test.metric) for side in sides)
     if a_SU is None or b_SU is None:
         name = names[0 if a_SU is None else 1]
         missing = f"runs are missing: {name} has no {test.metric} of single users"
-        return test, None, forbidden or (ONE_SEED if _single(one) or _single(two) else missing), ""
+        single = _single(one) or _single(two)
+        return Measured(test, None, forbidden or (ONE_SEED if single else missing))
     if np.shape(a_SU) != np.shape(b_SU):
         shapes = " and ".join(f"{len(x)} seeds of {np.shape(x)[1]} users" for x in (a_SU, b_SU))
-        return test, None, forbidden or f"runs are missing: {shapes} cannot be paired", ""
-    return test, _difference(a_SU, b_SU, test.metric), forbidden, _exempt(one, two, *names)
+        unpaired = f"runs are missing: {shapes} cannot be paired"
+        return Measured(test, None, forbidden or unpaired)
+    difference = _difference(a_SU, b_SU, test.metric)
+    return Measured(test, difference, forbidden, _exempt(one, two, *names))
 
 
-def _names(test: Outcome) -> list[str]:
+def _against_number(test: PairTest, users: Users, known: Comparison | None) -> Measured:
+    if known:
+        return Measured(test, known)
+    figures = users(test.better, test.column, test.metric)
+    if figures is None:
+        missing = f"runs are missing: {test.better} has no {test.metric} in {test.column}"
+        return Measured(test, None, missing)
+    number = np.full_like(figures, float(test.worse))
+    return Measured(test, _difference(figures, number, test.metric))
+
+
+def _names(test: PairTest) -> list[str]:
     sides = ((test.better, test.column), (test.worse, test.against))
     return [row if test.better != test.worse else f"{row} in {column}" for row, column in sides]
 
 
-def barred(test: Outcome, one: Cell, two: Cell) -> str:
-    """Return why a test between two cells has no verdict, whatever it measures; "" where it may have one."""
+def barred(test: PairTest, one: Cell, two: Cell) -> str:
+    """Return why a test between two cells can have no verdict, or "" if it can."""
     names = _names(test)
     return _missing(one, two, *names) or _untuned(one, two, *names) or _unequal(one, two, *names)
 
@@ -177,7 +181,8 @@ def _single(found: Cell | None) -> bool:
 def _missing(one: Cell, two: Cell, a: str, b: str) -> str:
     for name, found in ((a, one), (b, two)):
         if found["errors"]:
-            return f"runs are missing: {name} has none with seed {', '.join(str(e['seed']) for e in found['errors'])}"
+            failed = ", ".join(str(e["seed"]) for e in found["errors"])
+            return f"runs are missing: {name} has none with seed {failed}"
     if list(one["seeds"]) != list(two["seeds"]):
         return f"runs are missing: {a} has seeds {one['seeds']}, {b} {two['seeds']}"
     return ""
@@ -194,53 +199,45 @@ def _unequal(one: Cell, two: Cell, a: str, b: str) -> str:
         return ""
     if max(one["work"], two["work"]) <= WORK * min(one["work"], two["work"]):
         return ""
-    return f"local work differs: {one['work']:.4g} epochs per client for {a}, {two['work']:.4g} for {b}"
+    epochs = f"{one['work']:.4g} epochs per client for {a}, {two['work']:.4g} for {b}"
+    return f"local work differs: {epochs}"
 
 
 def _exempt(one: Cell, two: Cell, a: str, b: str) -> str:
     idle = [name for name, found in ((a, one), (b, two)) if found["work"] is None]
     fixed = [name for name, found in ((a, one), (b, two)) if found["tuned"] is None]
-    said = (
-        [f"{' and '.join(idle)}: nothing is trained on devices, so no local work to compare"]
-        if idle
-        else []
-    )
-    said += [f"{' and '.join(fixed)}: nothing to tune"] if fixed else []
-    return "; ".join(said)
+    no_work = "nothing is trained on devices, so no local work to compare"
+    lines = [f"{' and '.join(idle)}: {no_work}"] if idle else []
+    lines += [f"{' and '.join(fixed)}: nothing to tune"] if fixed else []
+    return "; ".join(lines)
 
 
-def _judged(
-    test: Outcome, found: Comparison | None, forbidden: str, beside: str, p_holm: float, tests: int
-) -> Outcome:
+def _judged(measured: Measured, p_holm: float, tests: int) -> PairTest:
+    test, found, forbidden, remark = measured
     figures: dict[str, Any] = {}
     if found is not None:
-        figures = {k: _known(getattr(found, k)) for k in ("difference", "low", "high", "p")}
+        values = {k: getattr(found, k) for k in ("difference", "low", "high", "p")}
+        figures = {k: None if math.isnan(value) else value for k, value in values.items()}
         figures |= {k: getattr(found, k) for k in COUNTS}
         figures["p_holm"] = None if figures["p"] is None else p_holm
     forbidden = forbidden or (found.why if found else "")
     if forbidden or found is None:
-        return Outcome(**{**asdict(test), **figures, "reason": forbidden})
+        return PairTest(**{**asdict(test), **figures, "reason": forbidden})
     verdict = "not decided" if p_holm >= LEVEL else "holds" if found.difference > 0 else "fails"
-    reason = "; ".join(filter(None, (_said(found, p_holm, tests), beside)))
-    return Outcome(**{**asdict(test), **figures, "verdict": verdict, "reason": reason})
+    reason = "; ".join(filter(None, (_described(found, p_holm, tests), remark)))
+    return PairTest(**{**asdict(test), **figures, "verdict": verdict, "reason": reason})
 
 
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def _said(found: Comparison, p_holm: float, tests: int) -> str:
+def _described(found: Comparison, p_holm: float, tests: int) -> str:
     gone = f" ({found.dropped} not measured in both)" if found.dropped else ""
     many = f", {p_holm:.2g} after Holm's correction for {tests} tests" if tests > 1 else ""
     users = f"{found.users} users{gone} and " if found.users else ""
-    return (
-        f"{found.difference:+.4f} [{found.low:+.4f}, {found.high:+.4f}] over {users}{found.seeds} seeds,"
-        f" p = {found.p:.2g}{many}"
-    )
+    interval = f"{found.difference:+.4f} [{found.low:+.4f}, {found.high:+.4f}]"
+    return f"{interval} over {users}{found.seeds} seeds, p = {found.p:.2g}{many}"
 
 
-def _together(tests: Sequence[Outcome]) -> tuple[str, str]:
-    """A claim holds if all its tests hold, fails if one fails."""
+def _together(tests: Sequence[PairTest]) -> tuple[str, str]:
+    """Return verdict and reason: a claim holds if all its tests hold, and fails if one fails."""
     for verdict in ("fails", "not decided"):
         some = [test for test in tests if test.verdict == verdict]
         if some:

@@ -1,22 +1,25 @@
-"""Is A better than B? A mean difference over users and seeds, its interval and p.
+"""Is A better than B? A mean difference over users and seeds, with its interval and p-value.
 
 Shape suffixes: S = seeds, U = users.
 
-A difference is a mean over users crossed with seeds, and both are samples: of the people that a method could
-serve, and of the runs that it could have had. A seed that shifts everybody is one observation, not U. So
+A difference is a mean over users crossed with seeds, and both are samples: of the people that a
+method could serve, and of the runs that it could have had. A seed that shifts all users is one
+observation, not U. So
 
-    Var(mean) = s2_users / U + s2_seeds / S + s2_residual / (U S)  <=  MS_users / (U S) + MS_seeds / (U S).
+    Var(mean) = s2_users / U + s2_seeds / S + s2_residual / (U S)
+             <= MS_users / (U S) + MS_seeds / (U S).
 
-The two mean squares of the analysis of variance hold the residual once each; we do not take it off again, for
-two reasons. Neither part can then turn out negative, and each is a plain chi-squared variable with U-1 and S-1
-degrees of freedom. For those the half-width
+Each of the two mean squares of the analysis of variance contains the residual once; it is not
+subtracted again, for two reasons. Neither part can then be negative, and each is a plain
+chi-squared variable with U-1 and S-1 degrees of freedom. For those the half-width
 
     h^2 = t_{U-1}^2 MS_users / (U S) + t_{S-1}^2 MS_seeds / (U S)
 
-covers with 95 % at least, whatever the true shares: P(Z^2 <= x) is concave in x, so it is at least the weighted
-mean of what each part alone would cover (Banerjee 1961). Satterthwaite's degrees of freedom are estimated from
-the same few seeds that they are to guard against: with 3 seeds whose spread matters as much as that of the
-users, they called 6 to 7 of 100 equal pairs different in simulation.
+covers with at least 95 %, whatever the true shares: P(Z^2 <= x) is concave in x, so it is at least
+the weighted mean of what each part alone would cover (Banerjee 1961). Satterthwaite's degrees of
+freedom are estimated from the same few seeds whose spread they account for: with 3 seeds whose
+spread matters as much as that of the users, they called 6 to 7 of 100 equal pairs different in
+simulation.
 """
 
 import math
@@ -32,49 +35,54 @@ Array = NDArray[np.float64]
 
 LEVEL = 0.05
 ONE_SEED = "one seed says nothing about spread"
-SMALLEST_P = 1e-12  # below it a normal approximation says nothing
-DIGITS = 12  # differences smaller than that are rounding, not ranking
+SMALLEST_P = 1e-12  # a normal approximation is meaningless below it
+DIGITS = 12  # decimals; smaller differences are rounding
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The mean difference over users and seeds, its 95 % interval and two-sided p; NaN where `why` says so."""
+    """The mean difference over users and seeds, its 95 % interval and two-sided p-value.
+
+    Interval and p-value are NaN if `why` is not empty.
+    """
 
     difference: float
     low: float
     high: float
     p: float
     users: int  # measured in every run of both
-    dropped: int  # not measured in one of them at least
+    dropped: int  # not measured in at least one of them
     seeds: int
-    from_users: float  # what users as a sample add to the variance of the mean
-    from_seeds: float
+    from_users: float  # part of the variance of the mean that is due to users
+    from_seeds: float  # part that is due to seeds
     why: str = ""  # why there is no interval
 
 
 def compare(better_SU: Array, worse_SU: Array) -> Comparison:
-    """Compares two methods measured on the same users with the same seeds.
+    """Compare two methods that were measured on the same users with the same seeds.
 
-    Equal index of seed means equal split and candidates, but not equal random streams. Where the streams are
-    unrelated, the pairing of seeds is arbitrary and may make the spread look small by chance; where they are
-    related, ignoring it may. So the larger of both readings counts, with the S-1 degrees of freedom of pairs.
+    Runs with the same seed share split and candidates, but not the random streams. If the streams
+    are unrelated, pairing by seed is arbitrary and may make the spread look small by chance; if
+    they are related, ignoring the pairs may. So the larger of both estimates counts, with the S-1
+    degrees of freedom of pairs.
+
+    Args:
+        better_SU: Figures of the method that is claimed to be better.
+        worse_SU: Figures of the other one; NaN where a user was not measured.
     """
     better_SU, worse_SU = np.asarray(better_SU, np.float64), np.asarray(worse_SU, np.float64)
     if better_SU.ndim != 2 or better_SU.shape != worse_SU.shape:
-        raise ValueError(
-            f"figures of shape {better_SU.shape} and {worse_SU.shape}; both are [seeds, users]"
-        )
+        shapes = f"{better_SU.shape} and {worse_SU.shape}"
+        raise ValueError(f"figures of shape {shapes}; both must be [seeds, users]")
     known_U = np.logical_and.reduce(np.isfinite(better_SU - worse_SU), axis=0)
     a_SU, b_SU = better_SU[:, known_U], worse_SU[:, known_U]
     seeds, users = a_SU.shape
     dropped = better_SU.shape[1] - users
     d_SU = np.round(a_SU - b_SU, DIGITS)
     difference = float(d_SU.mean()) if d_SU.size else math.nan
-    why = too_few(seeds, users)
-    if why:
-        return Comparison(
-            difference, math.nan, math.nan, math.nan, users, dropped, seeds, math.nan, math.nan, why
-        )
+    if why := too_few(seeds, users):
+        nan = math.nan
+        return Comparison(difference, nan, nan, nan, users, dropped, seeds, nan, nan, why)
     d_U = np.round(d_SU.mean(0), DIGITS)
     from_users = float(d_U.var(ddof=1)) / users  # MS_users / (U S)
     paired = float(d_SU.mean(1).var(ddof=1))  # MS_seeds / U
@@ -82,27 +90,24 @@ def compare(better_SU: Array, worse_SU: Array) -> Comparison:
     from_seeds = max(paired, apart) / seeds
     parts = ((from_users, users - 1), (from_seeds, seeds - 1))
     half = _half_width(LEVEL, parts)
-    # n users who differ at all can do so in 2^n equally likely directions: no p is below two of these
+    # n users that differ can do so in 2^n equally likely directions: no p is below two of these
     p = min(1.0, max(_p_value(abs(difference), parts), 2.0 ** (1 - int(np.count_nonzero(d_U)))))
     low, high = difference - half, difference + half
     return Comparison(difference, low, high, p, users, dropped, seeds, from_users, from_seeds)
 
 
 def compare_runs(better_S: Array, worse_S: Array) -> Comparison:
-    """Figures of whole runs, such as what a method told at the end: only seeds are a sample."""
+    """Compare figures of whole runs, such as extra metrics, where only seeds are a sample."""
     d_S, seeds, nan = np.round(better_S - worse_S, DIGITS), len(better_S), math.nan
     difference = float(d_S.mean())
     if seeds < 2:
         return Comparison(difference, nan, nan, nan, 0, 0, seeds, nan, nan, too_few(seeds, 2))
     apart = float(better_S.var(ddof=1) + worse_S.var(ddof=1))
     from_seeds = max(float(d_S.var(ddof=1)), apart) / seeds
-    half, p = (
-        f(x, ((from_seeds, seeds - 1),))
-        for f, x in ((_half_width, LEVEL), (_p_value, abs(difference)))
-    )
-    return Comparison(
-        difference, difference - half, difference + half, p, 0, 0, seeds, 0.0, from_seeds
-    )
+    parts = [(from_seeds, seeds - 1)]
+    half, p = _half_width(LEVEL, parts), _p_value(abs(difference), parts)
+    low, high = difference - half, difference + half
+    return Comparison(difference, low, high, p, 0, 0, seeds, 0.0, from_seeds)
 
 
 def too_few(seeds: int, users: int) -> str:
@@ -116,17 +121,20 @@ def _half_width(p: float, parts: Sequence[tuple[float, int]]) -> float:
 
 
 def _p_value(distance: float, parts: Sequence[tuple[float, int]]) -> float:
-    """The p whose interval just reaches that far."""
+    """Return the p-value whose interval just reaches that far."""
     if distance == 0:
         return 1.0
     if _half_width(SMALLEST_P, parts) <= distance:
         return SMALLEST_P
-    beyond = lambda log_p: _half_width(math.exp(log_p), parts) - distance
+
+    def beyond(log_p: float) -> float:
+        return _half_width(math.exp(log_p), parts) - distance
+
     return math.exp(float(brentq(beyond, math.log(SMALLEST_P), 0.0, xtol=1e-12)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values: of m tests the smallest counts m times, the next m-1 times, none less than one before."""
+    """Return Holm's adjusted p-values: the smallest of m counts m times, the next m-1 times, ..."""
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
     adjusted, most = [0.0] * len(p_values), 0.0
     for place, i in enumerate(order):

@@ -1,4 +1,4 @@
-"""The tables in the docs are rendered from stored records, never typed."""
+"""Renders the tables of the docs from stored records."""
 
 import json
 import re
@@ -11,9 +11,9 @@ from covey.core import atomic
 from .summaries import with_rows
 from .terminal import best_first, by_ceiling, by_family, markdown, metered
 
-# What is shown, the record, and labels of rows where only these are shown: <!-- kind:record | row | row -->
+# The kind of table, the record, and rows if not all are shown: <!-- kind:record | row | row -->
 MARK = re.compile(r"(<!-- (\w+):([\w-]+)((?: \| [^|\n]+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
-Shown = Mapping[str, Callable[[Any], str]]  # what a mark asks for -> a record as Markdown
+Shown = Mapping[str, Callable[[Any], str]]  # kind -> Markdown of a record
 SHOWN: dict[str, Callable[[Any], str]] = {
     "table": markdown,
     "traffic": metered,
@@ -24,7 +24,13 @@ SHOWN: dict[str, Callable[[Any], str]] = {
 
 
 def render(docs: Path, results: Path, shown: Shown = SHOWN) -> list[Path]:
-    """Puts every stored table between its marks, in all pages of a folder or in one; returns those that changed."""
+    """Write every stored table between its marks; return the pages that changed.
+
+    Args:
+        docs: A page, or a folder of pages.
+        results: The folder of records.
+        shown: For each kind of table, the function that renders a record.
+    """
 
     def stored(mark: re.Match[str]) -> str:
         file = results / f"{mark[3]}.json"

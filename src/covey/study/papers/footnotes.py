@@ -1,4 +1,4 @@
-"""What stands below a row's figures: the lowest of its seeds, and what its parts told of rounds."""
+"""Lines below a row: the lowest of its seeds, and extra metrics of its method."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from covey.study.render.units import NOTHING, fixed, plain, rounded, span
 
-from .curves import told
-from .formatting import Cell, Record, Row, stat, theirs
+from .cells import Cell, Record, Row, stat, theirs
+from .curves import extra
 
 OVER = "Over the rounds. Metrics are means of the seeds; what parts told is"
 COURSE_SAID = f"{OVER} from the least to the most of them."
@@ -21,14 +21,17 @@ class Line(NamedTuple):
 
 
 def below(record: Record, row: Row) -> list[Line]:
-    """Told numbers are seed by seed: a mean of groups of 8 and of 840 clients would say nothing."""
+    """Return the lines below a row.
+
+    Extra metrics are shown seed by seed: the mean of groups of 8 and 840 clients means nothing.
+    """
     label, cells = plain(row["label"]), list(row["cells"].values())
     out = [Line(f"{label}, lowest", _lowest)] if row.get("lowest") else []
     for key, when in (("told", ""), ("ends", " in the last round")):
         for name in record.get(key, ()):
             if any(_values(cell, key, name) for cell in cells):
                 what = f"{plain(name.partition('.')[2])}{when}"
-                out.append(Line(f"{label}, {what}", partial(_told, key, name)))
+                out.append(Line(f"{label}, {what}", partial(_extra, key, name)))
     return out
 
 
@@ -38,18 +41,18 @@ def _lowest(cell: Cell | None, metric: str) -> str:
 
 
 def _values(cell: Cell | None, key: str, name: str) -> list[float]:
-    found = [told(said, name) for said in cell.get(key, ())] if cell else []
+    found = [extra(metrics, name) for metrics in cell.get(key, ())] if cell else []
     return [value for value in found if value is not None]
 
 
-def _told(key: str, name: str, cell: Cell | None, metric: str) -> str:
+def _extra(key: str, name: str, cell: Cell | None, metric: str) -> str:
     paper = theirs(cell, name)
     beside = "" if math.isnan(paper) else f" (paper {rounded(paper)})"
     return (", ".join(map(rounded, _values(cell, key, name))) or NOTHING) + beside
 
 
 def some(rounds: Sequence[int], most: int) -> list[int]:
-    """Places of a few rounds, evenly from the first to the last."""
+    """Return the places of at most `most` rounds, evenly from the first to the last."""
     last = len(rounds) - 1
     if last <= 0:
         return list(range(len(rounds)))
@@ -57,32 +60,23 @@ def some(rounds: Sequence[int], most: int) -> list[int]:
 
 
 def courses(record: Record, most: int) -> list[tuple[str, list[str], list[list[str]]]]:
-    """For each column and quantity: what it is, the rounds, a line for each row that has them."""
+    """Return metrics over the rounds: for each column and metric its title, rounds and rows."""
     out = []
     for column in record["columns"]:
         for name in record.get("course", ()):
-            rows = [(row, row["cells"].get(column["label"])) for row in record["rows"]]
-            have = [(row, cell["course"]) for row, cell in rows if cell and _has(cell, name)]
+            rows = ((row, row["cells"].get(column["label"]) or {}) for row in record["rows"])
+            every = ((row, cell.get("course") or {}) for row, cell in rows)
+            have = [(row, course) for row, course in every if name in course.get("figures", {})]
             if not have:
                 continue
             rounds = have[0][1]["rounds"]
             at = some(rounds, most)
-            lines = [
-                [plain(row["label"]), *_at(course["figures"][name], at, name)]  # of some rounds
-                for row, course in have
-            ]
-            out.append(
-                (
-                    f"{plain(name)}, {plain(column['label'])}",
-                    [f"round {rounds[i]}" for i in at],
-                    lines,
-                )
-            )
+            lines = []
+            for row, course in have:
+                lines.append([plain(row["label"]), *_at(course["figures"][name], at, name)])
+            heads = [f"round {rounds[i]}" for i in at]
+            out.append((f"{plain(name)}, {plain(column['label'])}", heads, lines))
     return out
-
-
-def _has(cell: Cell, name: str) -> bool:
-    return name in cell.get("course", {}).get("figures", {})
 
 
 def _at(figures: Sequence[Sequence[float]], at: Sequence[int], name: str) -> list[str]:

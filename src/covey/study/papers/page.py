@@ -1,4 +1,4 @@
-"""Reproduced tables and figures as one page: the paper beside ours, the claims with verdicts."""
+"""Reproduced tables and figures as a page: ours beside the paper's, and verdicts on claims."""
 
 import math
 from collections import Counter
@@ -10,37 +10,18 @@ from covey.study.render.page_shell import aside, folded, listed
 from covey.study.render.tables import scrolling, table
 from covey.study.render.units import NOTHING, fixed, plain, signed
 
+from .cells import Cell, Column, Record, Row, chunks, has_paper, hole, stat, theirs
+from .costs import COSTS, COSTS_SAID, costs
 from .footnotes import PICTURE_SAID, below
-from .formatting import (
-    COSTS,
-    COSTS_SAID,
-    QUICK,
-    TOLD,
-    Cell,
-    Column,
-    Note,
-    Record,
-    Row,
-    chunks,
-    costs,
-    failures,
-    has_paper,
-    hole,
-    impossible,
-    origin,
-    stat,
-    theirs,
-    title,
-    told,
-)
-from .plots import Marks, courses, pictures, sweeps
+from .notes import QUICK, SELECTED, Marks, Note, extra_metrics, failures, impossible, origin, title
+from .plots import courses, pictures, sweeps
 
-FIGURES = 6  # of ours in a line of a table
+FIGURES = 6  # of ours in a row of a table
 BADGES = {"holds": "good", "fails": "bad"}
 
 
 def page(records: Sequence[Record]) -> str:
-    """One self-contained page; with several records, what is on it comes first."""
+    """Return a self-contained page; several records have a table of contents."""
     alone = len(records) == 1
     papers = ", ".join(dict.fromkeys(plain(record["paper"]) for record in records))
     several = f"{papers}: {len(records)} tables and figures reproduced"
@@ -65,7 +46,7 @@ def _contents(records: Sequence[Record]) -> Html:
 
 
 def _part(record: Record, at: int, alone: bool) -> list[Child]:
-    """One table or figure of the paper."""
+    """Return the parts for one table or figure of the paper."""
     marks = impossible(record)
     figures = _tables(record, marks, at)
     shown: list[Child] = [_claims(record), *figures, pictures(record, marks)]
@@ -80,12 +61,12 @@ def _part(record: Record, at: int, alone: bool) -> list[Child]:
         *shown,
         courses(record, PICTURE_SAID),
         _notes(marks, at),
-        _listed(aside("Runs that are missing:"), failures(record), "notes"),
+        _listed(aside("Missing runs:"), failures(record), "notes"),
         _tests(record),
-        tag("h3", "What it cost"),
+        tag("h3", "Cost"),
         _costs(record),
         aside(COSTS_SAID),
-        _listed(tag("p", TOLD), told(record)),
+        _listed(tag("p", SELECTED), extra_metrics(record)),
         tag("p", where, class_="aside where"),
     ]
 
@@ -126,7 +107,7 @@ def _tables(record: Record, marks: Marks, at: int) -> list[Html]:
 def _lines(
     record: Record, row: Row, columns: Sequence[Column], marks: Marks, at: int
 ) -> list[Html]:
-    """A row, and what stands below it."""
+    """Return a row and the lines below it."""
     figures = (cell for column in columns for cell in _figures(record, row, column, marks, at))
     kind = "reference" if row["role"] in ("floor", "ceiling") else None
     out = [tag("tr", tag("th", _named(row), scope="row"), *figures, class_=kind)]
@@ -145,21 +126,14 @@ def _head(record: Record, column: Column) -> list[Html]:
     out = []
     for metric in record["metrics"]:
         both = has_paper(record, column, metric)
-        out += [
-            tag(
-                "th",
-                metric,
-                tag("small", who),
-                scope="col",
-                class_="num begins" if i == 0 else "num",
-            )
-            for i, who in enumerate(("paper", "ours") if both else ("ours",))
-        ]
+        for i, who in enumerate(("paper", "ours") if both else ("ours",)):
+            kind = "num" if i else "num begins"
+            out.append(tag("th", metric, tag("small", who), scope="col", class_=kind))
     return out
 
 
 def _figures(record: Record, row: Row, column: Column, marks: Marks, at: int) -> list[Html]:
-    """The cells of a row below one dataset and protocol."""
+    """Return the cells of a row in one column of the record."""
     cell, note = row["cells"].get(column["label"]), marks.get((row["label"], column["label"]))
     metrics = record["metrics"]
     both = [has_paper(record, column, metric) for metric in metrics]
@@ -177,12 +151,8 @@ def _theirs(cell: Cell | None, metric: str, note: Note | None, at: int) -> list[
     value = theirs(cell, metric)
     if note is None or math.isnan(value):
         return [fixed(value)]
-    link = tag(
-        "a",
-        f"✗{note.number}",
-        href=f"#part{at}-{note.number}",
-        aria_label=f"cannot be: {note.text}",
-    )
+    href, label = f"#part{at}-{note.number}", f"impossible: {note.text}"
+    link = tag("a", f"✗{note.number}", href=href, aria_label=label)
     return [tag("span", fixed(value), " ", link, class_="wrong", title=note.text)]
 
 
@@ -202,12 +172,12 @@ def _notes(marks: Marks, at: int) -> Html | None:
         return None
     found = ((note.number, f"✗{note.number} {note}") for note in marks.values())
     items = (tag("li", text, id=f"part{at}-{number}") for number, text in found)
-    lead = tag("p", "✗ These figures of the paper cannot be:", class_="aside wrong")
+    lead = tag("p", "✗ These figures of the paper are impossible:", class_="aside wrong")
     return join(lead, tag("ul", *items, class_="notes"))
 
 
 def _tests(record: Record) -> Html | None:
-    """What the verdicts rest on, folded."""
+    """Show the tests behind the verdicts, folded."""
     rows = [_test(test) for claim in record["claims"] for test in claim["tests"]]
     if not rows:
         return None
@@ -232,18 +202,15 @@ def _p(value: float | None) -> str:
 
 
 def _costs(record: Record) -> Html:
-    """One block for each dataset and protocol."""
+    """Show the costs in a block for each dataset and protocol."""
     head = [tag("th", "method", scope="col")]
     head += [tag("th", name, scope="col", class_="num") for name in COSTS]
     blocks: dict[str, list[Html]] = {}
     for cost in costs(record):
-        block = blocks.setdefault(cost.panel, [_across(cost.panel, 1 + len(COSTS))])
+        name = tag("th", cost.panel, colspan=len(head), scope="rowgroup", class_="group")
+        block = blocks.setdefault(cost.panel, [tag("tr", name)])
         figures = (tag("td", figure, class_="num") for figure in cost.figures)
         block.append(tag("tr", tag("th", cost.row, scope="row"), *figures))
     bodies = (tag("tbody", *block) for block in blocks.values())
     body = tag("table", tag("thead", tag("tr", *head)), *bodies, class_="costs")
-    return scrolling(body, "what it cost")
-
-
-def _across(name: str, columns: int) -> Html:
-    return tag("tr", tag("th", name, colspan=columns, scope="rowgroup", class_="group"))
+    return scrolling(body, "cost")

@@ -1,35 +1,23 @@
-"""A sweep as a picture: a metric over the values that were run, ours and the paper's."""
+"""The picture of a sweep: a metric over the values that were run, ours and the paper's."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from covey.study.render import svg
 from covey.study.render.charts import heights
 from covey.study.render.markup import Html, join
-from covey.study.render.svg import (
-    COLOURS,
-    Axis,
-    Frame,
-    between,
-    colour,
-    cross,
-    dot,
-    extent,
-    ruler,
-    way,
-    whisker,
-)
 from covey.study.render.units import Stat, fixed, tick
 
-FRAME = Frame(380, 230, left=44, right=70, top=12, bottom=40)
-LOG_FROM = 30.0  # times between the least and the most: then the axis is logarithmic
+FRAME = svg.Frame(380, 230, left=44, right=70, top=12, bottom=40)
+LOG_FROM = 30.0  # ratio of the largest to the smallest value from which the axis is logarithmic
 
 
 class Dot(NamedTuple):
     x: float
     stat: Stat  # ours
-    paper: float  # not a number where it has none
-    impossible: str = ""  # why the paper's cannot be
+    paper: float  # NaN if the paper gives no figure
+    impossible: str = ""  # why the paper's figure is impossible
     failed: bool = False
 
 
@@ -40,7 +28,7 @@ class Series(NamedTuple):
 
     @property
     def ours(self) -> list[tuple[float, float]]:
-        """What was run and came through, as x and mean."""
+        """The points that did not fail, as x and mean."""
         return [(d.x, d.stat.mean) for d in self.dots if not math.isnan(d.stat.mean)]
 
     @property
@@ -55,51 +43,56 @@ def logarithmic(values: Sequence[float]) -> bool:
 def panel(
     title: str, metric: str, sweep: str, series: Sequence[Series], marks: Mapping[str, float]
 ) -> Html:
-    """A line for each method with bars of spread; the paper's points are hollow and dashed.
+    """Draw a line for each method with bars of spread; the paper's points are hollow and dashed.
 
-    `marks` are floor and ceiling, drawn across.
+    Args:
+        title: The dataset and protocol.
+        metric: The name of the metric.
+        sweep: The name of the horizontal axis.
+        series: The points of each method.
+        marks: Floor and ceiling by name, drawn as horizontal lines.
     """
-    xs = sorted({dot.x for one in series for dot in one.dots})
+    dots = [dot for one in series for dot in one.dots]
+    xs = sorted({dot.x for dot in dots})
     ends, inset = ((xs[0], xs[-1]), 10.0) if xs else ((0.0, 1.0), 0.0)
     x = FRAME.across(*ends, log=logarithmic(xs), inset=inset)
-    low, high = extent([*_heights(series), *marks.values()])
+    levels = (level for dot in dots for level in (*heights(dot.stat), dot.paper))
+    low, high = svg.extent([*levels, *marks.values()])
     y = FRAME.up(low, high)
-    runs = (ruler(x(v), FRAME.base, x(v), FRAME.base + 4, "mark solid") for v in xs)
-    parts = [FRAME.rows(y, between(low, high, 4), tick), *runs, FRAME.numbers(x, xs, "{:g}".format)]
+    runs = (svg.ruler(x(v), FRAME.base, x(v), FRAME.base + 4, "mark solid") for v in xs)
+    parts = [
+        FRAME.rows(y, svg.between(low, high, 4), tick),
+        *runs,
+        FRAME.numbers(x, xs, "{:g}".format),
+    ]
     parts += [FRAME.below(f"{sweep}{' (logarithmic)' if x.log else ''}"), FRAME.marks(y, marks)]
-    told = _told(series, marks) or "no figures"
+    text = _described(series, marks) or "no figures"
     lines = (_line(one, x, y, sweep) for one in series)
-    return FRAME.picture(f"{title}, {metric} over {sweep}: {told}", *parts, *lines)
+    return FRAME.picture(f"{title}, {metric} over {sweep}: {text}", *parts, *lines)
 
 
-def _heights(series: Sequence[Series]) -> Iterable[float]:
-    for one in series:
-        for spot in one.dots:
-            yield from (*heights(spot.stat), spot.paper)
-
-
-def _line(one: Series, x: Axis, y: Axis, sweep: str) -> Html:
-    """The paper's points as rings, then ours with their spread."""
-    kind, twice = colour(one.colour), " twice" if one.colour >= COLOURS else ""
-    parts = [way(((x(a), y(b)) for a, b in one.paper), f"curve dashed thin {kind}")]
+def _line(one: Series, x: svg.Axis, y: svg.Axis, sweep: str) -> Html:
+    """Draw the paper's points as rings, then ours with their spread."""
+    kind, twice = svg.colour(one.colour), " twice" if one.colour >= svg.COLOURS else ""
+    parts = [svg.way(((x(a), y(b)) for a, b in one.paper), f"curve dashed thin {kind}")]
     for spot in one.dots:
         if not math.isnan(spot.paper):
-            why = f" (cannot be: {spot.impossible})" if spot.impossible else ""
-            told = f"{one.name}, {sweep}={spot.x:g}, the paper: {fixed(spot.paper)}{why}"
-            parts.append(dot(x(spot.x), y(spot.paper), 3.5, f"ring {kind}", told))
-            parts += [cross(x(spot.x), y(spot.paper) - 6)] if spot.impossible else []
+            why = f" (impossible: {spot.impossible})" if spot.impossible else ""
+            tooltip = f"{one.name}, {sweep}={spot.x:g}, the paper: {fixed(spot.paper)}{why}"
+            parts.append(svg.dot(x(spot.x), y(spot.paper), 3.5, f"ring {kind}", tooltip))
+            parts += [svg.cross(x(spot.x), y(spot.paper) - 6)] if spot.impossible else []
     for run in _unbroken(one.dots):
-        parts.append(way(((x(d.x), y(d.stat.mean)) for d in run), f"curve {kind}{twice}"))
+        parts.append(svg.way(((x(d.x), y(d.stat.mean)) for d in run), f"curve {kind}{twice}"))
     for spot in one.dots:
         if not math.isnan(spot.stat.mean):
-            told = f"{one.name}, {sweep}={spot.x:g}: {spot.stat}"
-            parts.append(whisker(x(spot.x), spot.stat, y, kind))
-            parts.append(dot(x(spot.x), y(spot.stat.mean), 3, f"dot {kind}", told))
+            tooltip = f"{one.name}, {sweep}={spot.x:g}: {spot.stat}"
+            parts.append(svg.whisker(x(spot.x), spot.stat, y, kind))
+            parts.append(svg.dot(x(spot.x), y(spot.stat.mean), 3, f"dot {kind}", tooltip))
     return join(*parts)
 
 
 def _unbroken(dots: Sequence[Dot]) -> list[list[Dot]]:
-    """The line stops where runs failed; what was not run at all is passed over."""
+    """Split a line where runs failed; points that were not run are skipped."""
     out: list[list[Dot]] = [[]]
     for spot in dots:
         if spot.failed:
@@ -109,8 +102,8 @@ def _unbroken(dots: Sequence[Dot]) -> list[list[Dot]]:
     return [run for run in out if run]
 
 
-def _told(series: Sequence[Series], marks: Mapping[str, float]) -> str:
-    """The panel in words, for those who do not see it."""
+def _described(series: Sequence[Series], marks: Mapping[str, float]) -> str:
+    """Describe the panel for screen readers."""
     out = []
     for one in series:
         ways = ((one.name, one.ours), (f"{one.name}, paper,", one.paper))

@@ -1,4 +1,4 @@
-"""The pictures of a record: figures beside the paper's, courses over rounds, sweeps with claims."""
+"""The pictures of a record: figures beside the paper's, metrics over rounds, and sweeps."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,10 +8,9 @@ from covey.study.render.markup import Child, Html, join, tag
 from covey.study.render.page_shell import aside, legend
 from covey.study.render.units import Point, plain
 
-from .formatting import Column, Note, Record, Row, stat, theirs
+from .cells import Column, Record, Row, stat, theirs
+from .notes import Marks
 from .panels import Dot, Series, panel
-
-Marks = dict[tuple[str, str], Note]
 
 
 def _dot(row: Row, column: Column, metric: str, marks: Marks) -> Dot:
@@ -23,7 +22,7 @@ def _dot(row: Row, column: Column, metric: str, marks: Marks) -> Dot:
 
 
 def pictures(record: Record, marks: Marks) -> Html:
-    """A table's figures, one small picture for each column and metric."""
+    """Draw a small picture for each column and metric of a table."""
     shown = []
     for column in record["columns"]:
         for metric in record["metrics"]:
@@ -36,8 +35,8 @@ def pictures(record: Record, marks: Marks) -> Html:
     return _plot(None, shown, aside(_key(record, "Hollow: the paper.")))
 
 
-def courses(record: Record, told: str) -> Html | None:
-    """Over the rounds: one picture for each column and quantity."""
+def courses(record: Record, caption: str) -> Html | None:
+    """Draw metrics over the rounds, with a picture for each column and metric."""
     shown, keys = [], dict[str, int]()
     for column in record["columns"]:
         for name in record.get("course", ()):
@@ -46,11 +45,11 @@ def courses(record: Record, told: str) -> Html | None:
                 keys |= {line.name: line.colour for line in lines}
                 drawn = curves(f"{plain(column['label'])}, {name}", lines, {})
                 shown.append(_small(f"{column['label']} · {name}", drawn))
-    return _plot(keys, shown, aside(told)) if shown else None
+    return _plot(keys, shown, aside(caption)) if shown else None
 
 
 def _course(row: Row, colour: int, column: Column, name: str) -> Line:
-    """A mean over the seeds, or what the parts of the first seed told."""
+    """Return the mean over the seeds, or an extra metric of the first seed."""
     course = row["cells"].get(column["label"], {}).get("course") or {"rounds": [], "figures": {}}
     found = zip(course["rounds"], course["figures"].get(name, ()))
     values = ((at, each[0] if "." in name else sum(each) / len(each)) for at, each in found)
@@ -62,24 +61,24 @@ def _small(name: str, drawn: Html) -> Html:
 
 
 def _plot(keys: dict[str, int] | None, shown: Sequence[Html], caption: Child) -> Html:
-    """Pictures below their legend: two or four stand in twos, others in threes if there is room."""
+    """Return pictures below their legend, two or four in twos, others in threes if they fit."""
     grid = tag("div", *shown, class_="small even" if len(shown) in (2, 4) else "small")
     names = None if keys is None else legend(keys.items())
     return tag("figure", names, grid, tag("figcaption", caption), class_="plot")
 
 
 def _key(record: Record, paper: str) -> str:
-    """How to read the pictures; only of what is there."""
+    """Explain the marks that the pictures have."""
     cells = [cell for row in record["rows"] for cell in row["cells"].values()]
     several = any(len(cell["seeds"]) > 1 for cell in cells)
     beside = any(metric in cell["paper"] for cell in cells for metric in record["metrics"])
-    said = ["Bars are one standard deviation over seeds."] if several else []
-    said += [paper] if beside else []
-    return " ".join([*said, "Each picture has its own axis; not all begin at 0."])
+    lines = ["Bars are one standard deviation over seeds."] if several else []
+    lines += [paper] if beside else []
+    return " ".join([*lines, "Each picture has its own axis; not all start at 0."])
 
 
 def sweeps(record: Record, marks: Marks, claims: Child) -> Html:
-    """A sweep: one panel for each dataset and metric, the claims below."""
+    """Draw a panel for each dataset and metric of a sweep, with the claims below."""
     sweep, shown, keys = plain(record["sweep"]["label"]), [], dict[str, int]()
     found: dict[str, list[Column]] = {}
     for column in record["columns"]:
@@ -91,14 +90,14 @@ def sweeps(record: Record, marks: Marks, claims: Child) -> Html:
             keys |= {one.name: one.colour for one in series}
             drawn = panel(plain(name), metric, sweep, series, levels)
             shown.append(_small(f"{name} · {metric}", drawn))
-    told = aside(_key(record, "Hollow and dashed: the paper."))
-    return _plot(keys, shown, join(told, claims))
+    caption = aside(_key(record, "Hollow and dashed: the paper."))
+    return _plot(keys, shown, join(caption, claims))
 
 
 def _series(
     record: Record, columns: Iterable[Column], metric: str, marks: Marks
 ) -> tuple[list[Series], dict[str, float]]:
-    """Lines of the methods; floors and ceilings that were run once, or do not move, are levels."""
+    """Return the lines of the methods, and floors and ceilings with one value as levels."""
     series, levels = [], dict[str, float]()
     for i, row in enumerate(record["rows"]):
         across = sorted(columns, key=lambda column: column["x"])

@@ -1,10 +1,11 @@
-"""What a stored record already has, so that a long table can be filled over many days and machines.
+"""The cells that a stored record has already, so that a long table can be filled step by step.
 
-A cell is kept if the record has all its seeds, with the settings that it would be run with now, and all tests that
-it takes part in. Tests need the figures of single users, which no record holds: a cell that is compared with one that
-is missing is run again, unless one seed is planned, which decides nothing. Where nothing is to be run, its runs are
-taken if they are at hand; if not, the cell is kept and the test left open. A cell that is planned with other settings
-today is kept then too, so that no stored figure is lost because its runs are not at hand.
+A cell is kept if the record has all its seeds, with the settings that it would be run with now, and
+all tests that it takes part in. Tests need the figures of single users, which no record has: so a
+cell that is compared with a missing one is run again, unless one seed is planned, which decides
+nothing. If nothing is to be run, the runs of a cell are used if they are available. If not, the
+cell is kept without the test, also when the plan has other settings now, so that no stored figure
+is lost.
 """
 
 import json
@@ -12,20 +13,23 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from covey.run.config.schema import Config
 from covey.run.config.tree import Tree
 
-from .claims import COUNTS, Outcome, barred, is_number, tests_of
+from .claims import COUNTS, PairTest, barred, is_number, tests_of
 from .comparison import Comparison, too_few
-from .plan import Cut, Table, configs
+from .plan import Scope, Table
+from .settings import configs
 
 Place = tuple[str, str]  # row, column
 Cells = dict[Place, Tree]
 Runs = Mapping[Place, Sequence[Config]]
-# Keys of a configuration that say where a run was made and what it is called, not what it computes.
+# Keys of a configuration that name a run or its machine and change no result.
 NAMES = ("engine", "title", "paper", "method", "preset")
+PLANNED = ("metrics", "told", "ends", "course")  # keys that a record has from its plan
 # Defaults of keys that the first records do not have.
 LATER = {"part": "", "told": [], "ends": [], "course": []}
 LATER_ROW = {"lowest": False}
@@ -36,14 +40,14 @@ class Kept:
     """Cells of a stored record, the tests among them, and what they were made with."""
 
     cells: Cells = field(default_factory=dict)
-    tests: dict[Outcome, Comparison] = field(default_factory=dict)
+    tests: dict[PairTest, Comparison] = field(default_factory=dict)
     commits: frozenset[str] = frozenset()
     machines: frozenset[str] = frozenset()
-    command: str = ""  # by which the record was made that is to be written again
+    command: str = ""  # that made the record, if this one will be written again
     other: frozenset[Place] = frozenset()  # cells with other settings or seeds than the plan's
 
     def cell(self, place: Place, planned: Tree) -> Tree:
-        """Return a kept cell, updated from the plan except for the settings of its run; {} if none."""
+        """Return a kept cell, updated from the plan except for its settings; {} if none."""
         had = self.cells.get(place, {})
         stays = ("config", "tuned") if place in self.other else ("config",)
         return had and had | planned | {name: had[name] for name in stays}
@@ -68,45 +72,45 @@ def read(file: Path) -> Tree:
 
 
 def kept(
-    table: Table, cut: Cut, file: Path, at_hand: Callable[[Config], bool] | None = None
+    table: Table, scope: Scope, file: Path, at_hand: Callable[[Config], bool] | None = None
 ) -> Kept:
-    """What can be taken from that file for a table whose columns are already cut.
+    """Return what can be taken from a record.
 
-    `at_hand` tells whether a run is finished, and is given only where no run will begin. If the
-    record in `file` is also the one that will be written, none of its figures is lost then.
+    Args:
+        table: The table, with the columns of the scope.
+        scope: The part of the table that is wanted.
+        file: The file of the record.
+        at_hand: Returns whether a run is finished; None if runs will begin. If none will, and the
+            record in `file` will be written again, none of its figures is lost.
     """
     if not file.exists():
         return Kept()
     old, plan = read(file), table.plan
-    again = old["part"] == cut.name() and not cut.changed()
+    again = old["part"] == scope.name() and not scope.changed()
     stays = again and at_hand is not None
-    if not stays and any(
-        old[k] != list(getattr(plan, k)) for k in ("metrics", "told", "ends", "course")
-    ):
+    if not stays and any(old[name] != list(getattr(plan, name)) for name in PLANNED):
         return Kept()
     rows = {row["label"]: row["cells"] for row in old["rows"]}
     runs = {
-        (row.label, column.label): configs(table, row, column, cut) for row, column in table.cells()
+        (row.label, column.label): configs(table, row, column, scope)
+        for row, column in table.cells()
     }
     found = {(row, column): cell for row, column in runs if (cell := rows.get(row, {}).get(column))}
     complete = {place: cell for place, cell in found.items() if _complete(cell, runs[place])}
-    asked = [test for claim in table.claims for test in tests_of(claim)]
+    asked = list(chain(*map(tests_of, table.claims)))
     stored = {_test(tree): tree for claim in old["claims"] for tree in claim["tests"]}
     decided = {test for test, tree in stored.items() if tree["difference"] is not None}
-    decidable = [
-        test for test in asked if all(len(runs.get(side, ())) > 1 for side in _sides(test))
-    ]
+    several = {place for place, configs in runs.items() if len(configs) > 1}
+    decidable = [test for test in asked if several.issuperset(_sides(test))]
     cells = _closed(complete, decidable, decided)
     if at_hand:
         cells |= _not_at_hand(found if stays else complete, runs, at_hand)
     if not cells:
         return Kept()
-    standing = [
-        test for test in asked if test in stored and _stands(test, cells, complete, decided)
-    ]
+    valid = (test for test in asked if test in stored and _valid(test, cells, complete, decided))
     return Kept(
         cells,
-        {test: _result(stored[test]) for test in standing},
+        {test: _result(stored[test]) for test in valid},
         commits=frozenset(re.findall(r"\w+(?:, changed)?", old["commit"])),
         machines=frozenset(old["machine"].split("; ")),
         command=old["command"] if again else "",
@@ -120,64 +124,58 @@ def settings(tree: Tree) -> str:
 
 
 def _complete(cell: Tree, wanted: Sequence[Config]) -> bool:
-    """All seeds, with the settings of today."""
+    """Return whether a cell has all seeds, with the present settings."""
     same = settings(cell["config"]) == settings(wanted[0].tree)
     return same and cell["seeds"] == [c.run.seed for c in wanted]
 
 
 def _not_at_hand(cells: Cells, runs: Runs, at_hand: Callable[[Config], bool]) -> Cells:
-    """Return the cells of which fewer runs are finished than the record has seeds."""
+    """Return the cells with fewer finished runs than the record has seeds."""
     most = {place: min(len(cell["seeds"]), len(runs[place])) for place, cell in cells.items()}
-    return {
-        place: cell for place, cell in cells.items() if sum(map(at_hand, runs[place])) < most[place]
-    }
+    lacking = [place for place in cells if sum(map(at_hand, runs[place])) < most[place]]
+    return {place: cells[place] for place in lacking}
 
 
-def _test(tree: Tree) -> Outcome:
-    return Outcome(*(tree[k] for k in ("better", "worse", "column", "against", "metric")))
+def _test(tree: Tree) -> PairTest:
+    return PairTest(*(tree[k] for k in ("better", "worse", "column", "against", "metric")))
 
 
 def _result(tree: Tree) -> Comparison:
     """Return the result of a stored test, or the reason why nothing could be compared."""
-    known = lambda name: math.nan if tree[name] is None else float(tree[name])
-    difference, low, high, p = map(known, ("difference", "low", "high", "p"))
+    found = (tree[name] for name in ("difference", "low", "high", "p"))
+    difference, low, high, p = (math.nan if value is None else float(value) for value in found)
     users, dropped, seeds = (int(tree[k]) for k in COUNTS)
-    why = (
-        tree["reason"] if math.isnan(difference) else too_few(seeds, users or 2)
-    )  # no users: figures of whole runs
+    why = tree["reason"]
+    if not math.isnan(difference):
+        why = too_few(seeds, users or 2)  # figures of whole runs have no users
     return Comparison(difference, low, high, p, users, dropped, seeds, math.nan, math.nan, why)
 
 
-def _stands(test: Outcome, cells: Cells, complete: Cells, decided: set[Outcome]) -> bool:
+def _valid(test: PairTest, cells: Cells, complete: Cells, decided: set[PairTest]) -> bool:
     """Return whether a stored test compares the cells that the table will have.
 
-    A test without a result stands if both of its cells are kept and only the figures of single
-    users were missing; a reason that lies in settings is found again by judging the cells.
+    A test without a result is valid if both of its cells are kept and only the figures of single
+    users were missing; reasons due to settings are found again when the cells are judged.
     """
     sides = _sides(test)
     if test in decided:
-        return any(side in cells for side in sides) and all(
-            side in cells or side in complete for side in sides
-        )
+        every = all(side in cells or side in complete for side in sides)
+        return every and any(side in cells for side in sides)
     if not all(side in cells for side in sides):
         return False
     return is_number(test.worse) or not barred(test, *(cells[side] for side in sides))
 
 
-def _sides(test: Outcome) -> list[Place]:
+def _sides(test: PairTest) -> list[Place]:
     there = (test.better, test.column)
     return [there] if is_number(test.worse) else [there, (test.worse, test.against)]
 
 
-def _closed(cells: Cells, wanted: list[Outcome], decided: set[Outcome]) -> Cells:
-    """Without those that are compared with a cell that will be run anew."""
+def _closed(cells: Cells, wanted: list[PairTest], decided: set[PairTest]) -> Cells:
+    """Return the cells without those that are compared with a cell that will be run."""
     left = dict(cells)
-    while gone := {
-        side
-        for test in wanted
-        if test not in decided or any(s not in left for s in _sides(test))
-        for side in _sides(test)
-        if side in left
-    }:
+    while True:
+        tests = [t for t in wanted if t not in decided or not left.keys() >= {*_sides(t)}]
+        if not (gone := {side for test in tests for side in _sides(test)} & left.keys()):
+            return left
         left = {place: cell for place, cell in left.items() if place not in gone}
-    return left

@@ -1,20 +1,23 @@
-"""What arithmetic forbids in a table of ranking figures, ours or a paper's.
+"""What arithmetic rules out in a table of ranking figures, ours or a paper's.
 
-Every bound here is a linear inequality that each single user satisfies, so that it survives every mean: over
-users, seeds and runs. Ranks count from 1, and a relevant item at rank r gains 1/log2(r+1) in NDCG, 1/r in MRR.
+Every bound here is a linear inequality that each single user satisfies, so it also holds for every
+mean over users, seeds and runs. Ranks count from 1, and a relevant item at rank r adds 1/log2(r+1)
+to NDCG and 1/r to MRR.
 
-Whatever the number n of a user's relevant items, c_k of them among the first k:
-- all figures lie in [0, 1]; hit, recall and MRR rise with the cut-off, as a target's ER does, and so does
-  k precision@k = c_k, by at most one for each rank more. NDCG does not: its ideal rises too.
-- MRR looks at the first relevant item only: hit/k <= MRR@k <= hit, and what hits gain between two cut-offs
-  k < l comes at ranks k+1 to l: MRR gains 1/l to 1/(k+1) of it.
-- c_k counts hits: hit <= k precision and precision <= hit. recall = c_k/n with n >= 1: recall <= k precision and
-  recall <= hit, and the same for what is gained between two cut-offs. Recall n = precision k holds for a single
-  user; means leave only these inequalities, because n may be any number.
-- NDCG <= hit, and NDCG >= recall/log2(k+1): c_k relevant items at the last ranks, against the ideal of n. The
-  ideal at its largest, of k items, gives NDCG >= k precision/(log2(k+1) ideal_k), for hit as well.
-With one relevant item each, recall = hit and precision = hit/k, NDCG is as MRR with its own gains, and
-MRR <= NDCG.
+Let n be the number of a user's relevant items, and c_k the number of them among the first k. For
+any n:
+- All figures lie in [0, 1]. Hit, recall and MRR rise with the cut-off, as does the ER of a target,
+  and so does k precision@k = c_k, by at most one per rank. NDCG need not: its ideal rises too.
+- MRR depends on the first relevant item only: hit/k <= MRR@k <= hit. What hits gain between two
+  cut-offs k < l comes at ranks k+1 to l, so MRR gains 1/l to 1/(k+1) of it.
+- c_k counts hits: hit <= k precision and precision <= hit. As recall = c_k/n with n >= 1, recall <=
+  k precision and recall <= hit, and the same holds for what is gained between two cut-offs. For a
+  single user, n recall = k precision; means leave only these inequalities, since n may differ.
+- NDCG <= hit, and NDCG >= recall/log2(k+1): c_k relevant items at the last ranks, against the ideal
+  of n. The largest ideal, of k items, gives NDCG >= k precision/(log2(k+1) ideal_k), and the same
+  with hit.
+With one relevant item per user, recall = hit and precision = hit/k, NDCG behaves as MRR with its
+own gains, and MRR <= NDCG.
 """
 
 import math
@@ -27,31 +30,29 @@ from covey.data.split import SplitConfig
 from covey.evaluate.exposure import RATIOS
 from covey.evaluate.metrics import parse
 
-FLOATING = 1e-6  # of a figure that is not rounded; one user among a million makes as much
+FLOATING = 1e-6  # tolerance of figures that are not rounded: one user in a million
 ONE = "1"  # a constant among the terms
 
 
 class Side(NamedTuple):
-    """One side of an inequality: metrics with factors, and how to say it."""
+    """One side of an inequality: metrics with their factors, and as text."""
 
     terms: Mapping[str, float]
-    said: str
+    text: str
 
     def over(self, divisor: float, words: str) -> "Side":
-        said = f"({self.said})" if " " in self.said else self.said
-        return Side({m: factor / divisor for m, factor in self.terms.items()}, f"{said}/{words}")
+        text = f"({self.text})" if " " in self.text else self.text
+        return Side({m: factor / divisor for m, factor in self.terms.items()}, f"{text}/{words}")
 
     def minus(self, other: "Side") -> "Side":
-        return Side(
-            {**self.terms, **{m: -factor for m, factor in other.terms.items()}},
-            f"{self.said} - {other.said}",
-        )
+        negative = {m: -factor for m, factor in other.terms.items()}
+        return Side({**self.terms, **negative}, f"{self.text} - {other.text}")
 
     def value(self, figures: Mapping[str, float]) -> float:
         return sum(factor * (1.0 if m == ONE else figures[m]) for m, factor in self.terms.items())
 
     def doubt(self, half: float) -> float:
-        """How far rounding may have moved it."""
+        """Return how much rounding may have changed the value."""
         return sum(0.0 if m == ONE else abs(factor) * half for m, factor in self.terms.items())
 
 
@@ -60,10 +61,12 @@ Known = Mapping[str, Side]  # the figures of one cut-off by name; "count" is k p
 
 
 def impossible(figures: Mapping[str, float], one_relevant: bool, decimals: int | None) -> list[str]:
-    """One line for each bound that figures such as {"hit@10": 0.71, "ndcg@10": 0.43} violate.
+    """Return a line for each bound that figures violate, whatever rounding did.
 
-    Figures are fractions rounded to so many decimals (None: not rounded); what rounding can explain is let
-    pass, so each line is certain. `one_relevant`: one item is held out for each user.
+    Args:
+        figures: Figures by metric, such as {"hit@10": 0.71, "ndcg@10": 0.43}.
+        one_relevant: Whether one item is held out for each user.
+        decimals: The decimals to which figures are rounded; None if they are not.
     """
     half = FLOATING if decimals is None else 0.5 * 10.0**-decimals
     digits = 4 if decimals is None else decimals
@@ -73,15 +76,11 @@ def impossible(figures: Mapping[str, float], one_relevant: bool, decimals: int |
         if not -half <= value <= 1 + half
     ]
     for small, large in _bounds(figures, one_relevant):
-        least, most = (
-            small.value(figures) - small.doubt(half),
-            large.value(figures) + large.doubt(half),
-        )
+        least = small.value(figures) - small.doubt(half)
+        most = large.value(figures) + large.doubt(half)
         if least > most + 1e-12:  # decimals are not exact in binary
-            one, two = (
-                f"{side.said} = {side.value(figures):.{digits}f}" for side in (small, large)
-            )
-            out.append(f"{one} is above {two}")
+            sides = (f"{s.text} = {s.value(figures):.{digits}f}" for s in (small, large))
+            out.append(" is above ".join(sides))
     return list(dict.fromkeys(out))
 
 
@@ -101,24 +100,23 @@ def _bounds(figures: Mapping[str, float], one_relevant: bool) -> Iterator[Bound]
 
 
 def _pairs(known: Known, *names: str) -> Iterator[Bound]:
-    """Of names such as "mrr <= hit", those that are known."""
+    """Yield the bounds named as in "mrr <= hit" of which both metrics are known."""
     for small, large in (name.split(" <= ") for name in names):
         if small in known and large in known:
             yield known[small], known[large]
 
 
 def _any_number(k: int, known: Known) -> Iterator[Bound]:
-    """Figures of one cut-off against each other, whatever the number of relevant items."""
-    yield from _pairs(
-        known, "mrr <= hit", "recall <= hit", "precision <= hit", "ndcg <= hit", "hit <= count"
-    )
+    """Yield bounds between figures of one cut-off, for any number of relevant items."""
+    below_hit = (f"{name} <= hit" for name in ("mrr", "recall", "precision", "ndcg"))
+    yield from _pairs(known, *below_hit, "hit <= count")
     yield from _pairs(known, "recall <= count", "ndcg <= count", "mrr <= count")
     if "hit" in known and "mrr" in known:
         yield known["hit"].over(k, str(k)), known["mrr"]
 
 
 def _many(k: int, known: Known) -> Iterator[Bound]:
-    """The least NDCG of one cut-off, where the number of relevant items is not known."""
+    """Yield lower bounds of NDCG at one cut-off, for an unknown number of relevant items."""
     log, ideal = math.log2(k + 1), sum(1 / math.log2(r + 1) for r in range(1, k + 1))
     if "ndcg" in known and "recall" in known:
         yield known["recall"].over(log, f"log2({k + 1})"), known["ndcg"]
@@ -128,12 +126,12 @@ def _many(k: int, known: Known) -> Iterator[Bound]:
 
 
 def _hits(known: Known) -> Side | None:
-    """With one relevant item, three names of the same figure."""
+    """Return hit, recall or count, which are the same figure with one relevant item."""
     return next((known[name] for name in ("hit", "recall", "count") if name in known), None)
 
 
 def _only_one(k: int, known: Known) -> Iterator[Bound]:
-    """Figures of one cut-off against each other, with one relevant item for each user."""
+    """Yield bounds between figures of one cut-off, with one relevant item per user."""
     yield from _pairs(known, "hit <= recall", "count <= hit", "count <= recall", "mrr <= ndcg")
     hits = _hits(known)
     if hits and "ndcg" in known:
@@ -145,7 +143,7 @@ def _only_one(k: int, known: Known) -> Iterator[Bound]:
 
 
 def _rise(k: int, l: int, at_k: Known, at_l: Known) -> Iterator[Bound]:
-    """From one cut-off to a larger one, whatever the number of relevant items."""
+    """Yield bounds between two cut-offs, for any number of relevant items."""
     both = set(at_k) & set(at_l)
     gain = {name: at_l[name].minus(at_k[name]) for name in both}
     for name in sorted(both - {"ndcg", "precision"}):
@@ -160,7 +158,7 @@ def _rise(k: int, l: int, at_k: Known, at_l: Known) -> Iterator[Bound]:
 
 
 def _rise_of_one(k: int, l: int, at_k: Known, at_l: Known) -> Iterator[Bound]:
-    """From one cut-off to a larger one, with one relevant item for each user."""
+    """Yield bounds between two cut-offs, with one relevant item per user."""
     if "ndcg" not in at_k or "ndcg" not in at_l:
         return
     yield at_k["ndcg"], at_l["ndcg"]
@@ -172,33 +170,27 @@ def _rise_of_one(k: int, l: int, at_k: Known, at_l: Known) -> Iterator[Bound]:
 
 
 def refuse(record: Mapping[str, Any]) -> None:
-    """Refuses a table of ours that arithmetic forbids: seed by seed, in the means, and the means of the seeds."""
+    """Refuse a table of ours with impossible figures, in single seeds or in their means."""
     for row in record["rows"]:
         for column, cell in row["cells"].items():
-            reasons = _wrong(cell)
-            if reasons:
+            if reasons := _wrong(cell):
+                more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
                 raise CoveyError(
-                    f"the table is refused, its figures cannot be: {row['label']} in {column}, {reasons[0]}"
-                    + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else "")
-                    + "; an error in the evaluation or in a stored run: delete that run and start again"
+                    "the table is refused because its figures are impossible:"
+                    f" {row['label']} in {column}, {reasons[0]}{more}; the evaluation or a stored"
+                    " run has an error: delete that run and start again"
                 )
 
 
 def _wrong(cell: Mapping[str, Any]) -> list[str]:
     one_relevant = cell["config"].get("split", {}).get("kind", SplitConfig.kind) == "loo"
     figures, seeds = cell["figures"], cell["seeds"]
+    complete = all(len(seeds) == len(values) for values in figures.values())
     out = []
     for i in range(max(map(len, figures.values()), default=0)):
-        name = (
-            f"seed {seeds[i]}"
-            if all(len(seeds) == len(values) for values in figures.values())
-            else f"run {i + 1}"
-        )
-        run = {
-            m: values[i]
-            for m, values in figures.items()
-            if i < len(values) and values[i] is not None
-        }
+        name = f"seed {seeds[i]}" if complete else f"run {i + 1}"
+        there = {m: values[i] for m, values in figures.items() if i < len(values)}
+        run = {metric: value for metric, value in there.items() if value is not None}
         out += [f"{name}: {reason}" for reason in impossible(run, one_relevant, None)]
     out += [f"mean: {reason}" for reason in impossible(cell["mean"], one_relevant, None)]
     for metric, mean in cell["mean"].items():

@@ -1,7 +1,8 @@
-"""A reproduced table as Markdown for the docs, and in a terminal of 80 columns."""
+"""A reproduced table as Markdown for the docs, and as text of 80 columns."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import chain
 
 from rich.table import Table
 
@@ -9,43 +10,21 @@ from covey.study.render.tables import Screen, open_table
 from covey.study.render.tables import markdown as grid
 from covey.study.render.units import NOTHING, brief, code, escaped, fixed, plain
 
+from .cells import Cell, Column, Record, by_role, chunks, has_paper, hole, stat, theirs
+from .costs import COSTS, COSTS_SAID, TRAFFIC, TRAFFIC_SAID, costs, traffic
 from .footnotes import COURSE_SAID, below, courses
-from .formatting import (
-    COSTS,
-    COSTS_SAID,
-    QUICK,
-    TOLD,
-    Cell,
-    Column,
-    Note,
-    Record,
-    Row,
-    by_role,
-    chunks,
-    costs,
-    failures,
-    has_paper,
-    hole,
-    impossible,
-    origin,
-    stat,
-    theirs,
-    title,
-    told,
-)
+from .notes import QUICK, SELECTED, Marks, Note, extra_metrics, failures, impossible, origin, title
 from .summaries import SAID as READ
 from .summaries import best, families, shares
-from .traffic import HEAD, SAID, traffic
 
-MARKDOWN_FIGURES = 6  # of ours in a line of a Markdown table
-MARKDOWN_ROUNDS, TERMINAL_ROUNDS = 11, 5  # of a course
-TERMINAL_FIGURES = 4  # in 80 columns; half as many where the paper's stand beside them
-
-Marks = dict[tuple[str, str], Note]
+MARKDOWN_FIGURES = 6  # of ours in a row of a Markdown table
+MARKDOWN_ROUNDS, TERMINAL_ROUNDS = 11, 5  # in tables over the rounds
+TERMINAL_FIGURES = 4  # in 80 columns; half as many with the paper's beside them
+Lines = list[list[str]]
 
 
 def markdown(record: Record) -> str:
-    """Figures by metric, costs, notes, claims, and where it all is from."""
+    """Return figures by metric, costs, notes, claims, and their origin."""
     about = f" ({escaped(record['about'])})" if record["about"] else ""
     parts = [f"**{escaped(title(record))}**{about}"]
     if record["quick"]:
@@ -61,7 +40,7 @@ def markdown(record: Record) -> str:
     parts += _listed("Runs that are missing:", [escaped(note) for note in failures(record)])
     lines = [(by_label(record, c.row), c.panel, *c.figures) for c in costs(record)]
     parts += [grid(["", "on", *COSTS], lines, left=2), COSTS_SAID]
-    parts += _listed(TOLD, [escaped(note) for note in told(record)])
+    parts += _listed(SELECTED, [escaped(note) for note in extra_metrics(record)])
     parts += _listed("Claims:", [_claim(claim) for claim in record["claims"]])
     return "\n\n".join([*parts, _from(record)])
 
@@ -75,24 +54,24 @@ def _from(record: Record) -> str:
 
 
 def metered(record: Record) -> str:
-    """What clients sent and received, and where the figures are from."""
-    return f"{grid(HEAD, traffic(record), left=2)}\n\n{SAID} {_from(record)}"
+    """Return what clients sent and received, and the origin of the figures."""
+    return f"{grid(TRAFFIC, traffic(record), left=2)}\n\n{TRAFFIC_SAID} {_from(record)}"
 
 
 def by_family(record: Record) -> str:
-    """One line for a row: figures, rounds, bytes, what the server can read."""
+    """Return a line for each row: figure, rounds, bytes, and what the server can read."""
     head, *lines = families(record)
     return f"{grid(head, lines, left=2)}\n\n{READ} {_from(record)}"
 
 
 def best_first(record: Record) -> str:
-    """A few rows for a front page, best first; the page says in its own words where they are from."""
+    """Return a few rows for a front page, best first; the page itself names their origin."""
     head, *lines = best(record)
     return grid(head, lines, left=2)
 
 
 def by_ceiling(record: Record) -> str:
-    """Each row's share of the ceiling."""
+    """Return each row's share of the ceiling."""
     head, *lines = shares(record)
     return grid(head, lines)
 
@@ -123,11 +102,8 @@ def _swept(record: Record, metric: str, columns: Sequence[Column], marks: Marks)
     return grid(head, _points(record, metric, columns, marks))
 
 
-Lines = list[list[str]]
-
-
 def _points(record: Record, metric: str, columns: Sequence[Column], marks: Marks) -> Lines:
-    """A line of a sweep for each row, and one more below it where the paper gives figures."""
+    """Return a line of a sweep for each row, and one with the paper's figures if there are any."""
     out = []
     for row in record["rows"]:
         cells = [row["cells"].get(column["label"]) for column in columns]
@@ -161,7 +137,7 @@ def _claim(claim: Record) -> str:
 
 
 def terminal(record: Record) -> str:
-    """Tables side by side would be too wide: one below the other."""
+    """Return the tables one below the other, since they are too wide side by side."""
     screen = Screen()
     if record["quick"]:
         screen.show(f"*** {QUICK} ***")
@@ -175,8 +151,8 @@ def terminal(record: Record) -> str:
     if record.get("course"):
         screen.show(COURSE_SAID)
     for mark in impossible(record).values():
-        screen.show(f"✗{mark.number} the paper's figures cannot be: {mark}")
-    screen.show(*map(str, (*failures(record), *told(record))))
+        screen.show(f"✗{mark.number} the paper's figures are impossible: {mark}")
+    screen.show(*map(str, (*failures(record), *extra_metrics(record))))
     for claim in record["claims"]:
         verdict, text = plain(claim["verdict"]).upper(), plain(claim["text"])
         screen.show(f"{verdict} {text}: {plain(claim['reason'])}")
@@ -185,7 +161,7 @@ def terminal(record: Record) -> str:
 
 
 def _columns(record: Record) -> list[Table]:
-    """One table for each dataset and protocol, or several where there are many metrics."""
+    """Return a table for each dataset and protocol, or several if there are many metrics."""
     marks, out = impossible(record), []
     for column in record["columns"]:
         both = any(has_paper(record, column, metric) for metric in record["metrics"])
@@ -196,59 +172,37 @@ def _columns(record: Record) -> list[Table]:
 
 
 def _column(record: Record, column: Column, metrics: Sequence[str], marks: Marks) -> Table:
-    heads: list[str] = []
-    for metric in metrics:
-        heads += ["paper", metric] if has_paper(record, column, metric) else [metric]
-    table = _table(plain(column["label"]), *heads)
+    both = [has_paper(record, column, metric) for metric in metrics]
+    heads = (["paper", name] if paper else [name] for name, paper in zip(metrics, both))
+    table = _table(plain(column["label"]), *chain(*heads))
     for row in record["rows"]:
-        table.add_row(by_role(row), *_line(record, row, column, metrics, marks))
-        for name, figures in _under(record, row, column, metrics):
-            table.add_row(name, *figures)
+        cell, figures = row["cells"].get(column["label"]), list[str]()
+        note = marks.get((row["label"], column["label"]))
+        for metric, paper in zip(metrics, both):
+            figures += [_paper(cell, metric, note).replace(" ", "")] if paper else []
+            figures.append(_short(_ours(cell, metric)))
+        table.add_row(by_role(row), *figures)
+        for line in below(record, row):
+            texts = [_short(line.of(cell, metric)) for metric in metrics]
+            if set(texts) - {"", NOTHING}:
+                cells = (["", text] if paper else [text] for text, paper in zip(texts, both))
+                table.add_row(line.name, *chain(*cells))
     return table
 
 
-def _line(
-    record: Record, row: Row, column: Column, metrics: Sequence[str], marks: Marks
-) -> list[str]:
-    cell, out = row["cells"].get(column["label"]), list[str]()
-    note = marks.get((row["label"], column["label"]))
-    for metric in metrics:
-        if has_paper(record, column, metric):
-            out.append(_paper(cell, metric, note).replace(" ", ""))
-        out.append(_short(_ours(cell, metric)))
-    return out
-
-
-Under = Iterator[tuple[str, list[str]]]
-
-
-def _under(record: Record, row: Row, column: Column, metrics: Sequence[str]) -> Under:
-    """Lines below a row."""
-    cell = row["cells"].get(column["label"])
-    for line in below(record, row):
-        figures: list[str] = []
-        for metric in metrics:
-            figures += [""] if has_paper(record, column, metric) else []
-            figures.append(_short(line.of(cell, metric)))
-        if any(figure not in ("", NOTHING) for figure in figures):
-            yield line.name, figures
-
-
 def _short(figure: str) -> str:
-    """0.1430±.0021, or that it failed; what is told seed by seed breaks at its commas."""
+    """Shorten a figure to 0.1430±.0021; figures seed by seed are broken at their commas."""
     short = brief(figure.partition(": ")[0]).replace(" ✗", "✗")
     return short.replace(", ", "\n").replace(" (", "\n(")
 
 
 def _sweep(record: Record) -> list[Table]:
-    """Of a figure: the values of the sweep across."""
+    """Return tables with the values of the sweep as columns."""
     out = []
     for metric in record["metrics"]:
         for columns in chunks(record, [metric], TERMINAL_FIGURES, paper=False):
-            table = _table(
-                f"{metric}, {plain(columns[0]['panel'])}",
-                *(_value(record, column) for column in columns),
-            )
+            heads = (_value(record, column) for column in columns)
+            table = _table(f"{metric}, {plain(columns[0]['panel'])}", *heads)
             for name, *figures in _points(record, metric, columns, impossible(record)):
                 table.add_row(name, *map(_short, figures))
             out.append(table)

@@ -1,1 +1,1 @@
-"""How results are shown: wording, numbers, tables, plots and pages."""
+"""The rendering kit: texts, numbers, tables, charts and pages."""

@@ -1,4 +1,4 @@
-"""Charts that several pages show: curves over the rounds, methods in rows, maps of items."""
+"""Charts that several pages use: curves over the rounds, methods in rows, maps of items."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,31 +7,31 @@ from typing import NamedTuple
 
 from .markup import Html, join
 from .svg import COLOURS, Axis, Frame, between, colour, cross, dot, extent, ruler, ticks, way, words
-from .units import Point, Say, Stat, cut, fixed, known, tick
+from .units import Format, Point, Stat, cut, fixed, known, tick
 
 MOST_POINTS = 200  # of one curve; a longer one is thinned
-FEW_POINTS = 12  # so few are each seen
-WIDE = 50  # times between the least and the most: then an axis is one of powers of ten
+FEW_POINTS = 12  # up to this number, each point is drawn strongly
+WIDE = 50  # ratio of the largest to the smallest value from which an axis is logarithmic
 
 
 @dataclass(frozen=True)
 class Line:
-    """A figure over the rounds."""
+    """A metric over the rounds."""
 
     name: str
     points: Sequence[Point]
-    selected: int | None = None  # the round that was chosen
+    selected: int | None = None  # the round selected on validation
     colour: int = 0
 
 
 class Entry(NamedTuple):
-    """A method's figure, in a chart of several."""
+    """A method's figure in a chart of several methods."""
 
     name: str
     stat: Stat
     colour: int
-    paper: float = math.nan  # not a number where a paper has none
-    impossible: str = ""  # why the paper's cannot be
+    paper: float = math.nan  # NaN if the paper gives no figure
+    impossible: str = ""  # why the paper's figure is impossible
     failed: bool = False
 
 
@@ -39,8 +39,15 @@ Marks = Mapping[str, float]  # floor and ceiling by name, such as "ease (ceiling
 
 
 def curves(metric: str, lines: Sequence[Line], marks: Marks, least: float = 1e-9) -> Html:
-    """A metric over the rounds, floor and ceiling across; the axis goes up to `least` anyway."""
-    frame = Frame() if known(marks) else Frame(380, right=20)  # without names behind the end
+    """Draw a metric over the rounds, with floor and ceiling as horizontal lines.
+
+    Args:
+        metric: The name of the metric, for the description of the picture.
+        lines: One curve for each method or part.
+        marks: The values of floor and ceiling by name.
+        least: The axis reaches at least up to this value.
+    """
+    frame = Frame() if known(marks) else Frame(380, right=20)  # no names at the right
     highs = (p.high for line in lines for p in line.points)
     top = max([*highs, *known(marks).values(), least]) * 1.06
     y = frame.up(0, top)
@@ -48,8 +55,8 @@ def curves(metric: str, lines: Sequence[Line], marks: Marks, least: float = 1e-9
     return _over_rounds(frame, f"{metric} over the rounds", lines, y, fixed, *grid)
 
 
-def spent(what: str, lines: Sequence[Line], say: Say) -> Html:
-    """What each round took; powers of ten where methods differ widely, so that each is seen."""
+def spent(what: str, lines: Sequence[Line], fmt: Format) -> Html:
+    """Draw the cost of each round; the axis is logarithmic if methods differ widely."""
     frame = Frame(340, 220, left=54, right=20)
     points = [p for line in lines for p in line.points]
     top = max(p.high for p in points) or 1.0
@@ -60,29 +67,29 @@ def spent(what: str, lines: Sequence[Line], say: Say) -> Html:
     else:
         levels = ticks(top * 1.1)
         y = frame.up(0, top * 1.1)
-    grid = frame.rows(y, levels, say)
-    return _over_rounds(frame, f"{what}, round by round", lines, y, say, grid)
+    grid = frame.rows(y, levels, fmt)
+    return _over_rounds(frame, f"{what}, round by round", lines, y, fmt, grid)
 
 
 def powers(low: float, high: float) -> list[float]:
-    """Powers of ten around the values."""
+    """Return the powers of ten around the values."""
     ends = math.floor(math.log10(low)), math.ceil(math.log10(high))
     return [10.0**k for k in range(ends[0], max(ends[1], ends[0] + 1) + 1)]
 
 
 def _over_rounds(
-    frame: Frame, label: str, lines: Sequence[Line], y: Axis, say: Say, *parts: Html
+    frame: Frame, label: str, lines: Sequence[Line], y: Axis, fmt: Format, *parts: Html
 ) -> Html:
     rounds = [p.round for line in lines for p in line.points] or [0, 1]
     first, last = min(rounds), max(rounds)
     x = frame.across(min(first, last - 1), last)
     shown = dict.fromkeys([first, *(int(t) for t in ticks(last, 5) if t > first), last])
     axis = [frame.numbers(x, shown, "{:,}".format), frame.below("round")]
-    drawn = (_curve(line, x, y, say) for line in lines)
+    drawn = (_curve(line, x, y, fmt) for line in lines)
     return frame.picture(label, *parts, *axis, *drawn)
 
 
-def _curve(line: Line, x: Axis, y: Axis, say: Say) -> Html:
+def _curve(line: Line, x: Axis, y: Axis, fmt: Format) -> Html:
     points, kind = thinned(line.points, line.selected), colour(line.colour)
     dashed = " dashed" if line.colour >= COLOURS else ""
     parts = []
@@ -93,32 +100,32 @@ def _curve(line: Line, x: Axis, y: Axis, say: Say) -> Html:
     usual = "" if len(points) <= FEW_POINTS else " faint"
     for p in points:
         chosen = p.round == line.selected
-        told = f"{line.name}, round {p.round}: {say(p.mean)}" + " (selected)" * chosen
-        look = f"dot {kind}" + (" chosen" if chosen else usual)
-        parts.append(dot(x(p.round), y(p.mean), 5 if chosen else 2.5, look, told))
+        tooltip = f"{line.name}, round {p.round}: {fmt(p.mean)}" + " (selected)" * chosen
+        css = f"dot {kind}" + (" chosen" if chosen else usual)
+        parts.append(dot(x(p.round), y(p.mean), 5 if chosen else 2.5, css, tooltip))
     return join(*parts)
 
 
 def thinned(points: Sequence[Point], keep: int | None = None) -> list[Point]:
-    """At most about MOST_POINTS, with the first, the last and the chosen one."""
+    """Return about MOST_POINTS points at most, among them the first, the last and the selected."""
     step = max(-(-len(points) // MOST_POINTS), 1)
     last = len(points) - 1
     return [p for i, p in enumerate(points) if i % step == 0 or i == last or p.round == keep]
 
 
 def strip(metric: str, rows: Sequence[Entry], marks: Marks) -> Html:
-    """A row for each method with its figure behind the end; floor and ceiling are named above."""
+    """Draw a row for each method, its figure at the right; floor and ceiling are named above."""
     frame = Frame(height=58 + 26.0 * len(rows), left=118, right=100, top=34, bottom=24)
     there = [v for row in rows for v in row.stat.values]
     top = max([*there, *known(marks).values(), 1e-9]) * 1.04
     x = frame.across(0, top)
     grid = frame.columns(x, ticks(top, 3), tick), _named_above(frame, x, marks)
     entries = _entries(frame, x, rows, figures=True)
-    return frame.picture(f"{metric} on the test, with floor and ceiling", *grid, *entries)
+    return frame.picture(f"{metric} on the test set, with floor and ceiling", *grid, *entries)
 
 
 def _named_above(frame: Frame, x: Axis, marks: Marks) -> Html:
-    """Lines up, each named at its head in one of two lines; two at one place share a name."""
+    """Draw vertical lines, named above in two alternating lines; close ones share a name."""
     groups: list[tuple[str, float]] = []
     for name, value in sorted(known(marks).items(), key=lambda mark: mark[1]):
         if groups and x(value) - x(groups[-1][1]) < 48:
@@ -135,13 +142,13 @@ def _named_above(frame: Frame, x: Axis, marks: Marks) -> Html:
 
 
 def beside(title: str, metric: str, rows: Sequence[Entry]) -> Html:
-    """Ours beside the paper's, a line for each method; the axis may begin anywhere."""
+    """Draw our figures and the paper's in a row for each method; the axis need not start at 0."""
     frame = Frame(380, 30 + 21.0 * len(rows), 124, 12, 4, 26)
     low, high = extent(v for row in rows for v in (*heights(row.stat), row.paper))
     x = frame.across(low, high)
-    told = "; ".join(f"{row.name} {row.stat}{_theirs(row, ', paper ')}" for row in rows)
+    tooltip = "; ".join(f"{row.name} {row.stat}{_theirs(row, ', paper ')}" for row in rows)
     grid = frame.columns(x, between(low, high, 5), tick)
-    return frame.picture(f"{title}, {metric}: {told}", grid, *_entries(frame, x, rows))
+    return frame.picture(f"{title}, {metric}: {tooltip}", grid, *_entries(frame, x, rows))
 
 
 def _theirs(row: Entry, lead: str) -> str:
@@ -149,7 +156,7 @@ def _theirs(row: Entry, lead: str) -> str:
 
 
 def heights(stat: Stat) -> tuple[float, float]:
-    """From below to above the mean, as far as the spread."""
+    """Return the mean minus and plus the spread."""
     around = stat.spread or 0.0
     return stat.mean - around, stat.mean + around
 
@@ -166,11 +173,11 @@ def _entries(frame: Frame, x: Axis, rows: Sequence[Entry], figures: bool = False
 
 
 def _entry(frame: Frame, x: Axis, row: Entry, y: float) -> Html:
-    """The paper's figure as a ring, each seed, the spread, and the mean."""
+    """Draw the paper's figure as a ring, each seed, the spread, and the mean."""
     kind, stat, parts = colour(row.colour), row.stat, list[Html]()
-    if told := _theirs(row, f"{row.name}, the paper: "):
-        why = f" (cannot be: {row.impossible})" if row.impossible else ""
-        parts.append(dot(x(row.paper), y, 5, "ring paper", told + why))
+    if tooltip := _theirs(row, f"{row.name}, the paper: "):
+        why = f" (impossible: {row.impossible})" if row.impossible else ""
+        parts.append(dot(x(row.paper), y, 5, "ring paper", tooltip + why))
         parts += [cross(x(row.paper), y + 4)] if row.impossible else []
     if row.failed:
         parts.append(words(frame.left + 4, y + 4, "failed", kind="fail"))
@@ -198,18 +205,18 @@ Range = tuple[float, float]
 
 
 def item_map(name: str, spots: Sequence[Spot], within: tuple[Range, Range] | None = None) -> Html:
-    """Items in two directions; what lies beyond the ranges stands at the edge, and says so."""
-    room = 14.0
-    frame = Frame(420, 320, room, room, room, room)
+    """Draw items in two directions; those outside the ranges are drawn, and marked, at the edge."""
+    margin = 14.0
+    frame = Frame(420, 320, margin, margin, margin, margin)
     across, up = within or (_ends([s.x for s in spots]), _ends([s.y for s in spots]))
     x, y = frame.across(*across), frame.up(*up)
     shown = []
     for spot in spots:
         at = min(max(spot.x, x.low), x.high), min(max(spot.y, y.low), y.high)
         beyond = at != (spot.x, spot.y)
-        told = spot.title + " (beyond the frame)" * beyond
+        tooltip = spot.title + " (outside the frame)" * beyond
         kind = f"dot {spot.kind}" + " beyond" * beyond
-        shown.append(dot(x(at[0]), y(at[1]), spot.radius, kind, told))
+        shown.append(dot(x(at[0]), y(at[1]), spot.radius, kind, tooltip))
     return frame.picture(f"item map of {name}", *shown, kind="hover map")
 
 

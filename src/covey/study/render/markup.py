@@ -1,9 +1,9 @@
-"""HTML and SVG by construction: text is escaped unless it was made here."""
+"""Builds HTML and SVG; text that is not markup is escaped."""
 
 import html
 
 Child = str | float | int | None
-VOID = frozenset({"meta", "input"})  # elements that have no content and no end
+VOID = frozenset({"meta", "input"})  # elements without content and end tag
 
 
 class Html(str):
@@ -13,7 +13,7 @@ class Html(str):
 
 
 def text(value: Child) -> Html:
-    """Markup stays, nothing becomes nothing, everything else is escaped."""
+    """Return markup unchanged, None as empty text, and anything else escaped."""
     if isinstance(value, Html):
         return value
     return Html("" if value is None else html.escape(str(value), quote=True))
@@ -24,7 +24,7 @@ def join(*parts: Child) -> Html:
 
 
 def tag(name: str, *children: Child, **attributes: Child) -> Html:
-    """`class_` gives class, `data_t` gives data-t; an attribute that is None is left out."""
+    """Return an element. `class_` becomes class, `data_t` data-t; None leaves an attribute out."""
     given = "".join(
         f' {key.strip("_").replace("_", "-")}="{text(_short(value))}"'
         for key, value in attributes.items()
@@ -34,5 +34,5 @@ def tag(name: str, *children: Child, **attributes: Child) -> Html:
 
 
 def _short(value: Child) -> Child:
-    """Coordinates need no more than a hundredth of a pixel."""
+    """Round coordinates to a hundredth of a pixel."""
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else value

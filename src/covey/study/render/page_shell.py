@@ -1,4 +1,4 @@
-"""One self-contained page: style and script inside, nothing fetched, text escaped."""
+"""A self-contained page: style and script are inside, and nothing is fetched."""
 
 import base64
 import hashlib
@@ -14,11 +14,12 @@ VIEWPORT = "width=device-width, initial-scale=1"
 
 
 def page(heading: str, *parts: Child) -> str:
-    """Return a whole page: its heading, the parts below it, and who made it."""
+    """Return a whole page: its heading, the parts below it, and the version of covey."""
     files = resources.files(__package__)
     style, script = (files.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # Nothing may be fetched, and no script runs but ours, should text ever get through unescaped.
+    # If unescaped text ever got through, the browser would still fetch nothing and run no script
+    # but this one.
     only = f"script-src 'sha256-{digest}'"
     policy = f"default-src 'none'; style-src 'unsafe-inline'; {only}"
     head = tag(
@@ -46,7 +47,7 @@ def section(title: str, *parts: Child) -> Html:
 
 
 def aside(*parts: Child) -> Html:
-    """A remark in small print."""
+    """Return a remark in small print."""
     return tag("p", *parts, class_="aside")
 
 
@@ -55,29 +56,29 @@ def figure(caption: Child, *parts: Child) -> Html:
 
 
 def gallery(figures: Iterable[Child], kind: str = "") -> Html:
-    """Figures beside each other, as many as there is room for."""
+    """Return figures side by side, as many as fit."""
     return tag("div", *figures, class_=f"figures-row {kind}".strip())
 
 
 def folded(summary: Child, *parts: Child) -> Html:
-    """What is shown when its summary is clicked."""
+    """Return parts that are hidden until the summary is clicked."""
     return tag("details", tag("summary", summary), *parts)
 
 
 def legend(names: Iterable[tuple[str, int | str]]) -> Html:
-    """What the colours mean: a name with the number of its colour, or the class of its mark."""
+    """Return a legend of names, each with the number of its colour or the class of its mark."""
     keys = ((name, f"c{of % 8}" if isinstance(of, int) else of) for name, of in names)
     items = (tag("li", tag("span", class_=f"key {kind}"), name) for name, kind in keys)
     return tag("ul", *items, class_="legend")
 
 
 def badge(words: str, kind: str = "") -> Html:
-    """A word or two; `kind`: good is green, bad is red."""
+    """Return one or two words in colour; `kind` is good (green), bad (red) or empty."""
     return tag("span", words, class_=f"badge {kind}".strip())
 
 
 def bar(share: float) -> Html:
-    """A share as a bar below its figure."""
+    """Return a share as a bar below its figure."""
     width = 0.0 if math.isnan(share) else min(max(share, 0.0), 1.0)
     return tag("span", class_="bar", style=f"--w:{width:.1%}")
 

@@ -1,7 +1,7 @@
-"""Inline SVG: axes, grids, lines, dots and names, as every picture draws them.
+"""Inline SVG: the axes, grids, lines, dots and names of all pictures.
 
-Places are pixels of the picture, (0, 0) at its upper left. Colours are classes of the page's style
-sheet (c0, c1, ...), so that light, dark and print each have their own.
+Positions are pixels of the picture, with (0, 0) at its upper left. Colours are classes of the
+page's style sheet (c0, c1, ...), so that light, dark and print have their own.
 """
 
 import math
@@ -9,16 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .markup import Html, join, tag
-from .units import Say, Stat, cut, known
+from .units import Format, Stat, cut, known
 
 COLOURS = 8
 DIGIT = 6.2  # width of a digit at an axis
-LINES = 25.0  # height of a mark's name and of what it is below
+LINES = 25.0  # height of the two lines that name a mark
 
 
 @dataclass(frozen=True)
 class Axis:
-    """From a value to a place."""
+    """Maps a value to a position."""
 
     low: float
     high: float
@@ -34,7 +34,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Frame:
-    """A picture with its size, and the room around the plot for numbers and names."""
+    """The size of a picture, and its margins around the plot for numbers and names."""
 
     width: float = 420.0
     height: float = 260.0
@@ -59,34 +59,34 @@ class Frame:
     def up(self, low: float, high: float, log: bool = False) -> Axis:
         return Axis(low, high, self.base, self.top, log)
 
-    def rows(self, y: Axis, values: Sequence[float], say: Say) -> Html:
-        """Lines across, with their values on the left."""
+    def rows(self, y: Axis, values: Sequence[float], fmt: Format) -> Html:
+        """Draw horizontal lines with their values at the left."""
         lines = (ruler(self.left, y(v), self.end, y(v), "grid") for v in values)
-        names = (words(self.left - 5, y(v) + 4, say(v), "end", "tick") for v in values)
+        names = (words(self.left - 5, y(v) + 4, fmt(v), "end", "tick") for v in values)
         return join(*lines, *names)
 
-    def columns(self, x: Axis, values: Sequence[float], say: Say) -> Html:
-        """Lines up, with their values below."""
+    def columns(self, x: Axis, values: Sequence[float], fmt: Format) -> Html:
+        """Draw vertical lines with their values below."""
         lines = (ruler(x(v), self.top, x(v), self.base, "grid") for v in values)
-        return join(*lines, self.numbers(x, values, say))
+        return join(*lines, self.numbers(x, values, fmt))
 
-    def numbers(self, x: Axis, values: Iterable[float], say: Say) -> Html:
-        """Values below the plot; where two would touch, one gives way, but never the last."""
+    def numbers(self, x: Axis, values: Iterable[float], fmt: Format) -> Html:
+        """Write values below the plot; one of two that would touch is left out, never the last."""
         shown: list[float] = []
         for value in (every := list(values)):
-            reach = DIGIT * (len(say(value)) + 1)
+            reach = DIGIT * (len(fmt(value)) + 1)
             while value == every[-1] and len(shown) > 1 and x(value) - x(shown[-1]) < reach:
                 shown.pop()
             if not shown or x(value) - x(shown[-1]) >= reach:
                 shown.append(value)
-        return join(*(words(x(v), self.base + 16, say(v), "middle", "tick") for v in shown))
+        return join(*(words(x(v), self.base + 16, fmt(v), "middle", "tick") for v in shown))
 
     def below(self, what: str) -> Html:
-        """What the axis across is."""
+        """Name the horizontal axis."""
         return words(self.end, self.height - 4, what, "end", "tick")
 
     def marks(self, y: Axis, marks: Mapping[str, float]) -> Html:
-        """Lines across; "ease (ceiling)" is named behind the end, in two lines."""
+        """Draw horizontal lines, each named at the right in two lines, such as "ease (ceiling)"."""
         found = sorted(known(marks).items(), key=lambda mark: mark[1])
         free, out = self.height - LINES / 2, []
         for name, value in found:
@@ -99,13 +99,13 @@ class Frame:
         return join(*out)
 
     def picture(self, label: str, *parts: Html, kind: str = "hover") -> Html:
-        """The whole; `label` says it in words, for those who do not see it."""
+        """Return the picture; `label` describes it for screen readers."""
         box, kind = f"0 0 {self.width:g} {self.height:g}", f"figure {kind}"
         return tag("svg", *parts, viewBox=box, role="img", aria_label=label, class_=kind)
 
 
 def ticks(high: float, many: int = 4) -> list[float]:
-    """Round numbers from 0 to at most `high`."""
+    """Return round numbers from 0 to at most `high`."""
     if not high > 0 or math.isinf(high):
         return [0.0]
     raw = high / many
@@ -115,19 +115,19 @@ def ticks(high: float, many: int = 4) -> list[float]:
 
 
 def between(low: float, high: float, many: int) -> list[float]:
-    """Round numbers from `low` to `high`."""
+    """Return round numbers from `low` to `high`."""
     _, step = [*ticks(high - low, many), high - low][:2]
     ends = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [i * step for i in range(ends[0], ends[1] + 1)]
 
 
 def extent(values: Iterable[float]) -> tuple[float, float]:
-    """A scale from 0, unless all values are far from it and close to each other."""
+    """Return a range that starts at 0 unless all values are far from 0 and close to each other."""
     there = [value for value in values if not math.isnan(value)]
     most, least = max(there, default=1.0), min(there, default=0.0)
-    room = (most - least) * 0.12 or abs(most) * 0.1 or 1.0
+    margin = (most - least) * 0.12 or abs(most) * 0.1 or 1.0
     near = least > 0.5 * most
-    return (least - room if near else min(least, 0.0)), most + room
+    return (least - margin if near else min(least, 0.0)), most + margin
 
 
 def colour(number: int) -> str:
@@ -143,22 +143,22 @@ def ruler(x1: float, y1: float, x2: float, y2: float, kind: str) -> Html:
 
 
 def way(points: Iterable[tuple[float, float]], kind: str, name: str = "polyline") -> Html:
-    """A line through places; with `name` polygon, the area that it encloses."""
+    """Draw a line through points or, with `name` polygon, the area that it encloses."""
     return tag(name, points=" ".join(f"{x:.1f},{y:.1f}" for x, y in points), class_=kind)
 
 
-def dot(x: float, y: float, radius: float, kind: str, told: str | None = None) -> Html:
-    """A circle, and what it tells when it is pointed at."""
-    return tag("circle", cx=x, cy=y, r=radius, class_=kind, data_t=told)
+def dot(x: float, y: float, radius: float, kind: str, tooltip: str | None = None) -> Html:
+    """Draw a circle, with a tooltip if one is given."""
+    return tag("circle", cx=x, cy=y, r=radius, class_=kind, data_t=tooltip)
 
 
 def cross(x: float, y: float) -> Html:
-    """On a figure that cannot be."""
+    """Mark an impossible figure."""
     return words(x, y, "✗", "middle", "cross")
 
 
 def whisker(at: float, stat: Stat, y: Axis, kind: str) -> Html:
-    """The spread of a figure, as a bar with ends."""
+    """Draw the spread of a figure as a bar with ends."""
     if not stat.spread:
         return Html("")
     top, bottom = y(stat.mean + stat.spread), y(stat.mean - stat.spread)

@@ -1,4 +1,4 @@
-"""One way to write a table: as Markdown, as HTML, and in a terminal."""
+"""Tables as Markdown, as HTML and in a terminal."""
 
 from collections.abc import Sequence
 from io import StringIO
@@ -32,13 +32,13 @@ def _cells(name: str, row: Sequence[Child], left: int) -> list[Html]:
 
 
 def scrolling(whole: Html, name: str) -> Html:
-    """A table that scrolls by itself where the page is narrow, also by the keyboard."""
+    """Wrap a table so that it scrolls on narrow pages, also by keyboard."""
     label = name.strip(", ")
     return tag("div", whole, class_="scroll", tabindex=0, role="group", aria_label=label)
 
 
 class Screen:
-    """What is shown in a terminal, as text of a fixed width; names stand as they are."""
+    """Collects the text of a terminal of a fixed width; markup in names has no effect."""
 
     def __init__(self, width: int = 80) -> None:
         self._text = StringIO()
@@ -46,12 +46,12 @@ class Screen:
         self._console = Console(file=self._text, width=width, **options)  # type: ignore[arg-type]
 
     def show(self, *what: RenderableType, end: str = "\n") -> None:
-        """Tables and lines, each below the one before."""
+        """Add tables and lines, one below the other."""
         for one in what:
             self._console.print(one, end=end)
 
     def whole(self, line: str) -> None:
-        """A line to be copied in one piece, however long it is."""
+        """Add a line that is never wrapped, so that it can be copied."""
         self._console.print(line, soft_wrap=True)
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class Screen:
 
 
 def open_table(first: str, *heads: str, title: str | None = None) -> Table:
-    """A table without a frame: a name in front, which may break, then figures, which do not."""
+    """Return a table without a frame: names, which may wrap, then figures, which do not."""
     out = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title)
     out.title_justify = "left"
     out.add_column(first, overflow="fold")
@@ -69,7 +69,7 @@ def open_table(first: str, *heads: str, title: str | None = None) -> Table:
 
 
 def framed_table(title: str, *heads: str, left: int = 1) -> Table:
-    """A table with a frame and a title; all but the first `left` columns are figures."""
+    """Return a table with a frame and a title; all but the first `left` columns are figures."""
     out = Table(title=title)
     for i, head in enumerate(heads):
         out.add_column(head, justify="left" if i < left else "right", overflow="fold")

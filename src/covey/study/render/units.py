@@ -1,4 +1,4 @@
-"""Numbers, sizes, times and texts: each is written in one way, wherever it is shown."""
+"""Formats of numbers, sizes, times and texts, the same wherever they are shown."""
 
 import html
 import math
@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-NOTHING = "–"  # stands where there is no figure
-Say = Callable[[float], str]
+NOTHING = "–"  # in place of a missing figure
+Format = Callable[[float], str]
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,10 @@ class Stat:
         spread = statistics.stdev(known) if len(known) > 1 else None
         return cls(statistics.fmean(known), spread, known)
 
+    def plain(self) -> dict[str, Any]:
+        mean = None if math.isnan(self.mean) else self.mean
+        return {"mean": mean, "spread": self.spread, "values": list(self.values)}
+
     def __str__(self) -> str:
         spread = "" if self.spread is None else f" ± {self.spread:.4f}"
         return NOTHING if math.isnan(self.mean) else f"{self.mean:.4f}{spread}"
@@ -43,9 +47,13 @@ class Point:
     high: float
 
 
-def points(found: Mapping[int, Sequence[float]], seeds: int) -> list[Point]:
-    """Return a point for each round that all seeds measured; `found` has their values by round."""
-    whole = sorted((at, values) for at, values in found.items() if len(values) == seeds)
+def points(found: Iterable[tuple[int, float | None]], seeds: int) -> list[Point]:
+    """Return a point for each round that all seeds measured, from pairs of a round and a value."""
+    by_round: dict[int, list[float]] = {}
+    for at, value in found:
+        if value is not None and not math.isnan(value):
+            by_round.setdefault(at, []).append(value)
+    whole = sorted((at, values) for at, values in by_round.items() if len(values) == seeds)
     return [Point(at, statistics.fmean(v), min(v), max(v)) for at, v in whole]
 
 
@@ -55,7 +63,7 @@ def fixed(value: float | None, digits: int = 4) -> str:
 
 
 def brief(figure: object) -> str:
-    """0.1430±.0021 for 0.1430 ± 0.0021, where room is short."""
+    """0.1430±.0021 for 0.1430 ± 0.0021, where space is short."""
     return str(figure).replace(" ± 0.", "±.").replace(" ± ", "±")
 
 
@@ -65,12 +73,12 @@ def signed(value: float | None) -> str:
 
 
 def rounded(value: float) -> str:
-    """1,234, 0.0021: four digits that count."""
+    """1,234 or 0.0021: four significant digits."""
     return f"{value:,.4g}"
 
 
 def tick(value: float) -> str:
-    """A number at an axis."""
+    """Format a number at an axis."""
     return f"{value:.4g}"
 
 
@@ -80,36 +88,36 @@ def percent(share: float | None) -> str:
 
 
 def change(share: float) -> str:
-    """-17%, and no sign where it rounds to nothing."""
+    """-17%, and 0% without a sign."""
     whole = round(100 * share)
     return f"{whole:+d}%" if whole else "0%"
 
 
 def size(n: float | None) -> str:
-    """Bytes, with a unit."""
+    """Format bytes with a unit."""
     if n is None:
         return NOTHING
     for unit in ("B", "kB", "MB", "GB"):
-        if n < 999.5:  # what rounds to 1,000 has the next unit
+        if n < 999.5:  # 999.5 rounds to 1,000, which has the next unit
             return f"{n:.3g} {unit}"
         n /= 1000
     return f"{n:.3g} TB"
 
 
 def seconds(value: float) -> str:
-    """A time with its unit, where times of different length stand at one axis."""
+    """Format a time with its unit, for axes with times of different length."""
     return f"{value:.3g} s" if value >= 1 or not value else f"{value * 1000:.3g} ms"
 
 
 def duration(value: float) -> str:
-    """A time without its unit, in a column of seconds."""
+    """Format a time without its unit, for a column of seconds."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def span(values: Sequence[float], say: Say | type[str]) -> str:
-    """From the least to the most."""
+def span(values: Sequence[float], fmt: Format | type[str]) -> str:
+    """Format the smallest and the largest value, or one if they look the same."""
     ends = (min(values), max(values)) if values else ()
-    return " to ".join(dict.fromkeys(map(say, ends))) or NOTHING
+    return " to ".join(dict.fromkeys(map(fmt, ends))) or NOTHING
 
 
 def many(count: int, what: str) -> str:
@@ -118,31 +126,31 @@ def many(count: int, what: str) -> str:
 
 
 def known(figures: Mapping[str, float]) -> dict[str, float]:
-    """The figures that are numbers."""
+    """Return the figures without NaNs."""
     return {k: v for k, v in figures.items() if not math.isnan(v)}
 
 
 def cut(name: str, most: int) -> str:
-    """A name in so many characters at most."""
+    """Shorten a name to at most `most` characters."""
     return name if len(name) <= most else name[: most - 1] + "…"
 
 
 def plain(text: object) -> str:
-    """One line, and nothing that a terminal would obey."""
+    """Return the text as one line without control characters."""
     return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
 
 
 def escaped(text: object) -> str:
-    """Text that Markdown takes as text, also in a table."""
+    """Escape the text for Markdown, also inside tables."""
     return re.sub(r"([\\`*\[\]|])", r"\\\1", html.escape(plain(text), quote=False))
 
 
 def code(text: object) -> str:
-    """Text as code in Markdown, such as a command."""
+    """Return the text as Markdown code, such as a command."""
     return "`" + plain(text).replace("`", "'") + "`"
 
 
 def origin(record: Mapping[str, Any]) -> str:
-    """Where the figures of a record are from: the commit and the machine."""
+    """Return the commit and the machine of a record in words."""
     commit, machine = plain(record["commit"]), plain(record["machine"])
     return f"commit {commit or 'unknown'}, {machine or 'no machine'}"

@@ -1,4 +1,4 @@
-"""What has to be said beside figures, in words that terminal and report share."""
+"""Texts about results that the terminal and the reports share: attacks, privacy, references."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,14 +9,14 @@ from covey.evaluate.exposure import NAMES
 
 from .units import NOTHING, many, percent
 
-SIMULATED = "simulated noise, from the run's seed: it shows the cost and protects nobody"
-CLEAR = {"enrol": "what clients say on joining", "report": "reports"}
-# By reference: who is above it, and whether it sees validation items.
+SIMULATED = "simulated noise from the run's seed: it shows the cost but gives no protection"
+CLEAR = {"enrol": "enrolment messages", "report": "reports"}
+# For each reference: the methods above it, and whether each of them uses validation items.
 Above = Mapping[str, Sequence[tuple[str, bool]]]
 
 
 def attackers(result: Mapping[str, Any]) -> str:
-    """Who attacked, what they were given, and whom filters left out; empty where nobody did."""
+    """Describe the attack, what the attackers know, and what filters excluded; "" if none."""
     found = result.get("attack")
     if not found:
         return ""
@@ -25,13 +25,13 @@ def attackers(result: Mapping[str, Any]) -> str:
     line += f", knowing {found['knowledge']}" if found.get("knowledge") else ""
     if found.get("left_out"):
         precision, recall = percent(found["precision"]), percent(found["recall"])
-        line += f"; filters left out {found['left_out']:,} uploads"
+        line += f"; filters excluded {found['left_out']:,} uploads"
         line += f" (precision {precision}, recall {recall})"
     return line
 
 
 def targets(result: Mapping[str, Any]) -> str:
-    """The items whose exposure is measured; results of older versions have no names."""
+    """Name the items whose exposure is measured; results of older versions have no titles."""
     config = result.get("config", {})
     numbers = (config.get(part, {}).get("targets") for part in ("evaluate", "attack"))
     items = next(filter(None, numbers), ())
@@ -40,56 +40,56 @@ def targets(result: Mapping[str, Any]) -> str:
 
 
 def exposure(name: str, value: float) -> str:
-    """A share, or a rank."""
+    """Format an exposure ratio or a rank."""
     if name not in NAMES or math.isnan(value):
         return NOTHING
     return f"{value:.1f}" if name == "rank" else f"{value:.4f}"
 
 
-def sums(result: Mapping[str, Any]) -> str:
-    """What the server can read where it hears sums only; empty where it hears every client."""
+def secure_sums(result: Mapping[str, Any]) -> str:
+    """Describe what the server reads with secure sums; "" if it reads every client's upload."""
     found = result.get("secure")
     if not found:
         return ""
     if not found["masks"]:
-        return "secure sums without masks (fleet.masks = false): it protects nobody"
-    least = f"{found['clients_at_least']:,} clients at least"
-    line = f"secure sums: the server reads only totals, each of {least}"
+        return "secure sums without masks (fleet.masks = false) give no protection"
+    line = f"secure sums: the server reads only totals over at least {found['clients_at_least']:,}"
     clear = " and ".join(CLEAR[step] for step in found["clear"])
-    return line + (f"; but {clear} one by one (fleet.clear)" if clear else "")
+    return f"{line} clients" + (
+        f", except {clear}, which it reads singly (fleet.clear)" * bool(clear)
+    )
 
 
-def study(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Fields that are sent only because this is a study; empty where there are none."""
+def evaluation_fields(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Count the fields that are sent only for evaluation; "" if there are none."""
     sent = sum(row["step"] == "evaluate" for row in rows)
-    why = "for the study, not counted: users' figures, to select the round"
+    why = "of per-user metrics for evaluation, not counted as traffic"
     return f"and {many(sent, 'field')} {why}" if sent else ""
 
 
-def no_bound(above: Above) -> list[str]:
-    """For figures above those of a model on pooled data that stands beside them as a ceiling."""
+def above_references(above: Above) -> list[str]:
+    """Explain why methods can be above a model on pooled data that is shown as a ceiling."""
     lines = []
     for reference, who in above.items():
-        names, seeing = (
-            ", ".join(name for name, _ in who),
-            ", ".join(name for name, sees in who if sees),
-        )
-        lines.append(f"{reference} on pooled data is a reference and no bound; above it: {names}")
-        if seeing:
-            scored = "scored from lists with the validation items in the test"
-            lines.append(f"{seeing}: {scored}, {reference} without")
+        names = ", ".join(name for name, _ in who)
+        lines.append(f"{reference} on pooled data is a reference, not a bound; above it: {names}")
+        if seeing := ", ".join(name for name, sees in who if sees):
+            scored = "scored from lists that include the validation items"
+            lines.append(f"{seeing}: {scored}; those of {reference} do not")
     return lines
 
 
-def over(figures: Mapping[str, float], reference: Mapping[str, float]) -> bool:
-    """In any of the metrics that both have, by more than rounding."""
+def exceeds(figures: Mapping[str, float], reference: Mapping[str, float]) -> bool:
+    """Return whether a metric of both is above the reference by more than rounding."""
     return any(value > reference.get(k, math.nan) + 1e-9 for k, value in figures.items())
 
 
-def owed(privacy: dict[str, Any] | None, open_fields: bool = True) -> list[str]:
-    """What a user spends in a run, and what nothing protects, in words.
+def privacy_lines(privacy: dict[str, Any] | None, open_fields: bool = True) -> list[str]:
+    """Describe the privacy budget of a run, and the fields without any guarantee.
 
-    Results of older versions say nothing. Without `open_fields`, what nothing protects is left out.
+    Args:
+        privacy: The entry of the result; None in results of older versions.
+        open_fields: Whether to name the fields without a guarantee.
     """
     if privacy is None:
         return []
@@ -101,14 +101,14 @@ def owed(privacy: dict[str, Any] | None, open_fields: bool = True) -> list[str]:
         spent = ((name, privacy[f"epsilon_{key}"]) for name, key in parts)
         each = ", ".join(f"{name} {epsilon:.4g}" for name, epsilon in spent if epsilon)
         slack = f", delta {privacy['delta_user']:.3g}" if privacy["delta_user"] else ""
-        lines.append(f"epsilon: {each}; a user in total {total:.6g}{slack} (basic composition)")
+        lines.append(f"epsilon: {each}; total for a user {total:.6g}{slack} (basic composition)")
     if better:
         total = f"{better['epsilon']:.6g} ({better['by']})"
-        lines.append(f"  at delta {better['delta']:g} a user in total {total}")
+        lines.append(f"  at delta {better['delta']:g}: total for a user {total}")
     if privacy.get("noise") == "simulated":
         lines.append(SIMULATED)
     if needs := privacy.get("needs_secure"):
-        lines.append(f"in a secure sum {needs[0]} has a guarantee: set fleet.secure = true")
+        lines.append(f"with fleet.secure = true, {needs[0]} would have a guarantee")
     if open_ and open_fields:
         more = f" and {len(open_) - 1} more" if len(open_) > 1 else ""
         lines.append(f"without any guarantee: {open_[0]}{more}; a user has none in total")

@@ -1,1 +1,1 @@
-"""The report of a run, and of several side by side: one page that opens from disk."""
+"""The report of one run or of several side by side, as a page and in a terminal."""

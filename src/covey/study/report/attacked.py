@@ -1,18 +1,18 @@
-"""The part of the page that tells how far attackers pushed their targets."""
+"""The section of the page on attacks: how far attackers pushed their targets."""
 
 import math
 from typing import Literal
 
 from covey.evaluate.exposure import NAMES, RATIOS
 from covey.study.render import wording
-from covey.study.render.charts import Line, curves
+from covey.study.render.charts import curves
 from covey.study.render.markup import Child, Html, join, tag
 from covey.study.render.page_shell import aside, figure, gallery, legend, section
 from covey.study.render.tables import table
 from covey.study.render.units import Stat
 
 from .data import Group, Run, Setting
-from .sections import named
+from .sections import line, named
 
 When = Literal["selected", "last"]  # round
 WHEN: tuple[When, ...] = ("selected", "last")
@@ -20,7 +20,7 @@ HEADLINE = "er@10"
 
 
 def watched(setting: Setting) -> list[Group]:
-    """The groups whose targets were measured."""
+    """Return the groups whose targets were measured."""
     return [group for group in setting.groups if group.first.result.get("target")]
 
 
@@ -29,7 +29,7 @@ def attackers(group: Group) -> int:
 
 
 def exposed(group: Group, when: When, name: str) -> Stat:
-    """Exposure or rank of the targets at the selected round, or after the last."""
+    """Return the exposure or rank of the targets at the selected or the last round."""
     return Stat.of(_exposed(run, when, name) for run in group.runs)
 
 
@@ -45,7 +45,7 @@ def pushed(group: Group, when: When, name: str) -> str:
 
 
 def targets(setting: Setting) -> str:
-    """Their numbers and titles; by method where these differ."""
+    """Name the targets, by method if these differ."""
     by: dict[str, list[str]] = {}
     for group in watched(setting):
         by.setdefault(wording.targets(group.first.result), []).append(group.name)
@@ -55,7 +55,7 @@ def targets(setting: Setting) -> str:
 
 
 def attacks(setting: Setting) -> list[str]:
-    """Each attack with its clients, and the methods that it was turned on."""
+    """Describe each attack and name the attacked methods."""
     by: dict[str, list[str]] = {}
     for group in setting.groups:
         if attack := wording.attackers(group.first.result):
@@ -64,23 +64,19 @@ def attacks(setting: Setting) -> list[str]:
 
 
 def headline(group: Group) -> Html | None:
-    """Who attacks, and what came of it; of a control, what is so without an attack."""
+    """Describe the attack and its effect; of a run without one, the exposure of its targets."""
     result, attack = group.first.result, wording.attackers(group.first.result)
     parts: list[Child] = [tag("b", "Attack"), f": {attack}. "] if attack else []
     seen = exposed(group, "last", HEADLINE)
     if result.get("target") and seen.values:
+        parts += ["After the last round, ", tag("b", f"{seen.mean:.1%}"), " of the honest users"]
         best = f"among their best {HEADLINE.removeprefix('er@')}"
-        parts += [
-            "After the last round ",
-            tag("b", f"{seen.mean:.1%}"),
-            " of the honest users who do not have it see ",
-        ]
-        parts += [f"{wording.targets(result)} {best}."]
+        parts += [f" who do not have it see {wording.targets(result)} {best}."]
     return tag("p", *parts, class_="verdict") if parts else None
 
 
 def exposure(setting: Setting) -> Html | None:
-    """None where no target was measured."""
+    """Return the section, or None if no target was measured."""
     found = watched(setting)
     if not found:
         return None
@@ -90,9 +86,9 @@ def exposure(setting: Setting) -> Html | None:
             figures = [pushed(group, when, name) for name in NAMES]
             rows.append([named(setting, group), f"{attackers(group):,}", label, *figures])
     note = (
-        "ER@K: of the honest users who do not have the target, the share that sees it among their"
-        " best K. Rank: its mean place for them, 1 at the top of the list. The large dot is the"
-        " round selected on validation; the last round is what covey recommend serves."
+        "ER@K is the share of honest users without the target who see it among their best K. The"
+        " rank is its mean position for them, 1 at the top. The large dot marks the round selected"
+        " on validation; covey recommend uses the model of the last round."
     )
     return section(
         "Exposure of the target",
@@ -104,7 +100,7 @@ def exposure(setting: Setting) -> Html | None:
 
 
 def _rounds(group: Group) -> dict[str, When]:
-    """In words; the selected round may be the last."""
+    """Name the selected and the last round, which may be the same."""
     last = str(group.first.result["rounds"])
     chosen = ", ".join(dict.fromkeys(str(run.result.get("round", 0)) for run in group.runs))
     if chosen == last:
@@ -113,18 +109,17 @@ def _rounds(group: Group) -> dict[str, When]:
 
 
 def _drawn(setting: Setting, found: list[Group]) -> Html:
-    """Of one method all K in one picture, the rank in another; of several, a picture a figure."""
+    """Draw one method in two pictures, ER and rank, or several in a picture for each figure."""
     if len(found) == 1:
-        lines = [_line(found[0], name, colour, name) for colour, name in enumerate(RATIOS)]
-        pictures = [("ER@K", lines), ("rank", [_line(found[0], "rank", len(RATIOS), "rank")])]
+        first = found[0]
+        lines = [line(first, "target", name, i, name) for i, name in enumerate(RATIOS)]
+        pictures = [("ER@K", lines), ("rank", [line(first, "target", "rank", len(RATIOS), "rank")])]
     else:
         colours = {id(group): i for i, group in enumerate(setting.groups)}
         pictures = []
         for name in NAMES:
-            pictures.append((name, [_line(g, name, colours[id(g)], g.name) for g in found]))
+            pictures.append(
+                (name, [line(g, "target", name, colours[id(g)], g.name) for g in found])
+            )
     figures = (figure(what, curves(what, lines, {}, 1.0)) for what, lines in pictures)
-    return join(legend((line.name, line.colour) for line in pictures[0][1]), gallery(figures))
-
-
-def _line(group: Group, name: str, colour: int, label: str) -> Line:
-    return Line(label, group.curve("target", name), group.first.result.get("round"), colour)
+    return join(legend((one.name, one.colour) for one in pictures[0][1]), gallery(figures))

@@ -1,4 +1,4 @@
-"""The part of the page that tells how long the runs took and what they sent."""
+"""The section of the page on costs: how long the runs took, and what they sent."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,16 +13,16 @@ from .data import Group, Setting
 from .sections import marks, named
 
 PER_ROUND = {
-    "seconds": "seconds of a round",
-    "up_bytes": "sent up in a round",
-    "down_bytes": "sent down in a round",
+    "seconds": "seconds per round",
+    "up_bytes": "upload per round",
+    "down_bytes": "download per round",
 }
 
 
 def cost(setting: Setting) -> Html:
-    """Time and traffic: of every round, of the whole run, of a client in a round."""
-    head = ["method", "rounds", "seconds", "a round, s", "up", "down"]
-    head += ["a client a round, up", "down"]
+    """Show time and traffic per round, per run, and per client and round."""
+    head = ["method", "rounds", "seconds", "seconds per round", "up", "down"]
+    head += ["up, per client and round", "down"]
     rows: list[list[Child]] = []
     for group in setting.groups:
         many, each = group.first.result["rounds"], group.round_seconds
@@ -37,17 +37,17 @@ def cost(setting: Setting) -> Html:
         _rounds(setting),
         _prices(setting),
         table(head, rows),
-        tag("p", f"Dropped messages: {', '.join(lost)}.") if lost else None,
+        tag("p", f"Messages were dropped for these reasons: {', '.join(lost)}.") if lost else None,
         aside(
-            "Seconds are those of the whole command: data, training, evaluation, floor and ceiling;"
-            " those of a round are training alone. Traffic is what the method sends; the"
-            " measurements of this study are not in it."
+            "Seconds are those of the whole command: data, training, evaluation, floor and ceiling."
+            " Seconds per round are training alone. Traffic is what the method sends, without the"
+            " metrics that clients send for evaluation."
         ),
     )
 
 
 def _rounds(setting: Setting) -> Html | None:
-    """Curves over the rounds, where the runs wrote them down."""
+    """Draw costs over the rounds, if the runs recorded them."""
     found = [(i, g) for i, g in enumerate(setting.groups) if per_round(g, "seconds")]
     if not found:
         return None
@@ -56,11 +56,11 @@ def _rounds(setting: Setting) -> Html | None:
         lines = [Line(g.name, per_round(g, key), colour=i) for i, g in found]
         drawn = spent(caption, lines, seconds if key == "seconds" else size)
         figures.append(figure(caption, drawn))
-    starts = "; ".join(f"{g.name}: {said}" for _, g in found if (said := _enrolment(g)))
+    starts = "; ".join(f"{g.name}: {sent}" for _, g in found if (sent := _enrolment(g)))
     return join(
         legend((g.name, i) for i, g in found) if len(found) > 1 else None,
         gallery(figures, "three"),
-        aside(f"Before the first round, when clients enrol, {starts}.") if starts else None,
+        aside(f"Enrolment, before the first round, sends {starts}.") if starts else None,
     )
 
 
@@ -71,20 +71,16 @@ def _enrolment(group: Group) -> str:
 
 
 def per_round(group: Group, key: str) -> list[Point]:
-    """A figure of each round, over the rounds that all seeds took."""
-    found: dict[int, list[float]] = {}
-    for run in group.runs:
-        for row in run.spent:
-            if row["round"]:
-                found.setdefault(row["round"], []).append(float(row[key]))
-    return points(found, len(group.runs))
+    """Return a figure of each round that all seeds ran."""
+    rows = (row for run in group.runs for row in run.spent if row["round"])
+    return points(((row["round"], row[key]) for row in rows), len(group.runs))
 
 
 Price = tuple[str, float, float, int]  # method, bytes, figure, colour
 
 
 def _prices(setting: Setting) -> Html | None:
-    """Only where there is something to weigh: two methods that send something."""
+    """Draw metrics against upload if at least two methods upload anything."""
     senders = [(g, g.each("up"), i) for i, g in enumerate(setting.groups)]
     found = [(g, up, i) for g, up, i in senders if up]
     if len(found) < 2:
@@ -99,14 +95,14 @@ def _prices(setting: Setting) -> Html | None:
 
 
 def price(metric: str, rows: Sequence[Price], marks: Mapping[str, float]) -> Html:
-    """A metric against the bytes that a client uploads in a round, on a scale of powers of ten."""
+    """Draw a metric against the upload of a client in a round, on a logarithmic axis."""
     frame, sent = Frame(), [bytes_ for _, bytes_, _, _ in rows]
     top = max([*(value for _, _, value, _ in rows), *known(marks).values(), 1e-9]) * 1.08
     levels = powers(min(sent), max(sent))
     x, y = frame.across(levels[0], levels[-1], log=True), frame.up(0, top)
     parts = [frame.rows(y, ticks(top), tick), frame.numbers(x, levels, size)]
-    parts += [frame.below("uploaded by a client in a round"), frame.marks(y, marks)]
+    parts += [frame.below("upload of a client per round"), frame.marks(y, marks)]
     for name, bytes_, value, number in rows:
-        told = f"{name}: {fixed(value)}, {size(bytes_)}"
-        parts.append(dot(x(bytes_), y(value), 6, f"dot {colour(number)}", told))
+        tooltip = f"{name}: {fixed(value)}, {size(bytes_)}"
+        parts.append(dot(x(bytes_), y(value), 6, f"dot {colour(number)}", tooltip))
     return frame.picture(f"{metric} against upload", *parts)

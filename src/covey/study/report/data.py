@@ -1,4 +1,4 @@
-"""Run folders as a report needs them: runs, the seeds of a method, and what may be compared."""
+"""Run folders as a report needs them: runs, methods with their seeds, and comparable settings."""
 
 import json
 import math
@@ -19,17 +19,9 @@ from covey.run.config.tree import parse
 from covey.run.rounds_log import ROUNDS
 from covey.study.render.units import Point, Stat, known, points
 
-NEEDED: dict[str, type | tuple[type, ...]] = {
-    "method": str,
-    "dataset": dict,
-    "seed": int,
-    "rounds": int,
-    "test": dict,
-    "floor": dict,
-    "ceiling": dict,
-    "seconds": (int, float),
-    "config": dict,
-}
+DICTS = ("dataset", "test", "floor", "ceiling", "config")
+NEEDED: dict[str, Any] = {"method": str, "seed": int, "rounds": int, "seconds": (int, float)}
+NEEDED |= dict.fromkeys(DICTS, dict)
 SPENT = ("round", "clients", "up_bytes", "down_bytes", "seconds")
 
 
@@ -37,7 +29,7 @@ SPENT = ("round", "clients", "up_bytes", "down_bytes", "seconds")
 class Run:
     folder: Path
     result: dict[str, Any]
-    rows: tuple[dict[str, Any], ...]  # of metrics.jsonl; none where nothing was trained in rounds
+    rows: tuple[dict[str, Any], ...]  # of metrics.jsonl; none without training in rounds
     spent: tuple[dict[str, Any], ...] = ()  # of rounds.jsonl; none in folders of older versions
 
     @property
@@ -72,12 +64,12 @@ class Group:
         return Stat.of(float(run.result["test"].get(metric, math.nan)) for run in self.runs)
 
     def traffic(self, way: str) -> float | None:
-        """Bytes of a whole run, `up` or `down`, on average over the seeds."""
+        """Return the bytes of a whole run, `up` or `down`, averaged over the seeds."""
         known = [r.result["traffic"][f"{way}_bytes"] for r in self.runs if "traffic" in r.result]
         return statistics.fmean(known) if known else None
 
     def each(self, way: str) -> float | None:
-        """Bytes of one client in one round."""
+        """Return the bytes of one client in one round."""
         rounds = [row for run in self.runs for row in run.spent if row["round"]]
         if rounds:
             clients = sum(row["clients"] for row in rounds)
@@ -93,30 +85,26 @@ class Group:
 
     @property
     def round_seconds(self) -> float | None:
-        """Of training in one round; in folders of older versions, a share of the whole run."""
+        """Training time of one round; for folders of older versions, a share of the whole run."""
         each = [float(row["seconds"]) for run in self.runs for row in run.spent if row["round"]]
         many = 0 if self.pooled else self.first.result["rounds"]
         return statistics.fmean(each) if each else self.seconds / many if many else None
 
     @property
     def private(self) -> list[dict[str, Any]]:
-        """What leaves the device for the method's sake, not for the study's."""
+        """The fields that the method sends, without those that are sent for evaluation."""
         return [row for row in self.first.result.get("ledger", ()) if row["step"] != "evaluate"]
 
     def curve(self, part: str, metric: str) -> list[Point]:
-        """Over the rounds that all seeds measured."""
-        found: dict[int, list[float]] = {}
-        for run in self.runs:
-            for row in run.rows:
-                value = row.get(part, {}).get(metric, math.nan)
-                if not math.isnan(value):
-                    found.setdefault(int(row["round"]), []).append(float(value))
+        """Return a figure of each round that all seeds measured."""
+        rows = (row for run in self.runs for row in run.rows)
+        found = ((int(row["round"]), row.get(part, {}).get(metric)) for row in rows)
         return points(found, len(self.runs))
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Runs whose figures mean the same: one dataset, one split, one way of measuring."""
+    """Runs that can be compared: they share dataset, split and evaluation."""
 
     groups: tuple[Group, ...]
 
@@ -134,7 +122,7 @@ class Setting:
         return list(dict.fromkeys(parts))
 
     def references(self, kind: str) -> dict[str, dict[str, float]]:
-        """`floor` or `ceiling`: by name and metric, on average over the runs."""
+        """Return floors or ceilings by name and metric, averaged over the runs."""
         found: dict[str, dict[str, list[float]]] = {}
         for run in self.runs:
             for name, figures in run.result[kind].items():
@@ -146,19 +134,18 @@ class Setting:
         return means
 
     def others(self, kind: str) -> dict[str, dict[str, float]]:
-        """The references that are none of the groups themselves."""
+        """Return the references that are not among the groups."""
         own = {group.first.label for group in self.groups}
         return {n: figures for n, figures in self.references(kind).items() if n not in own}
 
     def role(self, group: Group) -> str:
-        """What a method on pooled data is beside the federated ones."""
+        """Return whether a method on pooled data is a floor or a ceiling; "" if federated."""
         if not group.pooled:
             return ""
-        kind = next(
-            (k for k in ("floor", "ceiling") if group.first.label in self.references(k)),
-            "pooled data",
-        )
-        return kind if kind != "ceiling" else "ceiling, pooled data"
+        label = group.first.label
+        if label in self.references("floor"):
+            return "floor"
+        return "ceiling, pooled data" if label in self.references("ceiling") else "pooled data"
 
     @property
     def title(self) -> str:
@@ -169,25 +156,23 @@ class Setting:
 
     @property
     def protocol(self) -> str:
-        """How it was measured, in words."""
+        """Describe the split and the evaluation."""
         _, split, negatives, evaluate = _protocol(self.runs[0])
-        kind = {
-            "loo": "the last item of each user is the test",
-            "ratio": f"{split.test:.0%} of each user is the test",
+        kinds = {
+            "loo": "the test set is the last item of each user",
+            "ratio": f"the test set is {split.test:.0%} of each user's items",
+            "given": "the split comes with the data",
         }
-        kind["given"] = "the split came with the data"
-        words = [
-            kind.get(split.kind, f"the last {split.test:.0%} of all rows is the test"),
-            f"order: {split.order}",
-        ]
+        last = f"the test set is the last {split.test:.0%} of all rows"
+        words = [kinds.get(split.kind, last), f"order: {split.order}"]
         if evaluate.candidates != "full":
-            words.append("ranked among 99 sampled items, not the catalogue")
+            words.append("test items are ranked among 99 sampled items, not the catalogue")
         elif evaluate.seen == "filtered":
             words.append("all unseen items are ranked")
         else:
-            words.append("all items are ranked, seen ones too")
+            words.append("all items are ranked, including seen ones")
         if negatives.pool == "all":
-            words.append("negatives avoid held-out items, which leaks them")
+            words.append("negative samples avoid held-out items, which leaks these")
         return "; ".join(words)
 
 
@@ -202,7 +187,7 @@ def _protocol(run: Run) -> tuple[DataConfig, SplitConfig, NegativesConfig, Evalu
         fill(DataConfig, part("data"), "data"),
         fill(SplitConfig, part("split"), "split"),
         fill(NegativesConfig, part("negatives"), "negatives"),
-        replace(evaluate, every=1, select="", targets=()),  # what changes no figure of a round
+        replace(evaluate, every=1, select="", targets=()),  # without effect on a round's figures
     )
 
 
@@ -212,22 +197,21 @@ def read_run(folder: Path) -> Run:
         start = f"start one with covey run --out {folder}"
         raise CoveyError(f"there is no run folder {folder}; {start}")
     if not path.exists():
-        begun = (folder / "config.toml").exists()
         hint = "no run; start one with covey run --out"
-        if begun:
+        if (folder / "config.toml").exists():
             hint = f"the run is not finished; finish it with covey resume {folder}"
         raise CoveyError(f"{folder} has no result.json: {hint}")
     result = _json(path.read_bytes(), path)
     wrong = [k for k, kind in NEEDED.items() if not isinstance(result.get(k), kind)]
     if wrong or not {"name", "users", "items"} <= set(result["dataset"]):
-        this = f"this is {__version__}; run it again with covey run"
-        raise CoveyError(f"{path} is of another version of covey, {this}")
+        this = f"not {__version__}; run it again with covey run"
+        raise CoveyError(f"{path} was written by another version of covey, {this}")
     check_tree(result["config"], trusted())
     if (folder / "config.toml").exists():
         check_tree(parse(folder / "config.toml"), trusted())
     spent = _rows(folder / ROUNDS)
     if any(not isinstance(row.get(k), int | float) for row in spent for k in SPENT):
-        other = f"{folder / ROUNDS} is of another version of covey"
+        other = f"{folder / ROUNDS} was written by another version of covey"
         raise CoveyError(f"{other}; run it again with covey run")
     return Run(folder, result, _rows(folder / "metrics.jsonl"), spent)
 
@@ -249,19 +233,17 @@ def _json(raw: bytes, path: Path) -> dict[str, Any]:
 
 
 def read_settings(folders: Sequence[Path]) -> list[Setting]:
-    """Run folders, of which each counts once, as settings.
+    """Read run folders and group those that can be compared.
 
-    Rows: the floor, federated methods, methods on pooled data.
+    A folder that is named twice counts once. The groups of a setting are sorted: floor, federated
+    methods, methods on pooled data.
     """
     runs = [read_run(folder) for folder in {f.resolve(): f for f in folders}.values()]
     settings: dict[str, list[Run]] = {}
     for run in runs:
-        what = [
-            run.result["dataset"],
-            *(asdict(part) for part in _protocol(run)),
-            sorted(run.result["test"]),
-        ]
-        settings.setdefault(json.dumps(what, sort_keys=True), []).append(run)
+        parts = [asdict(part) for part in _protocol(run)]
+        same = [run.result["dataset"], parts, sorted(run.result["test"])]
+        settings.setdefault(json.dumps(same, sort_keys=True), []).append(run)
     return [Setting(_groups(mine)) for mine in settings.values()]
 
 
@@ -269,32 +251,35 @@ def _groups(runs: Sequence[Run]) -> tuple[Group, ...]:
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(_but_seed(run), []).append(run)
-    labels = [mine[0].label for mine in found.values()]
     for mine in found.values():
         seeds = [run.seed for run in mine]
         if len(set(seeds)) < len(seeds):
             twin = next(run for i, run in enumerate(mine) if run.seed in seeds[:i])
-            wrong = f"{twin.folder} repeats a run of seed {twin.seed}, which is no spread"
-            raise CoveyError(f"{wrong}; leave one out")
-    groups = [
-        Group(
-            label if labels.count(label) == 1 else f"{label} ({mine[0].folder.resolve().name})",
-            tuple(mine),
-        )
-        for label, mine in zip(labels, found.values(), strict=True)
-    ]
+            wrong = f"{twin.folder} repeats a run of seed {twin.seed}"
+            raise CoveyError(f"{wrong}, and equal runs have no spread; leave one out")
+    names = unique_names([mine[0] for mine in found.values()])
+    groups = [Group(name, tuple(mine)) for name, mine in zip(names, found.values())]
     return tuple(sorted(groups, key=_place))
 
 
+def unique_names(runs: Sequence[Run]) -> list[str]:
+    """Name runs by their method, and by their folder too where the method is not unique."""
+    labels = [run.label for run in runs]
+    return [
+        label if labels.count(label) == 1 else f"{label} ({run.folder.resolve().name})"
+        for run, label in zip(runs, labels)
+    ]
+
+
 def _place(group: Group) -> tuple[int, float]:
-    """Floor first, then who trains on devices, then pooled data; the better the lower."""
+    """Sort the floor first, then federated and pooled methods, each by ascending quality."""
     first = next(iter(known(group.first.result["test"])), "")
     kind = 0 if group.first.label == "popularity" else 2 if group.pooled else 1
     return kind, group.test(first).mean
 
 
 def _but_seed(run: Run) -> str:
-    """The configuration without what does not change the method."""
+    """Return the configuration as text, without the seed and what changes no result."""
     tree = {k: v for k, v in run.config.items() if k != "engine"}
     tree["run"] = {k: v for k, v in tree.get("run", {}).items() if k not in ("seed", "checkpoint")}
     return json.dumps([run.result["method"], run.result.get("preset", ""), tree], sort_keys=True)

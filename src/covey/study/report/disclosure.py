@@ -1,4 +1,4 @@
-"""The part of the page that tells what left the device, and with which guarantee."""
+"""The section of the page on privacy: what left the device, and with which guarantee."""
 
 from typing import Any
 
@@ -15,24 +15,24 @@ from .sections import named
 def left_the_device(setting: Setting) -> Html:
     alone = len(setting.groups) == 1
     parts = [None if alone else _overview(setting)]
-    parts += [_ledger(group) if alone else _folded(group) for group in setting.groups]
+    for group in setting.groups:
+        if alone:
+            parts.append(_ledger(group))
+        elif group.private and not group.pooled:
+            parts.append(folded(f"{group.name}: every field", _ledger(group)))
     note = (
-        "Epsilon of a user is the worst user's total over all messages, by basic composition:"
-        " smaller is safer, and “no guarantee” means that nothing protects the content. Fields"
-        " protected together share one epsilon."
+        "The epsilon of a user is the total over all messages of the user with the most, by basic"
+        " composition. Smaller is safer; “no guarantee” means that the content is unprotected."
+        " Fields that are protected together share one epsilon."
     )
     return section("What left the device", *parts, aside(note))
 
 
 def guarantee(group: Group) -> str:
-    """The user-level promise, in a few words; one that only simulated noise keeps is called so."""
-    simulated = _promised(group) and _simulated(group)
+    """Return the guarantee for a user in a few words; simulated noise is named as such."""
+    totals = {row["epsilon_user_total"] for row in group.private}
+    simulated = totals and "none" not in totals and _simulated(group)
     return _promise(group) + (", noise simulated" if simulated else "")
-
-
-def _promised(group: Group) -> bool:
-    """Whether everything that leaves has a guarantee."""
-    return bool(group.private) and all(row["epsilon_user_total"] != "none" for row in group.private)
 
 
 def _simulated(group: Group) -> bool:
@@ -47,10 +47,10 @@ def _promise(group: Group) -> str:
     totals = [row["epsilon_user_total"] for row in group.private]
     if "none" in totals:
         return "no guarantee"
-    older = {"epsilon_user": sum(totals)}  # results of older versions say no more
-    told: dict[str, Any] = group.first.result.get("privacy") or older
-    epsilon, delta = told["epsilon_user"], told.get("delta_user")
-    if better := told.get("accountant"):
+    older = {"epsilon_user": sum(totals)}  # older versions store no more
+    privacy: dict[str, Any] = group.first.result.get("privacy") or older
+    epsilon, delta = privacy["epsilon_user"], privacy.get("delta_user")
+    if better := privacy.get("accountant"):
         epsilon, delta = better["epsilon"], better["delta"]
     return f"epsilon {epsilon:.4g}" + (f", delta {delta:.2g}" if delta else "")
 
@@ -64,33 +64,24 @@ def _overview(setting: Setting) -> Html:
         clear = NOTHING if group.pooled else len(open_)
         promise = _badge(guarantee(group), _simulated(group))
         rows.append([named(setting, group), fields, clear, bytes_, promise])
-    head = ["method", "fields sent", "without guarantee", "bytes without", "for a user in total"]
+    head = ["method", "fields sent", "without guarantee", "bytes without", "total for a user"]
     return table(head, rows)
 
 
 def _badge(promise: str, simulated: bool = False) -> Html:
-    """Green is what protects somebody."""
+    """Return the guarantee in green, or in red if there is none."""
     bad = promise in ("no guarantee", "all data is collected")
     return badge(promise, "bad" if bad else "" if simulated else "good")
 
 
-def _folded(group: Group) -> Html | None:
-    if group.pooled or not group.private:
-        return None
-    return folded(f"{group.name}: every field", _ledger(group))
-
-
 def _ledger(group: Group) -> Html:
     if group.pooled:
-        pooled = "This method sees everybody's interactions: they are all collected in one place."
-        return tag("p", pooled)
-    study = [row for row in group.first.result.get("ledger", ()) if row["step"] == "evaluate"]
-    measured = folded("Sent for the measurements of this study", _fields(study))
+        return tag("p", "This method collects the interactions of all users in one place.")
+    evaluated = [row for row in group.first.result.get("ledger", ()) if row["step"] == "evaluate"]
+    measured = folded("Sent for evaluation only", _fields(evaluated))
     if not group.private:
-        return join(
-            tag("p", "Training sends nothing: no field leaves the device."),
-            measured if study else None,
-        )
+        nothing = tag("p", "Training sends nothing: no field leaves the device.")
+        return join(nothing, measured if evaluated else None)
     open_ = [row for row in group.private if row["epsilon_user_total"] == "none"]
     sent = sum(row["bytes"] for row in group.private)
     line = f"{many(len(group.private), 'field')}, {size(sent)} in all. "
@@ -101,10 +92,11 @@ def _ledger(group: Group) -> Html:
         line += f"Every field has a guarantee; a user spends {_promise(group)} in total."
         line += f" But it has {wording.SIMULATED}." * _simulated(group)
     result = group.first.result
-    said = [wording.sums(result), *wording.owed(result.get("privacy"), open_fields=False)]
-    more = [tag("p", text.strip()) for text in said if text and text not in line]
+    texts = [wording.secure_sums(result)]
+    texts += wording.privacy_lines(result.get("privacy"), open_fields=False)
+    more = [tag("p", text.strip()) for text in texts if text and text not in line]
     fields = _fields(group.private, _simulated(group))
-    return join(tag("p", line), *more, fields, measured if study else None)
+    return join(tag("p", line), *more, fields, measured if evaluated else None)
 
 
 def _fields(rows: list[dict[str, Any]], simulated: bool = False) -> Html:
@@ -116,24 +108,8 @@ def _fields(rows: list[dict[str, Any]], simulated: bool = False) -> Html:
         slack = f", delta {row['delta']:.2g}" if row.get("delta") else ""
         each = NOTHING if once == "none" else f"{once:.4g} per {row['unit']}{slack}"
         sent = join(size(row["bytes"]), bar(row["bytes"] / most))
-        out.append(
-            [
-                tag("code", row["field"]),
-                spent,
-                row["what"],
-                row["step"],
-                sent,
-                row["messages_per_user"],
-                each,
-            ]
-        )
-    head = [
-        "field",
-        "for a user in total",
-        "what it is",
-        "exchange",
-        "bytes",
-        "times a user",
-        "epsilon each",
-    ]
+        kind = [tag("code", row["field"]), spent, row["what"], row["step"]]
+        out.append([*kind, sent, row["messages_per_user"], each])
+    head = ["field", "total for a user", "what it is", "exchange", "bytes", "times per user"]
+    head += ["epsilon each"]
     return table(head, out, left=4, kind="ledger")

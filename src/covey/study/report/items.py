@@ -1,4 +1,4 @@
-"""Where the items lie in the public table: its two main directions, with titles.
+"""The item map of a run: the public item table in its two main directions, with titles.
 
 Shape suffixes: I = items, S = items shown, D = width of the table.
 """
@@ -26,8 +26,8 @@ MOST_ITEMS = 1500  # on a page; the most popular ones of a larger catalogue
 class ItemMap:
     spots: list[Spot]
     n_items: int
-    explained: float  # share of the variance that two directions hold
-    note: str = ""  # why there are no titles
+    explained: float  # share of the variance in these two directions
+    note: str = ""  # why titles are missing
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class Known:
     """The items of a run."""
 
     titles: list[str]
-    count_I: Tensor  # how often each occurs
-    ids: list[str] | None  # the data's own
-    note: str = ""  # why the dataset is not known
+    count_I: Tensor  # number of occurrences
+    ids: list[str] | None  # as in the data
+    note: str = ""  # why the dataset is not available
 
 
 def map_of(run: Run, most: int = MOST_ITEMS) -> ItemMap | None:
-    """None where the run has no public item table that could be shown."""
+    """Return the map, or None if the run has no public item table."""
     path = run.folder / "model.safetensors"
     if not path.exists():
         return None
@@ -60,7 +60,7 @@ def map_of(run: Run, most: int = MOST_ITEMS) -> ItemMap | None:
 
 
 def table_of(public: Mapping[str, Tensor]) -> Tensor | None:
-    """The item table of a public model, where it has one that can be mapped."""
+    """Return the item table of a public model, or None if it has none that can be mapped."""
     table_ID = public.get("items")
     if table_ID is None or table_ID.ndim != 2 or min(table_ID.shape) < 2:
         return None
@@ -68,18 +68,25 @@ def table_of(public: Mapping[str, Tensor]) -> Tensor | None:
 
 
 def principal(rows_SD: Tensor) -> tuple[Tensor, float]:
-    """Coordinates along the two directions of most variance, and the share of it they hold."""
+    """Project rows on the two directions of most variance; return also their share of it.
+
+    Args:
+        rows_SD: The rows of an item table.
+
+    Returns:
+        Coordinates [S, 2] and the share of the variance.
+    """
     centred_SD = rows_SD - rows_SD.mean(dim=0)
     left_SK, strength_K, _ = torch.linalg.svd(centred_SD, full_matrices=False)
     place_S2 = left_SK[:, :2] * strength_K[:2]
     farthest_2 = place_S2.abs().argmax(dim=0, keepdim=True)
-    sign_2 = place_S2.gather(0, farthest_2).sign()  # the same picture each time
+    sign_2 = place_S2.gather(0, farthest_2).sign()  # fixes the orientation
     whole = float(strength_K.square().sum())
     return place_S2 * sign_2, float(strength_K[:2].square().sum()) / whole if whole > 0 else 0.0
 
 
 def catalogue_of(run: Run, n_items: int) -> Known:
-    """Numbers for titles where the dataset is not here any more."""
+    """Return the items of a run; their numbers serve as titles if the dataset is not available."""
     try:
         prepared = prepare(_config(run))
         if prepared.split.n_items != n_items:
@@ -94,13 +101,13 @@ def catalogue_of(run: Run, n_items: int) -> Known:
 
 
 def _config(run: Run) -> Config:
-    """With the folder's own copy of the dataset if it has one: the folder may have been moved."""
+    """Return the configuration, with the copy of the dataset in the folder if there is one."""
     own = run.folder / "dataset.npz"
     return Config.of(run.config | ({"data": {"name": str(own)}} if own.exists() else {}))
 
 
 def titles_of(prepared: Prepared) -> list[str]:
-    """Titles, else the data's own ids, else numbers."""
+    """Return titles, or else ids of the data, or else numbers."""
     data = prepared.dataset
     if data.titles:
         return list(data.titles)

@@ -1,4 +1,4 @@
-"""The page of a run, and of several side by side."""
+"""The page of one run, and of several runs side by side."""
 
 from collections.abc import Sequence
 
@@ -15,12 +15,14 @@ from .items import MOST_ITEMS, map_of
 from .people import recommendations
 from .sections import activity, cards, learning, results, verdict
 
-DIFFER = "These runs differ in data, split or measure"
-APART = f"{DIFFER}: their figures must not be compared across the parts."
+APART = (
+    "These runs differ in data, split or evaluation: do not compare figures across the parts of"
+    " this page."
+)
 
 
 def report(setting: Setting) -> str:
-    """The page of one method, on one or more seeds."""
+    """Return the page of one method with one or more seeds."""
     group = setting.groups[0]
     heading = f"{group.name} on {setting.runs[0].result['dataset']['name']}"
     about = group.first.config.get("title", "")
@@ -30,7 +32,7 @@ def report(setting: Setting) -> str:
 
 
 def comparison(settings: Sequence[Setting]) -> str:
-    """The page of several methods side by side; runs that were measured otherwise stand apart."""
+    """Return the page of several methods, with a part for each group of comparable runs."""
     parts: list[Child] = []
     if len(settings) > 1:
         parts.append(tag("p", APART, class_="lead"))
@@ -59,20 +61,20 @@ def body(setting: Setting) -> list[Child]:
 
 
 def maps(setting: Setting) -> Html | None:
-    """The item tables that everybody receives, one map for each method that has one."""
+    """Show a map of the public item table of each method that has one."""
     many = sum(not group.pooled for group in setting.groups)
-    most = min(MOST_ITEMS, max(2 * MOST_ITEMS // max(many, 1), 200))  # so that the page stays small
+    most = min(MOST_ITEMS, max(2 * MOST_ITEMS // max(many, 1), 200))  # keeps the page small
     found = [(group, drawn) for group in setting.groups if (drawn := map_of(group.first, most))]
     if not found:
         return None
     figures = []
     for group, drawn in found:
-        caption = f"{group.name}: two directions hold {drawn.explained:.0%} of the variance"
+        caption = f"{group.name}: {drawn.explained:.0%} of the variance in two directions"
         figures.append(figure(caption, item_map(group.name, drawn.spots)))
     first = found[0][1]
     part = f"The {len(first.spots):,} most popular of {first.n_items:,} items"
     shown = part if len(first.spots) < first.n_items else f"All {first.n_items:,} items"
-    how = "where the public item table has them; larger dots are more popular. Point at one."
+    how = "at their places in the public item table; larger dots are more popular. Point at one."
     note = f" Titles are missing: {first.note}." if first.note else ""
     find = "Find a title"
     return section(

@@ -1,4 +1,4 @@
-"""The part of the page that shows what a few people get, by title."""
+"""The section of the page on recommendations: the lists of three users, by title."""
 
 from dataclasses import dataclass
 
@@ -13,21 +13,21 @@ from .data import Run, Setting
 from .items import titles_of
 
 PLACES = 8  # of a list of recommendations
-LATEST = 5  # of what somebody has
-LARGEST = 1 << 28  # bytes of the clients' state; a larger one is not read for three lists
+LATEST = 5  # of the items that a user has
+LARGEST = 1 << 28  # bytes of the clients' state; a larger one is not read for three users
 THIRDS = (("light", 1 / 6), ("medium", 3 / 6), ("heavy", 5 / 6))
 
 
 @dataclass(frozen=True)
 class Person:
     about: str
-    user: object  # own id
+    user: object  # id in the data
     latest: list[str]
     lists: list[list[tuple[str, bool]]]  # by method: titles, and whether an item was held out
 
 
 def recommendations(setting: Setting) -> Html | None:
-    """None where no run can be asked: its data is gone, or it keeps nothing to rank with."""
+    """Return the section, or None if no run can recommend: its data or client state is missing."""
     found = [(g.name, asked) for g in setting.groups if (asked := _load(g.first))]
     if not found:
         return None
@@ -35,7 +35,7 @@ def recommendations(setting: Setting) -> Html | None:
     people = _people([asked for _, asked in found])
     note = (
         "Ranked with what each device keeps at the end of the run; ticked items were held out."
-        " Only a simulation can show this: in use, nobody but the user's own device could."
+        " Only a simulation can show this: in production, only the user's own device could."
     )
     if len(names) == 1:
         shown = tag("div", *(_alone(person) for person in people), class_="people")
@@ -55,7 +55,7 @@ def _load(run: Run) -> Recommender | None:
 
 
 def _people(asked: list[Recommender]) -> list[Person]:
-    """One user of each third by activity, the same ones for every method."""
+    """Return one user of each third by activity, the same ones for every method."""
     split, users = asked[0].prepared.split, asked[0].users
     tested = split.test.lengths.nonzero()[:, 0]
     order = tested[split.train.lengths[tested].argsort(stable=True)]
@@ -65,19 +65,13 @@ def _people(asked: list[Recommender]) -> list[Person]:
         has = _of(split.train, place)
         titles = titles_of(asked[0].prepared)
         lists = [_list(recommender, place) for recommender in asked]
-        out.append(
-            Person(
-                f"A {name} user, {len(has)} items",
-                users[place],
-                [titles[i] for i in has[-LATEST:]],
-                lists,
-            )
-        )
+        latest = [titles[i] for i in has[-LATEST:]]
+        out.append(Person(f"A {name} user, {len(has)} items", users[place], latest, lists))
     return out
 
 
 def _list(recommender: Recommender, place: int) -> list[tuple[str, bool]]:
-    """As it is tested: the device knows train and validation items; those of the test are found."""
+    """Rank as in the test, where the device knows the training and validation items only."""
     split, items, user = recommender.prepared.split, recommender.items, recommender.users[place]
     held = {items[i] for i in _of(split.test, place)}
     ranked: list[Choice] = recommender.ranked([user], PLACES, as_tested=True)[user]

@@ -1,4 +1,4 @@
-"""A result in a terminal of 80 columns: figures, attack, traffic, what left the device."""
+"""A result as text of 80 columns: figures, attack, traffic, and what left the device."""
 
 import math
 from pathlib import Path
@@ -18,9 +18,11 @@ def table(result: dict[str, Any], out: Path) -> str:
     if result.get("target"):
         screen.show(_exposure(result))
     if result.get("ledger"):
-        screen.show(_ledger(result["ledger"]), *filter(None, _disclosed(result)))
-        for part, said in result.get("told", {}).items():  # such as the sensitivity of noise
-            each = ", ".join(f"{name} {value:.4g}" for name, value in said.items())
+        lines = [wording.evaluation_fields(result["ledger"]), wording.secure_sums(result)]
+        lines += wording.privacy_lines(result.get("privacy"))
+        screen.show(_ledger(result["ledger"]), *filter(None, lines))
+        for part, metrics in result.get("told", {}).items():  # such as the sensitivity of noise
+            each = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
             screen.show(f"{part}: {each}")
         traffic = result["traffic"]
         lost = ", ".join(f"{many} ({why})" for why, many in traffic["dropped"].items())
@@ -30,11 +32,6 @@ def table(result: dict[str, Any], out: Path) -> str:
     return str(screen)
 
 
-def _disclosed(result: dict[str, Any]) -> list[str]:
-    said = [wording.study(result["ledger"]), wording.sums(result)]
-    return said + wording.owed(result.get("privacy"))
-
-
 def _figures(result: dict[str, Any]) -> Table:
     metrics = list(_shown(result["test"]))
     data = result["dataset"]
@@ -42,7 +39,7 @@ def _figures(result: dict[str, Any]) -> Table:
     title += f" ({data['users']:,} users, {data['items']:,} items)"
     title += f", {result['preset']}" if result["preset"] else ""
     out = framed_table(title, "test", *metrics)
-    when = ""  # of a closed form
+    when = ""  # a closed form has no rounds
     if result["rounds"]:
         when = f", round {result.get('round', 0)} of {result['rounds']}"
     rows = [
@@ -56,26 +53,26 @@ def _figures(result: dict[str, Any]) -> Table:
 
 
 def _shown(figures: dict[str, Any]) -> dict[str, float]:
-    """Means over everybody, without those of parts of the users."""
+    """Return the means over all users, without those of groups of users."""
     return {k: v for k, v in figures.items() if isinstance(v, float) and "/" not in k}
 
 
 def _footnotes(result: dict[str, Any]) -> list[str]:
     me = (result["method"] or "this run", bool(result.get("sees_validation")))
     test, ceiling = _shown(result["test"]), result["ceiling"]
-    above = {name: [me] for name, figures in ceiling.items() if wording.over(test, figures)}
+    above = {name: [me] for name, figures in ceiling.items() if wording.exceeds(test, figures)}
     attack = wording.attackers(result)
-    return wording.no_bound(above) + ([f"attack: {attack}"] if attack else [])
+    return wording.above_references(above) + ([f"attack: {attack}"] if attack else [])
 
 
 def _exposure(result: dict[str, Any]) -> Table:
-    """How far targets were pushed at the round that the figures are of, and in the end."""
+    """Show how far targets were pushed at the selected round and after the last."""
     out = framed_table(f"exposure of {wording.targets(result)}", "target", *NAMES)
     chosen, last = result["round"], result.get("target_last")  # not in results of older versions
     both = last and last["round"] == chosen
     rows = [(f"round {chosen}, selected" + " and last" * bool(both), result["target"])]
     if last and not both:
-        rows.append((f"round {last['round']}, the last: what recommend serves", last))
+        rows.append((f"round {last['round']}, the last: used by covey recommend", last))
     for when, figures in rows:
         shown = (wording.exposure(name, figures.get(name, math.nan)) for name in NAMES)
         out.add_row(when, *shown)

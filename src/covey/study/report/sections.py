@@ -1,4 +1,4 @@
-"""The parts of the page that tell how well the runs did."""
+"""The sections of the page on accuracy: results, learning curves, users by activity."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,8 @@ from covey.study.render.units import Stat, fixed, known, size
 
 from .data import Group, Setting
 
+Thirds = list[tuple[Html, list[Stat]]]
+
 
 def named(setting: Setting, group: Group) -> Html:
     role = setting.role(group)
@@ -19,7 +21,7 @@ def named(setting: Setting, group: Group) -> Html:
 
 
 def marks(setting: Setting, metric: str) -> dict[str, float]:
-    """Floor and ceilings of a metric, by the words they stand under."""
+    """Return floors and ceilings of a metric, by the name that is shown."""
     out: dict[str, float] = {}
     for kind in ("floor", "ceiling"):
         for name, value in _of(setting.references(kind), metric).items():
@@ -28,7 +30,7 @@ def marks(setting: Setting, metric: str) -> dict[str, float]:
 
 
 def verdict(setting: Setting, group: Group) -> Html:
-    """One sentence: where the method stands between floor and ceiling."""
+    """Place the method between floor and ceiling in one sentence."""
     metric = setting.metrics[0]
     stat = group.test(metric)
     parts: list[Child] = [tag("b", group.name), f" has {metric} ", tag("b", str(stat))]
@@ -40,9 +42,9 @@ def verdict(setting: Setting, group: Group) -> Html:
         parts.append(f", {where} the floor of {value:.4f} ({name})")
     low = max(floor.values(), default=math.nan)
     for name, value in ceiling.items():
-        what = f"{value:.4f} ({name}, which sees everybody's data)"
-        if wording.over({metric: stat.mean}, {metric: value}):
-            parts.append(f"; above {what.removesuffix(')')}: a reference and no bound)")
+        what = f"{value:.4f} ({name}, which sees all users' data)"
+        if wording.exceeds({metric: stat.mean}, {metric: value}):
+            parts.append(f"; above {what.removesuffix(')')}: a reference, not a bound)")
         elif stat.mean >= value:
             parts.append(f"; not below {what}")
         elif stat.mean > low:
@@ -56,7 +58,7 @@ def _of(references: Mapping[str, Mapping[str, float]], metric: str) -> dict[str,
 
 
 def cards(setting: Setting, group: Group) -> Html:
-    """Figures at a glance."""
+    """Show the most important figures."""
     result = group.first.result
     shown = [(metric, str(group.test(metric))) for metric in setting.metrics]
     chosen = ", ".join(dict.fromkeys(str(run.result.get("round", 0)) for run in group.runs))
@@ -64,39 +66,35 @@ def cards(setting: Setting, group: Group) -> Html:
         shown.append(("selected round", f"{chosen} of {result['rounds']}"))
     up, down = group.each("up"), group.each("down")
     if up is not None and down is not None:
-        shown.append(("a client uploads each round", size(up)))
-        shown.append(("and downloads", size(down)))
+        shown.append(("upload per client and round", size(up)))
+        shown.append(("download", size(down)))
     boxes = (tag("div", tag("dt", name), tag("dd", value)) for name, value in shown)
     return tag("dl", *boxes, class_="cards")
 
 
 def results(setting: Setting) -> Html:
     several = any(len(g.runs) > 1 for g in setting.groups)
-    bars = "Large dots are means, small ones single seeds, bars one standard deviation. "
+    bars = "Large dots are means, small ones single seeds, and bars one standard deviation. "
+    pictures = []
+    for metric in setting.metrics:
+        rows = [Entry(g.name, g.test(metric), i) for i, g in enumerate(setting.groups)]
+        pictures.append(figure(metric, strip(metric, rows, marks(setting, metric))))
     return section(
         "Results on the test",
         tag("p", f"{setting.title}: {setting.protocol}."),
-        gallery(_dots(setting, metric) for metric in setting.metrics),
+        gallery(pictures),
         _result_table(setting),
-        *(aside(f"{line}.") for line in wording.no_bound(above(setting))),
-        aside(
-            bars if several else "",
-            "The round is selected on the validation part, never on the test.",
-        ),
+        *(aside(f"{line}.") for line in wording.above_references(above(setting))),
+        aside(bars if several else "", "The round is selected on validation, never on the test."),
     )
 
 
-def _dots(setting: Setting, metric: str) -> Html:
-    rows = [Entry(g.name, g.test(metric), i) for i, g in enumerate(setting.groups)]
-    return figure(metric, strip(metric, rows, marks(setting, metric)))
-
-
 def above(setting: Setting) -> wording.Above:
-    """Who is above which ceiling, in any metric."""
+    """Return the methods above each ceiling in any metric."""
     mine = [(g, {m: g.test(m).mean for m in setting.metrics}) for g in setting.groups]
     found = {}
     for reference, figures in setting.references("ceiling").items():
-        who = [group for group, values in mine if wording.over(values, figures)]
+        who = [group for group, values in mine if wording.exceeds(values, figures)]
         if who:
             seeing = (bool(group.first.result.get("sees_validation")) for group in who)
             found[reference] = list(zip((group.name for group in who), seeing))
@@ -120,21 +118,20 @@ def _references(setting: Setting, kind: str, role: str) -> list[list[Child]]:
 
 
 def learning(setting: Setting) -> Html | None:
-    """Curves of the rounds; both parts for one method, the test for several."""
+    """Draw metrics over the rounds: on validation and test for one method, on test for several."""
     trained = [(i, g) for i, g in enumerate(setting.groups) if any(run.rows for run in g.runs)]
     if not trained:
         return None
     alone = len(setting.groups) == 1
     figures, keys = [], dict[str, int]()
     for metric in setting.metrics:
+        lines = [line(g, "test", metric, i, "test" if alone else g.name) for i, g in trained]
         if alone:
-            lines = _both(trained[0][1], metric)
-        else:
-            lines = [_line(g, "test", metric, i, g.name) for i, g in trained]
-        lines = [line for line in lines if line.points]
-        keys |= {line.name: line.colour for line in lines}
+            lines.insert(0, line(trained[0][1], "valid", metric, 1, "validation"))
+        lines = [one for one in lines if one.points]
+        keys |= {one.name: one.colour for one in lines}
         if lines:
-            caption = join(metric, "" if alone else " on the test")
+            caption = join(metric, "" if alone else " on the test set")
             figures.append(figure(caption, curves(metric, lines, marks(setting, metric))))
     several = any(len(g.runs) > 1 for g in setting.groups)
     seeds = " (of the first seed); bands span the lowest and highest seed" if several else ""
@@ -143,28 +140,24 @@ def learning(setting: Setting) -> Html | None:
         legend(keys.items()),
         gallery(figures),
         aside(
-            f"The large dot is the round selected on validation{seeds}.",
-            " Dashed: floor and ceiling on the test.",
+            f"The large dot marks the round selected on validation{seeds}.",
+            " Dashed lines are floor and ceiling on the test set.",
         ),
     )
 
 
-def _both(group: Group, metric: str) -> list[Line]:
-    parts = (("valid", "validation", 1), ("test", "test", 0))
-    return [_line(group, part, metric, colour, name) for part, name, colour in parts]
-
-
-def _line(group: Group, part: str, metric: str, colour: int, name: str) -> Line:
+def line(group: Group, part: str, metric: str, colour: int, name: str) -> Line:
+    """Return the curve of a metric of the part valid, test or target."""
     return Line(name, group.curve(part, metric), group.first.result.get("round"), colour)
 
 
 def activity(setting: Setting) -> Html | None:
-    """Who is served: users with short, middling and long histories."""
+    """Show figures for users with short, medium and long histories."""
     parts = setting.activities
     if not parts:
         return None
     tables = (figure(metric, _by_part(setting, metric, parts)) for metric in setting.metrics)
-    note = "Users in thirds by how many interactions they train on: light, medium, heavy."
+    note = "Users in thirds by their number of training interactions: light, medium, heavy."
     return section("By activity of the users", tag("p", note), *tables)
 
 
@@ -178,9 +171,6 @@ def _by_part(setting: Setting, metric: str, parts: Sequence[str]) -> Html:
     top = max(every, default=0.0) or 1.0
     rows = [[n, *(join(str(stat), bar(stat.mean / top)) for stat in mine)] for n, mine in stats]
     return table(["method", *parts], rows)
-
-
-Thirds = list[tuple[Html, list[Stat]]]
 
 
 def _thirds(setting: Setting, metric: str, parts: Sequence[str], kind: str) -> Thirds:

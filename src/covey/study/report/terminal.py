@@ -1,6 +1,5 @@
-"""Runs side by side in a terminal of 80 columns, and as plain data."""
+"""Runs side by side as text of 80 columns, and as plain data."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ from rich.table import Table
 from covey.evaluate.exposure import NAMES
 from covey.study.render import wording
 from covey.study.render.tables import Screen, open_table
-from covey.study.render.units import Stat, brief, fixed, known, size
+from covey.study.render.units import brief, fixed, known, size
 
 from .attacked import WHEN, When, attackers, attacks, exposed, pushed, targets, watched
 from .data import Group, Setting
@@ -17,7 +16,7 @@ from .disclosure import guarantee
 from .sections import above
 
 METRICS_A_TABLE = 2  # more do not fit
-ROLES = {"": "", "floor": " (floor)", "pooled data": ", pooled"}  # the other one is a ceiling
+ROLES = {"": "", "floor": " (floor)", "pooled data": ", pooled"}  # any other is a ceiling
 
 
 def tables(settings: Sequence[Setting]) -> str:
@@ -27,13 +26,15 @@ def tables(settings: Sequence[Setting]) -> str:
         metrics = setting.metrics
         for at in range(0, len(metrics), METRICS_A_TABLE):
             screen.show(_table(setting, metrics[at : at + METRICS_A_TABLE], costs=at == 0))
-        screen.show(*wording.no_bound(above(setting)))
+        screen.show(*wording.above_references(above(setting)))
         if watched(setting):
             screen.show(*(_exposure(setting, when) for when in WHEN))
             screen.show(f"target: {targets(setting)}")
         screen.show(*(f"attack: {attack}" for attack in attacks(setting)))
     if len(settings) > 1:
-        screen.show("Data, split or measure differ between the tables: do not compare across them.")
+        screen.show(
+            "Data, split or evaluation differ between the tables: do not compare across them."
+        )
     return str(screen)
 
 
@@ -51,8 +52,8 @@ def _table(setting: Setting, metrics: Sequence[str], costs: bool) -> Table:
 
 
 def _exposure(setting: Setting, when: When) -> Table:
-    """How far targets were pushed; clients that attack, and who sees a target among the best."""
-    what = {"selected": "target, selected round", "last": "target, last round (served)"}
+    """Show how far targets were pushed, with the number of attackers."""
+    what = {"selected": "target, selected round", "last": "target, last round (in use)"}
     out = open_table(what[when], "attackers", *NAMES)
     for group in watched(setting):
         figures = (pushed(group, when, name).replace(" ± ", "±") for name in NAMES)
@@ -66,7 +67,7 @@ def _costs(group: Group) -> tuple[str, ...]:
 
 
 def plain(setting: Setting) -> dict[str, Any]:
-    """What the tables say, for other programs."""
+    """Return the content of the tables as plain data."""
     data = setting.runs[0].result["dataset"]
     references = (setting.references(kind).items() for kind in ("floor", "ceiling"))
     floor, ceiling = ({name: known(figures) for name, figures in of} for of in references)
@@ -82,14 +83,14 @@ def plain(setting: Setting) -> dict[str, Any]:
 def _row(setting: Setting, group: Group) -> dict[str, Any]:
     target = None
     if group in watched(setting):
-        target = {when: {n: _stat(exposed(group, when, n)) for n in NAMES} for when in WHEN}
+        target = {when: {n: exposed(group, when, n).plain() for n in NAMES} for when in WHEN}
     return {
         "method": group.name,
         "preset": group.first.result.get("preset", ""),
         "pooled": group.pooled,
         "runs": [str(run.folder) for run in group.runs],
         "seeds": [run.seed for run in group.runs],
-        "test": {metric: _stat(group.test(metric)) for metric in setting.metrics},
+        "test": {metric: group.test(metric).plain() for metric in setting.metrics},
         "up_bytes": group.traffic("up"),
         "down_bytes": group.traffic("down"),
         "seconds": group.seconds,
@@ -98,8 +99,3 @@ def _row(setting: Setting, group: Group) -> dict[str, Any]:
         "attackers": attackers(group),
         "target": target,
     }
-
-
-def _stat(stat: Stat) -> dict[str, Any]:
-    mean = None if math.isnan(stat.mean) else stat.mean
-    return {"mean": mean, "spread": stat.spread, "values": list(stat.values)}

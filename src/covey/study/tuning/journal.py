@@ -1,4 +1,4 @@
-"""The folder of a search: what is searched, and its finished trials, one line each."""
+"""The folder of a search: its definition, and its finished trials with one line each."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ STUDY, TRIALS, RUNS = "study.toml", "trials.jsonl", "runs"
 
 
 class Journal:
-    """The finished trials, by number; a line that was cut off does not count."""
+    """The finished trials by number; an incomplete last line is ignored."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,7 +36,7 @@ class Journal:
 
 @contextmanager
 def opened(out: Path, identity: Tree) -> Iterator[Journal]:
-    """The search in a folder, if it is the same, for this process alone."""
+    """Open the folder of a search for this process alone; refuse the folder of another search."""
     if (out / STUDY).exists() and (held := parse(out / STUDY)) != identity:
         other = next(k for k in identity if held.get(k) != identity[k])
         raise CoveyError(
@@ -56,5 +56,5 @@ def opened(out: Path, identity: Tree) -> Iterator[Journal]:
             yield Journal(out / TRIALS)
     except BlockingIOError as error:
         raise CoveyError(
-            f"another covey tune is at work in {out}; wait for it, or choose another --out"
+            f"another covey tune is running in {out}; wait for it, or choose another --out"
         ) from error

@@ -1,7 +1,8 @@
-"""The search: trial 0 is the published setting, the others are suggested in batches of as many as run together.
+"""The search: trial 0 is the published setting, the others are suggested in batches of one per job.
 
-Suggestions depend on the seed, the number of the trial and the trials of earlier batches. So a search that was
-killed goes on to the same trials as one that was not, and more trials go on with a search of fewer.
+A suggestion depends on the seed, on the number of the trial and on the trials of earlier batches.
+So an interrupted search resumes with the trials that it would have had, and a finished one can be
+extended by more trials.
 """
 
 import tomllib
@@ -25,16 +26,24 @@ from .space import Space, Values, apply, check, preset
 from .suggest import WORST, needed, suggest
 from .trial import Run, Trial, validated
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched, by how many trials of how many seeds each."""
+    """The definition of a search.
+
+    Args:
+        tree: The configuration that is tuned.
+        space: The range or choices of each option.
+        declarations: The same space as text, by option, as it was declared.
+        trials: The number of trials, the published setting among them.
+        seeds: The number of seeds that each trial is run with.
+    """
 
     tree: Tree
     space: Space
-    told: dict[str, str]  # the space as it was declared
+    declarations: dict[str, str]
     trials: int
     seeds: int = 1
     published: Values = field(init=False)
@@ -52,7 +61,7 @@ class Search:
         return Config.of(self.tree)
 
     def configs(self, number: int, values: Values) -> list[Config]:
-        """The runs of a trial, without the ceilings beside them."""
+        """Return the runs of a trial, which need no ceilings."""
         tree = apply(self.tree, values if number else {})
         first = self.config.run.seed
         return [
@@ -61,13 +70,15 @@ class Search:
         ]
 
     def identity(self) -> Tree:
-        """What must be the same for trials to be of one search; more trials go on with it."""
-        text = toml_writer.dumps({"seeds": self.seeds, "space": self.told, "config": self.tree})
-        return tomllib.loads(text)
+        """Return what must be equal for trials to belong to one search."""
+        parts = {"seeds": self.seeds, "space": self.declarations, "config": self.tree}
+        return tomllib.loads(toml_writer.dumps(parts))
 
 
-def search(plan: Search, out: Path, jobs: int = 1, say: Say = lambda line: None) -> list[Trial]:
-    """All trials in order; what `out` holds of the same search is not repeated."""
+def search(
+    plan: Search, out: Path, jobs: int = 1, progress: Progress = lambda line: None
+) -> list[Trial]:
+    """Return all trials in order; trials that `out` already holds are not repeated."""
     positive("tune", jobs=jobs)
     needed()
     _possible(plan.config)
@@ -79,7 +90,7 @@ def search(plan: Search, out: Path, jobs: int = 1, say: Say = lambda line: None)
             todo = {n: v for n, v in values.items() if n not in journal.trials}
             for trial in _trials(plan, todo, out / RUNS, pool):
                 journal.add(trial)
-                say(_line(plan, trial))
+                progress(_line(plan, trial))
             done += [journal.trials[n] for n in numbers]
     if all(trial.error for trial in done):
         raise CoveyError(f"all {len(done)} trials failed; the first: {done[0].error}")
@@ -87,26 +98,26 @@ def search(plan: Search, out: Path, jobs: int = 1, say: Say = lambda line: None)
 
 
 def best_of(trials: Iterable[Trial]) -> Trial:
-    """The best on validation, the earlier of equals: the published setting unless another is better."""
+    """Return the best trial on validation, and the earliest of equals."""
     return max(trials, key=lambda t: (WORST if t.value is None else t.value, -t.number))
 
 
 def summary(plan: Search, trials: Sequence[Trial]) -> Tree:
-    """The search for a program to read, with its budget."""
+    """Return the search as plain data, with its budget."""
     best, config, runs = best_of(trials), plan.config, [r for t in trials for r in t.runs]
-    total = lambda name: round(sum(getattr(r, name) for r in runs), 3)
+    costs = ("rounds", "seconds", "cpu_seconds")
     return {
         "method": config.tree.get("method", ""),
         "dataset": config.data.name,
         "preset": config.tree.get("preset", ""),
         "metric": plan.metric,
-        "space": plan.told,
+        "space": plan.declarations,
         "budget": {
             "trials": len(trials),
             "failed": sum(bool(t.error) for t in trials),
             "seeds": plan.seeds,
             "runs": len(runs),
-            **{name: total(name) for name in ("rounds", "seconds", "cpu_seconds")},
+            **{name: round(sum(getattr(r, name) for r in runs), 3) for name in costs},
         },
         "published": trials[0].value,
         "best": {"number": best.number, "value": best.value, "values": best.values},
@@ -115,7 +126,7 @@ def summary(plan: Search, trials: Sequence[Trial]) -> Tree:
 
 
 def preset_of(plan: Search, trials: Sequence[Trial], commit: str) -> Tree:
-    """The best values and nothing of the protocol, labelled with what they cost."""
+    """Return the best values, without the protocol, as a preset labelled with its cost."""
     best, config = best_of(trials), plan.config
     label = {
         "trials": len(trials),
@@ -131,11 +142,11 @@ def preset_of(plan: Search, trials: Sequence[Trial], commit: str) -> Tree:
 
 
 def _possible(config: Config) -> None:
-    """What would fail in every trial fails here."""
+    """Refuse here what would fail in every trial."""
     prepared = prepare(config)
     if not len(prepared.split.valid.values):
         raise CoveyError(
-            "nothing is held out for validation, and the test part selects nothing;"
+            "nothing is held out for validation, and tuning never uses the test part;"
             " set split.valid above 0, or use a preset with a validation part, such as loo-full"
         )
     if "pooled" not in config.tree:
@@ -143,18 +154,16 @@ def _possible(config: Config) -> None:
 
 
 def _line(plan: Search, trial: Trial) -> str:
-    said = ", ".join(f"{k} {v}" for k, v in trial.values.items())
-    end = (
-        f"failed: {trial.error}"
-        if trial.error
-        else f"{plan.metric} {trial.value:.4f} on validation"
-    )
-    return f"trial {trial.number} ({plan.trials} in all), {said}: {end}"
+    values = ", ".join(f"{k} {v}" for k, v in trial.values.items())
+    end = f"failed: {trial.error}"
+    if not trial.error:
+        end = f"{plan.metric} {trial.value:.4f} on validation"
+    return f"trial {trial.number} ({plan.trials} in all), {values}: {end}"
 
 
 @contextmanager
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor | None]:
-    """Processes of one thread each; none for one job."""
+    """Yield processes of one thread each, or None for one job."""
     with nullcontext() if jobs == 1 else processes(jobs) as pool:
         try:
             yield pool
@@ -167,12 +176,11 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor | None]:
 def _trials(
     plan: Search, todo: Mapping[int, Values], folder: Path, pool: ProcessPoolExecutor | None
 ) -> Iterator[Trial]:
-    """Trials as they are finished; equal runs are run once."""
+    """Yield trials as they finish; equal runs are run once."""
     wanted = {number: plan.configs(number, values) for number, values in todo.items()}
     found: dict[str, Run] = {}
-    for digest, result in _runs(
-        {c.digest(): c for configs in wanted.values() for c in configs}, folder, pool
-    ):
+    each = {c.digest(): c for configs in wanted.values() for c in configs}
+    for digest, result in _runs(each, folder, pool):
         found[digest] = result
         for number, configs in list(wanted.items()):
             if all(c.digest() in found for c in configs):

@@ -1,6 +1,7 @@
-"""What tuning may vary: options of a method with a range or choices each.
+"""What tuning varies: options of a method, each with a range or choices.
 
-Declared in configs/spaces, one file for a method, or on the command line. A declaration is text:
+A space is declared in configs/spaces, one file per method, or on the command
+line. A declaration is text:
 `log 0.001 1`, `linear 0 0.5`, `int linear 1 10`, `int log 8 256` or `choice 0.0 1e-5 1e-4`.
 """
 
@@ -15,7 +16,11 @@ from covey.run.config.schema import PARTS, Config
 from covey.run.config.shipped import shipped
 from covey.run.config.tree import Tree, assign, merge, parse
 
-GRAMMAR = "write 'log LOW HIGH', 'linear LOW HIGH', 'int log LOW HIGH', 'int linear LOW HIGH' or 'choice A B ...'"
+GRAMMAR = (
+    "write 'log LOW HIGH', 'linear LOW HIGH', 'int log LOW HIGH', 'int linear LOW HIGH'"
+    " or 'choice A B ...'"
+)
+EXAMPLE = "--space 'solver.lr=log 0.001 1'"
 TUNABLE = tuple(name for name in PARTS if name != "attack")
 Values = dict[str, Any]  # by option, such as solver.lr
 
@@ -35,17 +40,15 @@ class Range:
         return self.clean(self.low), self.clean(self.high)
 
     def at(self, share: float) -> float:
-        """The value that this share of the range is below; from 0 to under 1."""
+        """Return the value at this share of the range; `share` is from 0 to under 1."""
         low, high = (self.low, self.high + 1) if self.whole else (self.low, self.high)
         return self.clean(low * (high / low) ** share if self.log else low + share * (high - low))
 
     def clean(self, value: float) -> float:
-        """With the digits that a reader needs."""
-        return (
-            min(int(value), int(self.high))
-            if self.whole
-            else min(max(float(f"{value:.4g}"), self.low), self.high)
-        )
+        """Round to four significant digits, or to a whole number."""
+        if self.whole:
+            return min(int(value), int(self.high))
+        return min(max(float(f"{value:.4g}"), self.low), self.high)
 
 
 @dataclass(frozen=True)
@@ -66,19 +69,22 @@ Space = dict[str, Range | Choices]
 
 
 def space_of(method: str, more: Iterable[str] = ()) -> tuple[Space, dict[str, str]]:
-    """The shipped space of a method with `A.B=declaration` on top; also as the text it was declared by."""
+    """Return the space of a method, parsed and as the text of its declarations.
+
+    Args:
+        method: The name of a shipped method, whose space is in configs/spaces.
+        more: Declarations `A.B=declaration` that override or extend it.
+    """
     files = shipped("spaces")
-    told = _flat(parse(files[method])) if method in files else {}
+    declarations = _flat(parse(files[method])) if method in files else {}
     for text in more:
-        option, equals, said = text.partition("=")
+        option, equals, declaration = text.partition("=")
         if not equals or not option.strip():
-            raise CoveyError(
-                f"--space takes A.B=declaration, not {text!r}; such as --space 'solver.lr=log 0.001 1'"
-            )
-        told[option.strip()] = said.strip()
-    if not told:
-        raise CoveyError(f"{method} has no search space; give one: --space 'solver.lr=log 0.001 1'")
-    return {option: declared(said, option) for option, said in told.items()}, told
+            raise CoveyError(f"--space takes A.B=declaration, not {text!r}; such as {EXAMPLE}")
+        declarations[option.strip()] = declaration.strip()
+    if not declarations:
+        raise CoveyError(f"{method} has no search space; give one: {EXAMPLE}")
+    return {name: declared(text, name) for name, text in declarations.items()}, declarations
 
 
 def _flat(tree: Tree, path: str = "") -> dict[str, Any]:
@@ -89,24 +95,22 @@ def _flat(tree: Tree, path: str = "") -> dict[str, Any]:
 
 
 def declared(text: Any, option: str) -> Range | Choices:
-    """One declaration, strictly."""
+    """Parse a declaration of an option; anything unknown is refused."""
     if not isinstance(text, str):
         raise CoveyError(f"the space of {option} is {text!r}, not text; {GRAMMAR}")
     words = text.split()
     whole = words[:1] == ["int"]
     kind, *rest = words[whole:] or [""]
     if kind == "choice" and rest and not whole:
-        return Choices(tuple(_value(word) for word in rest))
+        return Choices(tuple(assign({}, [f"x={word}"])["x"] for word in rest))
     if kind not in ("log", "linear") or len(rest) != 2:
         raise CoveyError(f"the space of {option} is {text!r}; {GRAMMAR}")
     low, high = (_number(word, whole, option) for word in rest)
     if not low < high or (kind == "log" and low <= 0):
-        raise CoveyError(f"the space of {option} is {text!r}; low is below high, and over 0 if log")
+        raise CoveyError(
+            f"the space of {option} is {text!r}; low must be below high, and above 0 if log"
+        )
     return Range(low, high, kind == "log", whole)
-
-
-def _value(word: str) -> Any:
-    return assign({}, [f"x={word}"])["x"]
 
 
 def _number(word: str, whole: bool, option: str) -> float:
@@ -114,16 +118,15 @@ def _number(word: str, whole: bool, option: str) -> float:
         number = int(word) if whole else float(word)
     except ValueError as error:
         what = "a whole number" if whole else "a number"
-        raise CoveyError(
-            f"the space of {option} has {word!r} where {what} is needed; {GRAMMAR}"
-        ) from error
+        wrong = f"the space of {option} has {word!r} where {what} is needed"
+        raise CoveyError(f"{wrong}; {GRAMMAR}") from error
     if not math.isfinite(number):
-        raise CoveyError(f"the space of {option} has {word!r}; its ends are finite")
+        raise CoveyError(f"the space of {option} has {word!r}; its ends must be finite")
     return number
 
 
 def apply(tree: Tree, values: Mapping[str, Any]) -> Tree:
-    """A configuration with these values."""
+    """Return the configuration with these values."""
     return assign(tree, [f"{option}={_text(value)}" for option, value in values.items()])
 
 
@@ -132,32 +135,26 @@ def _text(value: Any) -> str:
 
 
 def check(tree: Tree, space: Space) -> Values:
-    """The published value of each option, after every end of the space was tried on the configuration."""
+    """Return the published value of each option; refuse a space whose ends the method refuses."""
     for option, axis in space.items():
         section = option.partition(".")[0]
         if section not in TUNABLE:
-            raise CoveyError(
-                f"{option} is no option of a method, so it is not tuned; there are sections {', '.join(TUNABLE)}"
-            )
+            there = f"the sections that can be tuned are {', '.join(TUNABLE)}"
+            raise CoveyError(f"{option} is no option of a method, so it is not tuned; {there}")
         if section not in tree:
-            raise CoveyError(
-                f"the method has no [{section}] whose {option!r} could be tuned; see its configuration"
-            )
+            wrong = f"the method has no [{section}] whose {option!r} could be tuned"
+            raise CoveyError(f"{wrong}; see its configuration")
         for value in axis.ends():
-            _try(apply(tree, {option: value}), option, value)
+            try:
+                Config.of(apply(tree, {option: value}))
+            except CoveyError as error:
+                raise CoveyError(f"the space of {option} cannot have {value!r}: {error}") from error
     config = Config.of(tree)
     return {option: _published(config, option) for option in space}
 
 
-def _try(tree: Tree, option: str, value: Any) -> None:
-    try:
-        Config.of(tree)
-    except CoveyError as error:
-        raise CoveyError(f"the space of {option} cannot have {value!r}: {error}") from error
-
-
 def _published(config: Config, option: str) -> Any:
-    """What an option is without tuning; None where nothing is set."""
+    """Return the value of an option without tuning, or None if it has none."""
     section, *path = option.split(".")
     found: Any = config.parts(section) if section == "mechanism" else config.part(section)
     for key in path:
@@ -170,15 +167,13 @@ def _published(config: Config, option: str) -> Any:
 
 
 def preset(tree: Tree, values: Mapping[str, Any]) -> Tree:
-    """Only what was tuned, to be put on any protocol. A list of mechanisms replaces another, so it stands whole."""
-    full = apply(tree, values)
-    out: Tree = {}
+    """Return only what was tuned, for use with any protocol.
+
+    A list of mechanisms replaces another one, so it is written as a whole.
+    """
+    full, out = apply(tree, values), Tree()
     for option, value in values.items():
         section = option.partition(".")[0]
-        out = merge(
-            out,
-            {section: full[section]}
-            if isinstance(full[section], list)
-            else apply({}, {option: value}),
-        )
+        whole = isinstance(full[section], list)
+        out = merge(out, {section: full[section]} if whole else apply({}, {option: value}))
     return out

@@ -1,4 +1,4 @@
-"""Which values a search tries next: some spread over the space, then Optuna's tree-structured Parzen estimator."""
+"""The values to try next: first spread over the space, then from Optuna's TPE sampler."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -9,23 +9,28 @@ from covey.core.errors import CoveyError
 from .space import Choices, Space, Values
 from .trial import Trial
 
-STARTUP = 4  # finished trials before the estimator learns from them, the published one among them
-WORST = -1.0  # what the sampler is told of a trial that failed; every metric is 0 or more
+STARTUP = 4  # finished trials before the estimator learns from them, including the published one
+WORST = -1.0  # the value of a failed trial for the sampler; every metric is 0 or more
 
 
 def suggest(
     space: Space, published: Values, done: Sequence[Trial], numbers: Iterable[int], seed: int
 ) -> dict[int, Values]:
-    """Values of the next trials by number, a pure function of all this; those asked together know of each other."""
+    """Return the values of the next trials by number, a pure function of the arguments.
+
+    Args:
+        space: The range or choices of each option.
+        published: The values of trial 0.
+        done: The trials of earlier batches.
+        numbers: The numbers of the trials in this batch, each of which sees those before it.
+        seed: The seed of the search.
+    """
     optuna = needed()
-    study, kinds = (
-        optuna.create_study(direction="maximize"),
-        {k: _kind(axis, optuna) for k, axis in space.items()},
-    )
+    study = optuna.create_study(direction="maximize")
+    kinds = {k: _kind(axis, optuna) for k, axis in space.items()}
     for trial in done:
-        if all(
-            axis.holds(trial.values[option]) for option, axis in space.items()
-        ):  # published ones may be outside
+        # Published values may lie outside the space; the estimator cannot use these.
+        if all(axis.holds(trial.values[option]) for option, axis in space.items()):
             value = WORST if trial.value is None else trial.value
             params = {k: _code(axis, trial.values[k]) for k, axis in space.items()}
             study.add_trial(
@@ -43,33 +48,29 @@ def suggest(
 
 
 def spread(space: Space, number: int, seed: int) -> Values:
-    """Points far from each other, as few random ones are not: steps of irrational size, from a start by the seed."""
+    """Return point `number` of a low-discrepancy sequence: irrational steps from a seeded start."""
     ratio = 1.0
     for _ in range(32):
-        ratio = (1 + ratio) ** (
-            1 / (len(space) + 1)
-        )  # the root of x^(d+1) = x + 1; for one option the golden ratio
+        # The root of x^(d+1) = x + 1, which is the golden ratio for one option.
+        ratio = (1 + ratio) ** (1 / (len(space) + 1))
     steps = {option: ratio ** -(k + 1) for k, option in enumerate(space)}
     starts = {option: _draw(seed, option) / 2**32 for option in space}
-    return {
-        option: axis.at((starts[option] + number * steps[option]) % 1)
-        for option, axis in space.items()
-    }
+    places = {option: (starts[option] + number * steps[option]) % 1 for option in space}
+    return {option: axis.at(places[option]) for option, axis in space.items()}
 
 
 def _draw(seed: int, what: object) -> int:
-    """32 bits that depend on nothing else."""
+    """Return 32 bits that depend on the arguments only."""
     return int(hashlib.sha256(f"tune {seed} {what}".encode()).hexdigest()[:8], 16)
 
 
 def needed() -> Any:
-    """Optuna, or how to get it."""
+    """Return the module of Optuna, or raise an error that tells how to install it."""
     try:
         import optuna
     except ImportError as error:
-        raise CoveyError(
-            "covey tune needs Optuna; install it with: pip install 'covey[hpo]'"
-        ) from error
+        missing = "covey tune needs Optuna; install it with: pip install 'covey[hpo]'"
+        raise CoveyError(missing) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 
@@ -78,9 +79,8 @@ def _kind(axis: Any, optuna: Any) -> Any:
     kinds = optuna.distributions
     if isinstance(axis, Choices):
         return kinds.CategoricalDistribution(range(len(axis.values)))
-    return (kinds.IntDistribution if axis.whole else kinds.FloatDistribution)(
-        axis.low, axis.high, log=axis.log
-    )
+    kind = kinds.IntDistribution if axis.whole else kinds.FloatDistribution
+    return kind(axis.low, axis.high, log=axis.log)
 
 
 def _code(axis: Any, value: Any) -> Any:

@@ -1,6 +1,6 @@
-"""A trial: some values, run with each tuning seed, and only what validation says of these runs.
+"""A trial: values that are run with each tuning seed, and the result of each run on validation.
 
-A run's folder, with all that was measured on the test part, is removed before anybody could read it.
+A run folder also has figures of the test part, so it is removed as soon as the run has ended.
 """
 
 import json
@@ -23,7 +23,7 @@ from .space import Values
 
 @dataclass(frozen=True)
 class Run:
-    """What validation says of one run, and what it cost."""
+    """The validation result of one run, and what it cost."""
 
     value: float | None = None
     round: int = 0  # that validation selected
@@ -45,19 +45,13 @@ class Trial:
 
     @property
     def value(self) -> float | None:
-        """The mean over seeds; nothing where a run failed."""
-        return (
-            None
-            if self.error
-            else statistics.fmean(r.value for r in self.runs if r.value is not None)
-        )
+        """The mean over seeds; None if a run failed."""
+        known = [r.value for r in self.runs if r.value is not None]
+        return None if self.error else statistics.fmean(known)
 
     def plain(self) -> Tree:
-        return {
-            "number": self.number,
-            "values": self.values,
-            "runs": [asdict(r) for r in self.runs],
-        }
+        runs = [asdict(r) for r in self.runs]
+        return {"number": self.number, "values": self.values, "runs": runs}
 
     @classmethod
     def of(cls, row: Tree) -> "Trial":
@@ -65,7 +59,7 @@ class Trial:
 
 
 def validated(config: Config, folder: Path) -> Run:
-    """One run, kept under its digest: only what validation says of it."""
+    """Run a configuration and keep its validation result, in a file named after its digest."""
     kept, work = folder / f"{config.digest()}.json", folder / config.digest()
     if not kept.exists():
         atomic.write_text(kept, json.dumps(asdict(_tried(config, work))) + "\n")
@@ -74,7 +68,7 @@ def validated(config: Config, folder: Path) -> Run:
 
 
 def _tried(config: Config, work: Path) -> Run:
-    """A failure is an outcome too, unless it is the machine's: a full disk counts against no setting."""
+    """Run once; a failure is a result too, unless the machine caused it, such as by a full disk."""
     began, cpu, reached = time.perf_counter(), time.process_time(), 0
 
     def progress(number: int, total: int, row: Tree) -> None:
@@ -83,14 +77,13 @@ def _tried(config: Config, work: Path) -> Run:
 
     error, selected, value = "", 0, None
     try:
-        told = run(config, work, resume=(work / "config.toml").exists(), progress=progress)
-        selected, value = told["round"], told["valid"][config.evaluate.selector]
+        result = run(config, work, resume=(work / "config.toml").exists(), progress=progress)
+        selected, value = result["round"], result["valid"][config.evaluate.selector]
     except (CoveyError, ArithmeticError, RuntimeError, ValueError) as failure:
         if isinstance(failure.__cause__, OSError):
             raise
-        error = (
-            f"{'' if isinstance(failure, CoveyError) else type(failure).__name__ + ': '}{failure}"
-        )
+        kind = "" if isinstance(failure, CoveyError) else f"{type(failure).__name__}: "
+        error = f"{kind}{failure}"
     if value is not None and not math.isfinite(value):
         error, value = f"{config.evaluate.selector} on validation is {value}", None
     rounds = getattr(config.part("pooled"), "epochs", 0) if "pooled" in config.tree else reached
