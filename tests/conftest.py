@@ -30,7 +30,7 @@ def covey(capsys: pytest.CaptureFixture[str]) -> Covey:
 
 @pytest.fixture
 def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of the rounds that were run by `covey reproduce` or `covey matrix`, in this process."""
+    """Numbers of the rounds that `covey reproduce` or `covey matrix` ran in this process."""
     seen: list[int] = []
     real = engine.run_round
     monkeypatch.setattr(execution, "processes", Inline)

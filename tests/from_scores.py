@@ -14,13 +14,13 @@ def evaluate_scores(
     config: EvaluateConfig,
     candidates_CL: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """The configured metrics of each client of a chunk, [C] each, from its scores and held-out items.
+    """The configured metrics of each client of a chunk, [C] each, from its scores.
 
-    Full ranking: `score` is [C, I]. `hidden` are the client's train items in validation, and its train and
-    validation items in the test, for leave-one-out and ratio splits alike (a ratio split without a
-    validation part then ranks all items not in train); ignored where seen items are kept.
-    Sampled: `score` is [C, L], held-out item first (see `with_held`), or [C, I] with the ids of the other
-    candidates in `candidates_CL`.
+    Full ranking: `score` is [C, I]. `hidden` are the client's train items in validation, and its
+    train and validation items in the test, for leave-one-out and ratio splits alike (a ratio split
+    without a validation part then ranks all items not in train); ignored where seen items are kept.
+    Sampled: `score` is [C, L], held-out item first (see `with_held`), or [C, I] with the ids of the
+    other candidates in `candidates_CL`.
     """
     held = distinct(held)
     if config.candidates == "sampled":

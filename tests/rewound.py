@@ -1,4 +1,4 @@
-"""A node of the wire fleet that is set back, as where the server lost a round and its devices follow."""
+"""A node of the wire fleet that is set back, as if the server had lost a round."""
 
 from covey.core.ragged import FieldDict
 from covey.engine.fleet.wire import Node

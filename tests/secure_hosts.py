@@ -1,9 +1,10 @@
-"""A secure sum over loopback sockets, server and clients each in processes of their own; run as a program.
+"""A secure sum over loopback sockets, with server and clients in separate processes; a program.
 
     python secure_hosts.py server FOLDER          prints its port; writes record.bin and outcome.npz
     python secure_hosts.py clients FOLDER N PORT  reads clients-N.npz, which the server never opens
 
-The record holds every message that the server process received or sent, after its length and which of the two.
+The record holds every message that the server process received or sent, after its length
+and the direction.
 """
 
 import json
@@ -54,7 +55,10 @@ def serve(folder: Path) -> None:
         hosts = [listener.accept() for _ in range(plan["hosts"])]
         home = {client: host for host in hosts for client in json.loads(host.recv_bytes())}
         fixed = Fixed(config.bits, config.range, len(home))
-        exchange = lambda requests: _exchange(requests, hosts, home, record)
+
+        def exchange(requests: dict[int, bytes]) -> Iterator[bytes]:
+            return _exchange(requests, hosts, home, record)
+
         server = Coordinator(sorted(home), context, config, plan["length"], fixed.dtype, exchange)
         try:
             outcome = server.run()

@@ -1,4 +1,4 @@
-"""Secure sums in one process, for tests: parties, a coordinator, and a transport on which things can go wrong."""
+"""Secure sums in one process, for tests: parties, a coordinator, and a faulty transport."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -32,8 +32,10 @@ class Room:
 
     def __post_init__(self) -> None:
         self.fixed = Fixed(self.config.bits, self.config.range, len(self.values))
-        encode = lambda client: lambda _: self.fixed.encode(self.values[client])
-        self.parties = {c: Party(c, CONTEXT, self.config, encode(c)) for c in self.values}
+        self.parties = {
+            c: Party(c, CONTEXT, self.config, lambda _, value=value: self.fixed.encode(value))
+            for c, value in self.values.items()
+        }
         length = len(next(iter(self.values.values())))
         self.server = Coordinator(
             list(self.values), CONTEXT, self.config, length, self.fixed.dtype, self.exchange

@@ -1,6 +1,6 @@
 """Run folders that were written before the modules moved: they load, resume and recommend as then.
 
-`stored/killed` was killed in round 3 of 4, and `stored/killed-end.safetensors` is the model that the
+`stored/killed` was killed in round 3 of 4, and `stored/killed-end.safetensors` is the model that
 same version had after an undisturbed run. `stored/finished` names an objective by a module that no
 longer exists under that name.
 """

@@ -9,7 +9,7 @@ from covey.methods import views
 def directions(
     many: list[int], n_rows: int, dim: int, aside: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Two views of clients with so many rows, of which every third is set `aside`; weights and bars."""
+    """Two views of clients, with every third row set `aside`; weights and bars."""
     dice = torch.Generator().manual_seed(n_rows)
     one = torch.randn(len(many), n_rows, dim, generator=dice)
     two = one + 0.1 * torch.randn(len(many), n_rows, dim, generator=dice)
