@@ -93,7 +93,7 @@ def test_draws_are_those_of_each_item_alone(items: list[int], epsilon: float, se
 @given(st.floats(0.1, 20), st.sampled_from(["exact", "range", "clipped"]), st.integers(0, 2**31))
 @settings(max_examples=40, deadline=None)
 def test_every_bound_of_the_sensitivity_is_one(epsilon: float, bound: str, seed: int) -> None:
-    """Outputs are at most e^epsilon likelier by one item than another, e^(epsilon/2) than uniform."""
+    """No output is over e^epsilon likelier by one item than another, e^(epsilon/2) by none."""
     v_ID = Rng.of(seed, 0, torch.arange(1)).normal(9, 2, dtype=F64)[0]
     like = table_likeness(v_ID, bound)  # type: ignore[arg-type]
     assert like.rows(torch.arange(9)).min() >= like.least

@@ -60,7 +60,7 @@ def test_few_items_are_the_same_items() -> None:
 
 
 def test_which_items_are_contrasted() -> None:
-    """Two examples of row 0, one positive; a negative of row 1; row 2 without weight; 3 is padding."""
+    """Two examples of row 0, one positive; a negative of row 1; row 2 weighs 0; 3 is padding."""
     index, label, weight = (
         torch.tensor([[0, 0, 1, 2]]),
         torch.tensor([[1.0, 0, 0, 1]]),

@@ -23,13 +23,7 @@ NEXT = 0.3  # the share of clusters, by cost, whose nearest is updated in each t
 
 
 def ward(x_ND: Tensor, clusters: int, largest: int = LARGEST) -> Tensor:
-    """Returns the cluster of each row, [N], from 0 to at most `clusters` - 1.
-
-    Args:
-        x_ND: The vectors.
-        clusters: The number of clusters.
-        largest: The number of rows up to which scipy computes the tree.
-    """
+    """The cluster of each row, from 0 to at most `clusters` - 1; by scipy up to `largest` rows."""
     if len(x_ND) < 2:
         return torch.zeros(len(x_ND), dtype=torch.long, device=x_ND.device)
     if len(x_ND) > (min(FEW, largest) if x_ND.is_cuda else largest):

@@ -37,10 +37,7 @@ def explained(mean_ID: Tensor, category_I: Tensor) -> Tensor:
 def joined_rounds(before: Tensor | None, here: Tensor, joined: Tensor) -> Tensor:
     """In how many rounds each client was in the group, [N]; -1 if it never took part.
 
-    Args:
-        before: The numbers after the round before, or None.
-        here: The ids of the participants.
-        joined: The ids of the group.
+    `before` are the numbers of the round before, `here` the participants' ids, `joined` the group.
     """
     height = int(here.max()) + 1
     old_N = here.new_full((height,), -1) if before is None else before
@@ -50,11 +47,6 @@ def joined_rounds(before: Tensor | None, here: Tensor, joined: Tensor) -> Tensor
 
 
 def joined_metrics(joined_N: Tensor, rounds: int) -> Fields:
-    """Figure 2, over the clients that ever took part.
-
-    Returns:
-        The share that was in the group in more than `OFTEN` of the rounds, and the rounds of the
-        client that was in it least often.
-    """
+    """Figure 2: the share of the participants that were often in the group; the fewest rounds."""
     joined_N = joined_N[joined_N >= 0]
     return {"often": (joined_N > OFTEN * rounds).double().mean(), "least": joined_N.min()}

@@ -97,11 +97,8 @@ class HardNegatives(Mechanism):
         """The received items that the client does not have are negatives of all its positions."""
         if "items" not in view.received.each:
             return examples
-        items_CT, own, n_items = (
-            view.received.each["items"],
-            view.data.items,
-            view.catalogue.n_items,
-        )
+        items_CT, own = view.received.each["items"], view.data.items
+        n_items = view.catalogue.n_items
         client_C1 = torch.arange(len(items_CT), device=items_CT.device)[:, None]
         known_T = own.owner * n_items + own.values
         fresh_CT = ~torch.isin(client_C1 * n_items + items_CT, known_T)

@@ -29,14 +29,8 @@ from covey.core.messages import Sent, Upload
 from covey.core.ragged import FieldDict, Fields, Ragged
 from covey.privacy.library import check_installed
 
-from .pdc_frs_auxiliary import (
-    PREFIX,
-    Auxiliary,
-    init_auxiliary,
-    parameters,
-    synthetic_users,
-    top_items,
-)
+from . import pdc_frs_auxiliary as auxiliary
+from .pdc_frs_auxiliary import PREFIX, parameters
 from .pdc_frs_draws import Contribute, Noise, as_sets, contribution, kept_share
 from .titles import ROWS, Bound, Likeness, Similarity, likeness, table_likeness
 
@@ -122,7 +116,7 @@ class DataContribution(Mechanism):
                 " for the contrast alone"
             )
         v_ID = view.public["items"]
-        aux = init_auxiliary(view.model, view.catalogue.n_items, view.server_rng, v_ID)
+        aux = auxiliary.init_auxiliary(view.model, view.catalogue.n_items, view.server_rng, v_ID)
         none = torch.zeros(0, dtype=torch.long, device=v_ID.device)
         state: FieldDict = {"ids": none, "list": none, "offsets": none.new_zeros(1), **aux}
         return self._admitted(view, state, enrolment)
@@ -163,8 +157,8 @@ class DataContribution(Mechanism):
             return view.state
         leaves = {k: v.clone() for k, v in parameters(view.state).items()}
         lists = Ragged(view.state["list"], view.state["offsets"])
-        aux = Auxiliary(self.aux_epochs, self.aux_lr, self.aux_batch, self.aux_negatives)
-        aux.train(view, leaves, lists)
+        options = (self.aux_epochs, self.aux_lr, self.aux_batch, self.aux_negatives)
+        auxiliary.Auxiliary(*options).train(view, leaves, lists)
         return {**view.state, **{PREFIX + k: v for k, v in leaves.items()}}
 
     # Lines 8 and 10.
@@ -173,9 +167,9 @@ class DataContribution(Mechanism):
             return Sent()
         params, me_C = parameters(view.state), _find(view.state["ids"], view.round.ids_C)
         lists = Ragged(view.state["list"], view.state["offsets"])
-        scored = top_items(view, params, lists, me_C, self.count) if self.count else {}
+        items = auxiliary.top_items(view, params, lists, me_C, self.count) if self.count else {}
         views = self._views(view, params["user"], me_C) if self.user_weight else Sent()
-        return Sent(views.shared, {**scored, **views.each})
+        return Sent(views.shared, {**items, **views.each})
 
     def _views(self, view: ServerView, users_MD: Tensor, me_C: Tensor) -> Sent:
         """The unit vectors of users, all that Eq. 9 needs, and each client's own; 0 if unknown."""
@@ -184,7 +178,8 @@ class DataContribution(Mechanism):
             return Sent({"users": unit_MD}, {"me": me_C})
         own_CD = unit_MD[me_C.clamp(min=0)] * (me_C >= 0)[:, None]
         if self.against == "synthetic":
-            made_KD = synthetic_users(users_MD, self.others, view.server_rng.fold("synthetic"))
+            rng = view.server_rng.fold("synthetic")
+            made_KD = auxiliary.synthetic_users(users_MD, self.others, rng)
             each: FieldDict = {"own": own_CD, "me": torch.full_like(me_C, -1)}
             return Sent({"users": F.normalize(made_KD, dim=1)}, each)
         order = view.server_rng.fold("others").permutation(len(unit_MD))[0]

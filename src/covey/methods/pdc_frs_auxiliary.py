@@ -38,20 +38,14 @@ class Auxiliary:
     negatives: int  # for each contributed item
 
     def train(self, view: ServerView, leaves: Fields, lists: Ragged) -> None:
-        """Trains on each contributed item with its negatives, all users pooled.
-
-        Args:
-            view: The server's view, with the model and the streams.
-            leaves: The auxiliary model's parameters, which are moved in place.
-            lists: The contributed lists, [M].
-        """
+        """Moves the parameters in place, by each contributed item and its negatives, all pooled."""
         made = self._rows(view, lists, leaves["items"])
         real, many, device = len(made[0]), max(1, self.batch // WIDTH), made[0].device
         steps, rng = -(-real // many), view.server_rng.to(device)
         # Rows of weight 0 fill the last batch.
         rows = [F.pad(x, (*(0, 0) * (x.dim() - 1), 0, steps * many - real)) for x in made]
         order_R, place_B = (torch.arange(n, device=device) for n in (steps * many, many))
-        at, adam = torch.zeros_like(place_B[:1]), Adam.of(leaves, self.lr)
+        at, adam = torch.zeros_like(place_B[:1]), Adam(leaves, self.lr)
 
         def step() -> None:
             pick_B = order_R.index_select(0, at + place_B)
@@ -96,21 +90,13 @@ class Auxiliary:
         return owner_R.to(like.device), items_RW, label_RW.to(like), weight_RW.to(like)
 
 
-@dataclass(frozen=True)
 class Adam:
     """Adam in place; the count of steps is a tensor too, so that CUDA can record a step."""
 
-    leaves: list[Tensor]
-    first: list[Tensor]  # moments
-    second: list[Tensor]
-    count: Tensor
-    lr: float
-
-    @classmethod
-    def of(cls, leaves: Fields, lr: float) -> "Adam":
-        moving = list(leaves.values())
-        first, second = ([torch.zeros_like(x) for x in moving] for _ in range(2))
-        return cls(moving, first, second, torch.zeros((), device=moving[0].device), lr)
+    def __init__(self, leaves: Fields, lr: float) -> None:
+        self.leaves, self.lr = list(leaves.values()), lr
+        self.first, self.second = ([torch.zeros_like(x) for x in self.leaves] for _ in range(2))
+        self.count = torch.zeros((), device=self.leaves[0].device)
 
     def move(self, loss: Tensor) -> None:
         grads = [g.contiguous() for g in torch.autograd.grad(loss, self.leaves)]

@@ -107,22 +107,19 @@ class SpectralResidual(Mechanism):
         self, view: ServerView, reports: Upload | Total
     ) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Total)
-        heard: FieldDict = {"heard": view.state["heard"] + 1}
+        exchanges: FieldDict = {"heard": view.state["heard"] + 1}
         if "moments" not in reports.extra[self.name]:
             state, tables = self._inner.receive_reports(self._inner_view(view), reports)
-            return {**view.state, **state, **tables, **heard}, {}
+            return {**view.state, **state, **tables, **exchanges}, {}
         unit, shift = log_odds(reports.extra[self.name]["moments"].double())
         assert isinstance(view.objective, Bce | Bpr)
-        prior = -math.log(
-            view.objective.negatives
-        )  # the log-odds of a positive among its negatives
+        prior, filter_D = -math.log(view.objective.negatives), view.state["filter"]
         public = {PUBLIC + k: view.state[k] for k in TABLES}
-        public[PUBLIC + "filter"] = view.state["filter"] * (self.weight * unit).to(
-            view.state["filter"]
-        )
-        public[PUBLIC + "shift"] = (self.weight * (shift + prior)).to(view.state["filter"])
-        told = {k: v for k, v in view.state.items() if k.startswith("tell/")}
-        return {**told, **heard, "tell/unit": unit}, public
+        public[PUBLIC + "filter"] = filter_D * (self.weight * unit).to(filter_D)
+        # `prior` is the log-odds of a positive among its negatives.
+        public[PUBLIC + "shift"] = (self.weight * (shift + prior)).to(filter_D)
+        metrics = {k: v for k, v in view.state.items() if k.startswith("tell/")}
+        return {**metrics, **exchanges, "tell/unit": unit}, public
 
     def base_model(self, params: Fields) -> tuple[Model, Fields] | None:
         if PUBLIC + "items" not in params:

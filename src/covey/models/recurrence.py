@@ -13,13 +13,7 @@ from torch.autograd.function import once_differentiable
 
 
 def recur(in_PCH: Tensor, w_DH: Tensor, b_H: Tensor) -> Tensor:
-    """Computes the states after each step, [P, C, D], of a GRU as torch defines it.
-
-    Args:
-        in_PCH: The gates' values from the inputs, with their bias.
-        w_DH: The weights from the state to the gates.
-        b_H: The bias of these.
-    """
+    """The states of torch's GRU after each step, [P, C, D], from the inputs' part of the gates."""
     return torch.as_tensor(_Recurrence.apply(in_PCH, w_DH, b_H))
 
 

@@ -7,6 +7,7 @@ one. The update is never computed as "after minus before", which loses small ste
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import torch
@@ -140,16 +141,10 @@ class Local:
         fused = [k for k in grads if f"{k}/t" not in state and leaves[k][0].numel() % FUSED == 0]
         if fused:
             count = torch.full((), step + 1.0, device=leaves[fused[0]].device)
-            fused_adam(
-                [leaves[k] for k in fused],
-                [grads[k].contiguous() for k in fused],
-                [state[f"{k}/m"] for k in fused],
-                [state[f"{k}/v"] for k in fused],
-                count,
-                lr,
-                (self.beta1, self.beta2),
-                self.eps,
-            )
+            first, second = ([state[f"{k}/{moment}"] for k in fused] for moment in ("m", "v"))
+            params, gradients = [leaves[k] for k in fused], [grads[k].contiguous() for k in fused]
+            betas = (self.beta1, self.beta2)
+            fused_adam(params, gradients, first, second, count, lr, betas, self.eps)
         for name in grads:
             if name not in fused:
                 self._adam_single(name, leaves[name], grads[name], lr, step, state)
@@ -193,21 +188,9 @@ def fused_adam(
         betas: The decay rates of the moments.
         eps: A number that is added to the denominator.
     """
-    torch._fused_adam_(
-        params,
-        grads,
-        first,
-        second,
-        [],
-        [count] * len(params),
-        lr=lr,
-        beta1=betas[0],
-        beta2=betas[1],
-        weight_decay=0.0,
-        eps=eps,
-        amsgrad=False,
-        maximize=False,
-    )
+    plain = partial(torch._fused_adam_, weight_decay=0.0, amsgrad=False, maximize=False)
+    (beta1, beta2), counts = betas, [count] * len(params)
+    plain(params, grads, first, second, [], counts, lr=lr, beta1=beta1, beta2=beta2, eps=eps)
 
 
 def _rows(table_CRD: Tensor, rows_CB: Tensor) -> Tensor:
