@@ -91,7 +91,7 @@ def _rows(program: Program) -> dict[str, int]:
 def check(
     config: Config, method: Method, people: Population, ids_N: Tensor, items_per_user: int
 ) -> None:
-    """Refuses a run whose users would spend more than `privacy.max_epsilon`."""
+    """Refuses a run that would spend more than `privacy.max_epsilon`; arguments as `of_planned`."""
     limit = config.privacy
     if math.isinf(limit.max_epsilon):
         return
