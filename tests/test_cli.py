@@ -94,7 +94,7 @@ ARA = "--set attack.use=covey.attacks.a_ra:ARa"
         ("--method fedmf --set evaluate.clients=-1", r"evaluate.clients is -1"),
         (
             "--method pfedrec --set solver.rates.item=1.0",
-            r"no parameter 'item'; there are items, score, bias",
+            r"has items, score, bias, and no parameter 'item'",
         ),
         (
             '--method fedcl --set mechanism=[{use="covey.methods.fedcl:HardNegatives",epsilon=0}]',

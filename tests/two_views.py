@@ -17,7 +17,7 @@ def directions(
     rows = (place < torch.tensor(many)[:, None]) & ((place % 3 > 0) | (not aside))
     weight = rows / rows.sum(1, keepdim=True).clamp(min=1)
     bar = torch.full_like(weight, -5.0).masked_fill(~rows, views.EXCLUDED)
-    a, b = (views.unit(x)[1] for x in (one, two))
+    a, b = (views.normalised(x)[1] for x in (one, two))
     return a, b, weight, bar
 
 

@@ -19,7 +19,7 @@ def test_all_sides_are_timed_over_a_pass(monkeypatch: pytest.MonkeyPatch) -> Non
     found = on_cpu(10, 2, full=True)
     assert found["rounds"] == 1 and set(found["cpu_seconds"]) == {
         *SIDES,
-        *([BATCHED] if onednn.there() else []),
+        *([BATCHED] if onednn.available() else []),
     }
     assert found["ratios"][BASE] == [1.0, 1.0]
     lines = "\n".join(contrast({"commit": "abc", "machine": {"cpu": "any"}, **found}))
