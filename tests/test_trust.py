@@ -146,8 +146,7 @@ def test_the_current_folder_is_not_imported_by_accident(how: str, folder: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["covey", "-m"])
-def test_worker_processes_trust_the_same(how: str, folder: Path) -> None:
+def test_worker_processes_trust_the_same(folder: Path) -> None:
     """And they import nothing else from the current folder, not even while they start."""
     for name in ("pickle", "numpy", "signal", "socket", "multiprocessing"):
         (folder / f"{name}.py").write_text(HOSTILE.replace("imported", "hostile"))
@@ -163,11 +162,11 @@ def test_worker_processes_trust_the_same(how: str, folder: Path) -> None:
         "--jobs",
         2,
     ]
-    refused = launched(how, folder, "matrix", *words, *sets(*SMALL[:3], USE), "--out", "out")
+    refused = launched("-m", folder, "matrix", *words, *sets(*SMALL[:3], USE), "--out", "out")
     assert refused.returncode == 2 and "--trust mymodel" in refused.stderr
     assert not (folder / "out").exists() and not (folder / "imported").exists()
     done = launched(
-        how, folder, "matrix", *words, *sets(*SMALL[:3], USE), "--out", "out", "--trust", "mymodel"
+        "-m", folder, "matrix", *words, *sets(*SMALL[:3], USE), "--out", "out", "--trust", "mymodel"
     )
     assert (done.returncode, "FAILED" in done.stderr) == (0, False), done.stderr
     assert len(list((folder / "out" / "runs").glob("*/made.json"))) == 4

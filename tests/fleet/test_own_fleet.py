@@ -1,16 +1,12 @@
 """A user's fleet of twenty lines that delegates to another one, run and resumed by the command."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-import covey
-from command import sets
+from command import Covey, command, expect_line, sets
 from covey.core.errors import CoveyError
 from covey.core.ragged import FieldDict, Ragged, Rows
 from covey.engine.fleet.flat import flattened, restored
@@ -54,39 +50,29 @@ class Mortal:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("base", [SIMULATED, WIRE])
-def test_a_fleet_of_a_users_own_runs_and_resumes(base: str, tmp_path: Path) -> None:
+def test_a_fleet_of_a_users_own_runs_and_resumes(
+    base: str, covey: Covey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Refused without trust, killed in round 3, resumed to the bits of an undisturbed run."""
     module, _, name = base.partition(":")
-    (tmp_path / "mortal.py").write_text(OWN.replace("MODULE", module).replace("CLASS", name))
-
-    def run(*words: str, die: int = 0) -> "subprocess.CompletedProcess[str]":
-        source = str(Path(covey.__file__).parents[1])
-        environment = {**os.environ, "PYTHONPATH": source, "DIE_IN": str(die)}
-        line = [sys.executable, "-m", "covey", *words]
-        return subprocess.run(
-            line, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path
-        )
-
-    begin = [
-        "run",
-        "--method",
-        "pfedrec",
-        "--rounds",
-        "4",
-        *sets(*OPTIONS, "fleet.use=mortal:Mortal"),
-    ]
-    refused = run(*begin, "--out", "mine")
-    assert refused.returncode == 2 and "--trust mortal" in refused.stderr
+    mine = f"mortal_{name.lower()}"
+    (tmp_path / f"{mine}.py").write_text(OWN.replace("MODULE", module).replace("CLASS", name))
+    monkeypatch.chdir(tmp_path)
+    begin = ["run", "--method", "pfedrec", "--rounds", "4"]
+    begin += sets(*OPTIONS, f"fleet.use={mine}:Mortal")
+    expect_line(covey(*begin, "--out", "mine"), f"--trust {mine}")
     assert not (tmp_path / "mine").exists()
-    assert run(*begin, "--out", "mine", "--trust", "mortal", die=3).returncode == -9
-    again = run("resume", "mine")
-    assert again.returncode == 2 and "--trust mortal" in again.stderr
-    assert run("resume", "mine", "--trust", "mortal").returncode == 0
-    assert run(*begin, "--out", "whole", "--trust", "mortal").returncode == 0
+    monkeypatch.setenv("DIE_IN", "3")
+    killed = command(*begin, "--out", "mine", "--trust", mine, folder=tmp_path)
+    assert killed.returncode == -9
+    monkeypatch.delenv("DIE_IN")
+    expect_line(covey("resume", "mine"), f"--trust {mine}")
+    assert covey("resume", "mine", "--trust", mine).code == 0
+    assert covey(*begin, "--out", "whole", "--trust", mine).code == 0
     for file in ("model.safetensors", "users.safetensors"):
-        mine, whole = (load_file(tmp_path / folder / file) for folder in ("mine", "whole"))
-        assert mine.keys() == whole.keys()
-        assert all(torch.equal(mine[k], whole[k]) for k in whole if not whole[k].isnan().any())
+        ended, whole = (load_file(tmp_path / folder / file) for folder in ("mine", "whole"))
+        assert ended.keys() == whole.keys()
+        assert all(torch.equal(ended[k], whole[k]) for k in whole if not whole[k].isnan().any())
 
 
 def test_what_is_no_fleet_is_refused() -> None:
