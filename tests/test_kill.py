@@ -46,7 +46,7 @@ COMPOSED = {
 }
 CASES = [pytest.param(name, OWN.get(name, []), id=name) for name in FEDERATED]
 CASES += [pytest.param(name, sets, id=f"{name} {what}") for name, (what, sets) in COMPOSED.items()]
-INSTANTS = 10
+INSTANTS = 8
 
 
 def config_of(name: str, sets: list[str]) -> Config:
