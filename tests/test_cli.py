@@ -60,7 +60,7 @@ ARA = "--set attack.use=covey.attacks.a_ra:ARa"
         ),
         ("--method fedmf --set run.round=1", r"run has no option 'round'; did you mean 'rounds'\?"),
         (f"--method fedmf {ARA} --set attack.shar=1", r"did you mean 'share'\?"),
-        (f"--method fedmf {ARA} --set attack.share=2", r"share is from 0 \(nobody\) to 1"),
+        (f"--method fedmf {ARA} --set attack.share=2", r"share is from 0 \(no attackers\) to 1"),
         ("--method fedmf --set split.kind=lo", r"split.kind = 'lo' .*did you mean 'loo'\?"),
         ("--method fedmf --set run.ceilings=['eas']", r"did you mean 'ease'\?"),
         ("--method fedmf --set weighting=equall", r"weighting = 'equall' .*did you mean 'equal'\?"),

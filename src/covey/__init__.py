@@ -27,11 +27,9 @@ def _leave_current_folder() -> None:
 
 _leave_current_folder()  # before the first import that could be taken from the current folder
 
-import logging  # noqa: E402
 from importlib import import_module  # noqa: E402
 from typing import Any  # noqa: E402
 
-logging.getLogger("covey").addHandler(logging.NullHandler())  # silent unless it is configured
 __version__ = "0.1.0"
 __all__ = ["CoveyError", "Dataset", "Recommender", "__version__", "fit", "load"]
 

@@ -5,6 +5,7 @@ from covey.contract.aggregation import Group as Group
 from covey.contract.aggregation import Grouping as Grouping
 from covey.contract.aggregation import ServerStep as ServerStep
 from covey.contract.mechanism import Mechanism as Mechanism
+from covey.contract.mechanism import no_clients as no_clients
 from covey.contract.views import ClientView as ClientView
 from covey.contract.views import ServerView as ServerView
 from covey.contract.views import TrainingData as TrainingData

@@ -7,3 +7,4 @@ from covey.engine.rounds import admit as admit
 from covey.engine.rounds import enrol as enrol
 from covey.engine.rounds import run_round as run_round
 from covey.engine.rounds import start as start
+from covey.engine.rounds import view as view

@@ -105,7 +105,7 @@ def test_the_targets_of_an_attack_are_measured_and_must_exist(covey: Covey, tmp_
     assert wrong.code == 2 and "attack.targets = [40]; name items from 0 to 39" in wrong.err
     assert not (tmp_path / "b").exists()
     many = run(tmp_path / "c", "--set", "attack.share=1.5")
-    assert many.code == 2 and "share is from 0 (nobody) to 1" in many.err
+    assert many.code == 2 and "share is from 0 (no attackers) to 1" in many.err
 
 
 def test_nobody_attacks_and_nothing_changes(covey: Covey, tmp_path: Path) -> None:

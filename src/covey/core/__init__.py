@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .messages import Total as Total
     from .messages import Upload as Upload
     from .messages import stack as stack
+    from .ragged import Drawer as Drawer
     from .ragged import Field as Field
     from .ragged import FieldDict as FieldDict
     from .ragged import Fields as Fields
@@ -31,7 +32,10 @@ _HOME = {
     "checks": ("among_choices", "positive"),
     "errors": ("CoveyError",),
     "messages": ("Catalogue", "Download", "Round", "Sent", "Total", "Upload", "stack"),
-    "ragged": ("FieldDict", "Field", "Fields", "Ragged", "Rows", "cat", "offsets_of", "take"),
+    "ragged": (
+        *("Drawer", "FieldDict", "Field", "Fields", "Ragged", "Rows"),
+        *("cat", "offsets_of", "take"),
+    ),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import torch
 
-HERE = Path(__file__).parents[1]  # the package: a change anywhere in it counts
+HERE = Path(__file__).parents[1]
+SOURCES = (".", ":(top)papers")  # the package, and the plans of the papers beside it
 
 
 def machine(device: str = "cuda") -> str:
@@ -18,14 +19,17 @@ def machine(device: str = "cuda") -> str:
 
 
 def commit() -> str:
-    """The commit of the code, and whether files were changed since.
+    """The commit of the code, and whether the code or a plan of a paper was changed since.
 
     The environment variable COVEY_COMMIT replaces it where there is no checkout.
     """
     if "COVEY_COMMIT" in os.environ:
         return os.environ["COVEY_COMMIT"]
     try:
-        head, changed = _git("rev-parse", "--short", "HEAD"), _git("status", "--porcelain", ".")
+        head, changed = (
+            _git("rev-parse", "--short", "HEAD"),
+            _git("status", "--porcelain", *SOURCES),
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return f"{head}, changed" if changed else head

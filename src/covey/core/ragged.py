@@ -121,6 +121,7 @@ class Rows:
 Field = Tensor | Ragged | Rows
 Fields = dict[str, Tensor]
 FieldDict = dict[str, Any]  # `Field`s by name; their owner knows which kind each of them is
+Drawer = FieldDict  # its name in methods that were written before
 
 
 def take(x: Field, pick: Tensor) -> Field:

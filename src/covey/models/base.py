@@ -6,8 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.contract.model import Model
+from covey.contract.model import NO_HISTORY as NO_HISTORY
+from covey.contract.model import History as History
+from covey.contract.model import Model as Model
+from covey.contract.model import rows as rows
 from covey.core.checks import positive
+from covey.core.checks import share as share
 from covey.core.ragged import Fields
 from covey.core.rng import Rng
 

@@ -73,7 +73,7 @@ class AttackConfig:
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1 or self.start < 1:
-            valid = "share is from 0 (nobody) to 1, start is the number of a round, 1 or more"
+            valid = "share is from 0 (no attackers) to 1, start is the number of a round, 1 or more"
             raise CoveyError(f"attack: {valid}")
 
 
