@@ -208,7 +208,7 @@ def test_a_run_folder_is_kept_and_loads(tmp_path: Path) -> None:
     fitted = covey.fit(
         "fedmf", checkerboard(), rounds=2, out=tmp_path / "run", set=["data.min_user=2"]
     )
-    assert {"config.toml", "dataset.npz", "result.json", "checkpoint.safetensors"} <= {
+    assert {"config.toml", "dataset.npz", "result.json", "state.safetensors"} <= {
         p.name for p in (tmp_path / "run").iterdir()
     }
     (tmp_path / "run").rename(tmp_path / "moved")

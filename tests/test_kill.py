@@ -17,7 +17,7 @@ from covey.run.config.tree import assign, merge
 from covey.run.loop import run
 from rounds import untimed
 
-FILES = ("model.safetensors", "checkpoint.safetensors", "metrics.jsonl", "users.safetensors")
+FILES = ("model.safetensors", "state.safetensors", "metrics.jsonl", "users.safetensors")
 SMALL = [
     "data.users=40",
     "data.items=60",

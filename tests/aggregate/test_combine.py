@@ -6,6 +6,7 @@ import torch
 from covey.aggregate.combine import ItemMean, Mean, Sum
 from covey.aggregate.fold import Fold, total_of
 from covey.contract.aggregation import Combine
+from covey.core.fixed_point import Scales
 from covey.core.messages import Total, Upload
 from covey.core.ragged import Ragged, Rows
 from covey.testing.compare import expect_same
@@ -93,14 +94,14 @@ def test_part_by_part_gives_the_same_bits() -> None:
         {"items": Rows(Ragged.of(lists), torch.randn(flat, 3), 30), "b": torch.randn(40, 5)},
     )
     for size in (1, 7, 16, 40):
-        fold = Fold()
+        fold = Fold(Scales(40))
         for pick in ids.split(size):
             fold.add(whole.take(pick))
-        expect_same(total_of(whole), fold.total())
+        expect_same(total_of(whole, scales=Scales(40)), fold.total())
 
 
 def test_parts_summed_elsewhere_are_joined() -> None:
-    fold = Fold()
+    fold = Fold(Scales(3))
     for ids, x in (([1, 2], 3.0), ([5], 4.0)):
         update, touched = {"items": torch.full((2, 1), x)}, {"items": torch.ones(2)}
         weight = torch.tensor(float(len(ids)))
@@ -112,7 +113,7 @@ def test_parts_summed_elsewhere_are_joined() -> None:
 
 
 def test_an_empty_fold() -> None:
-    total = Fold().total()
+    total = Fold(Scales(0)).total()
     assert len(total) == 0 and float(total.weight) == 0 and not total.update
 
 

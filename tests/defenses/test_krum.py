@@ -153,7 +153,7 @@ class Wild:
         table_ID = view.download.public.shared["items"]  # its own, in the place of a shared one
         every = Ragged(torch.arange(len(table_ID)), torch.tensor([0, len(table_ID)]))
         return {}, replace(
-            upload, update={**upload.update, "items": Rows(every, 1e4 * table_ID, len(table_ID))}
+            upload, update={**upload.update, "items": Rows(every, 1e3 * table_ID, len(table_ID))}
         )
 
 
@@ -167,4 +167,4 @@ def test_one_wild_upload_does_not_move_the_delivered_model(wire: bool) -> None:
         play = Play(method, world, Setting(cohort=13, wire=wire), Wild()).begin().go(1)
         largest[name] = max(float(play.kept(c)["items"].abs().max()) for c in range(12))
         assert float(play.server.public["items"].abs().max()) < 10 or name == "mean"
-    assert largest["krum"] < 10 and largest["mean"] > 1000
+    assert largest["krum"] < 10 and largest["mean"] > 100

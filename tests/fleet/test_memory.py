@@ -48,12 +48,10 @@ def test_in_memory_or_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_run_is_the_same_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
     for limit in (1 << 62, 0):
-        monkeypatch.setattr(
-            "covey.engine.fleet.simulated.limit_of", lambda engine, limit=limit: limit
-        )
+        monkeypatch.setattr("covey.engine.fleet.hosted.limit_of", lambda engine, limit=limit: limit)
         tree = assign(read("methods", "cofedrec"), [*SMALL, "grouping.categories=4"])
         run(Config.of(tree), tmp_path / str(limit))
-        results.append((tmp_path / str(limit) / "checkpoint.safetensors").read_bytes())
+        results.append((tmp_path / str(limit) / "state.safetensors").read_bytes())
     assert results[0] == results[1]
 
 

@@ -73,7 +73,8 @@ def test_a_client_gets_back_what_it_left_last(cohorts: list[list[int]]) -> None:
 def test_the_state_goes_through_bytes(cohorts: list[list[int]]) -> None:
     store, truth = filled(cohorts)
     again = Store(N)
-    again.load(load(save({k: v.contiguous() for k, v in store.state().items()})))
+    for shard in (torch.arange(0, N, 2), torch.arange(1, N, 2)):
+        again.load(shard, load(save({k: v.contiguous() for k, v in store.state(shard).items()})))
     check(again, truth)
     again.put(torch.tensor([2, 0]), drawer([2, 0], 77))
     check(again, truth | {c: one(drawer([2, 0], 77), k) for k, c in enumerate((2, 0))})
@@ -128,7 +129,8 @@ def test_received_tables_go_through_bytes() -> None:
     store, again = Store(N), Store(N)
     store.put(torch.tensor([0, 1, 2]), table(1))
     store.put(torch.tensor([1, 4]), table(2))
-    again.load(load(save({k: v.contiguous() for k, v in store.state().items()})))
+    for shard in (torch.arange(0, N, 2), torch.arange(1, N, 2)):
+        again.load(shard, load(save({k: v.contiguous() for k, v in store.state(shard).items()})))
     received(again, {0: 1, 1: 2, 2: 1, 3: -1, 4: 2, 5: -1})
     again.put(torch.tensor([0]), table(2))  # the newest version is known again
     assert len(again.received["received/items"].tables) == 2

@@ -1,26 +1,30 @@
 """Sums uploads chunk by chunk, so that not all uploads of a large cohort are in memory at once.
 
-Clients are added one after the other in their order, so the bits do not depend on the chunks.
+Every number is rounded to a fixed unit and added as an integer (`covey.core.fixed_point`), so the
+bits of a sum do not depend on chunks, worker processes or the order of the clients.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from covey.core.fixed_point import Scales, decode, encode
 from covey.core.messages import Total, Upload
 from covey.core.ragged import Field, FieldDict, Fields, Ragged, Rows
 
-ROWS_AT_ONCE = 256
+AT_ONCE = 1 << 19  # numbers that are rounded at a time, so that they stay in the cache
+CLIENTS_AT_ONCE = 256  # clients of a group whose uploads are copied at a time
 
 
 @dataclass
 class Fold:
-    """A running sum of uploads."""
+    """A running sum of uploads as integers, by path, such as "update/items" or "extra/m/rows"."""
 
+    scales: Scales
     ids: list[Tensor] = field(default_factory=list)
-    sums: dict[str, Tensor] = field(default_factory=dict)  # by path, such as "update/items"
-    touched: Fields = field(default_factory=dict)
+    sums: Fields = field(default_factory=dict)
+    types: dict[str, torch.dtype] = field(default_factory=dict)  # of the fields, by path
 
     def add(self, upload: Upload) -> None:
         self.ids.append(upload.ids_C)
@@ -32,46 +36,61 @@ class Fold:
             for name, value in fields.items():
                 self._sum(f"{kind}/{name}", _weigh(value, upload.weight_C) if weighted else value)
                 if kind == "update" and isinstance(value, Rows):
-                    self._touch(name, value, upload.weight_C)
+                    weight_T = upload.weight_C.repeat_interleave(value.items.lengths)
+                    self._sum(f"touched/{name}", replace(value, values=weight_T))
 
     def add_total(self, total: Total) -> None:
-        """Adds clients whose updates were summed where they were computed."""
+        """Adds clients whose updates were summed as floating-point numbers, in a fixed order."""
         self.ids.append(total.ids_C)
-        _add_to(self.sums, "weight", total.weight)
-        for name, value in total.update.items():
-            _add_to(self.sums, f"update/{name}", value)
-        for name, value in total.touched.items():
-            _add_to(self.touched, name, value)
+        kinds = {"update": total.update, "touched": total.touched}
+        paths = {f"{kind}/{k}": v for kind, fields in kinds.items() for k, v in fields.items()}
+        for path, value in {"weight": total.weight, **paths}.items():
+            self._sum(path, value[None])
+
+    def merge(self, other: "Fold") -> None:
+        """Adds the clients of another sum with the same scales."""
+        self.ids += other.ids
+        self.types |= other.types
+        for path, value in other.sums.items():
+            self.sums[path] = self.sums[path].add_(value) if path in self.sums else value
 
     def total(self) -> Total:
+        """Returns the sums so far as floating-point numbers."""
         ids_C = torch.cat(self.ids) if self.ids else torch.zeros(0, dtype=torch.long)
-        parts: dict[str, Fields] = {}
+        kinds: dict[str, Fields] = {}
         for path, value in self.sums.items():
             kind, _, name = path.rpartition("/")
-            parts.setdefault(kind, {})[name] = value
-        weight = parts.pop("", {}).get("weight", torch.zeros(()))
-        update, model = parts.pop("update", {}), parts.pop("model", {})
-        extra = {kind.removeprefix("extra/"): fields for kind, fields in parts.items()}
-        return Total(ids_C, weight, update, model, self.touched, extra)
+            dtype = self.types[path]
+            if dtype.is_floating_point:
+                value = decode(value, self._fraction(path), dtype)
+            kinds.setdefault(kind, {})[name] = value
+        weight = kinds.pop("", {}).get("weight", torch.zeros(()))
+        update, model, touched = (kinds.pop(k, {}) for k in ("update", "model", "touched"))
+        extra = {kind.removeprefix("extra/"): fields for kind, fields in kinds.items()}
+        return Total(ids_C, weight, update, model, touched, extra)
+
+    def _fraction(self, path: str) -> int:
+        """The bits after the point; the touched rows of a table are counted by weight."""
+        touched = path.startswith("touched/")
+        return self.scales.fraction("weight" if touched else path.removeprefix("extra/"))
 
     def _sum(self, path: str, value: Field) -> None:
         if isinstance(value, Ragged):
             raise ValueError(f"{path} holds lists, which have no sum; it needs single uploads")
-        if isinstance(value, Rows):
-            zeros = value.values.new_zeros(value.height, *value.values.shape[1:])
-            self.sums.setdefault(path, zeros).index_add_(0, value.items.values, value.values)
-            return
-        acc = self.sums.setdefault(path, value.new_zeros(value.shape[1:]))
-        first = torch.zeros(len(value), dtype=torch.long, device=value.device)
-        acc.unsqueeze(0).index_add_(0, first, value)  # one after the other, unlike sum(0)
-
-    def _touch(self, name: str, value: Rows, weight_C: Tensor) -> None:
-        acc = self.touched.setdefault(name, weight_C.new_zeros(value.height))
-        acc.index_add_(0, value.items.values, weight_C.repeat_interleave(value.items.lengths))
-
-
-def _add_to(sums: dict[str, Tensor], path: str, value: Tensor) -> None:
-    sums[path] = sums[path] + value if path in sums else value.clone()
+        flat = value if isinstance(value, Tensor) else value.values
+        shape = flat.shape[1:] if isinstance(value, Tensor) else (value.height, *flat.shape[1:])
+        if path not in self.sums:
+            self.sums[path] = flat.new_zeros(shape, dtype=torch.int64)
+            self.types[path] = flat.dtype
+        acc, fraction = self.sums[path], self._fraction(path)
+        step = max(AT_ONCE // max(flat[:1].numel(), 1), 1)
+        for start in range(0, len(flat), step):
+            some = flat[start : start + step]
+            some = encode(some, fraction) if some.is_floating_point() else some.long()
+            if isinstance(value, Rows):
+                acc.index_add_(0, value.items.values[start : start + step], some)
+            else:
+                acc += some.sum(0)
 
 
 def _weigh(value: Field, weight_C: Tensor) -> Field:
@@ -83,11 +102,33 @@ def _weigh(value: Field, weight_C: Tensor) -> Field:
     return value * weight_C.view(-1, *[1] * (value.dim() - 1)).to(value)
 
 
-def total_of(upload: Upload | Total, some: Tensor | None = None) -> Total:
-    """Returns the sum of the rows of an upload, or of the rows `some`; a total as it is."""
+def total_of(
+    upload: Upload | Total, some: Tensor | None = None, scales: Scales | None = None
+) -> Total:
+    """Returns the sum of the rows of an upload, or of the rows `some`; a total as it is.
+
+    Args:
+        upload: The uploads of clients, or their sum already.
+        some: Places of clients in the upload; None for all of them.
+        scales: The declared ranges of the fields; None to measure them, since all uploads are here.
+    """
     if isinstance(upload, Total):
         return upload
-    fold = Fold()
-    for part in [upload] if some is None else map(upload.take, some.split(ROWS_AT_ONCE)):
+    fold = Fold(scales or _measured(upload))
+    for part in [upload] if some is None else map(upload.take, some.split(CLIENTS_AT_ONCE)):
         fold.add(part)
     return fold.total()
+
+
+def _measured(upload: Upload) -> Scales:
+    """The smallest powers of two that hold the numbers of some uploads."""
+    fields: dict[str, Field] = {"weight": upload.weight_C}
+    fields |= {f"update/{k}": v for k, v in upload.update.items()}
+    fields |= {f"model/{k}": v for k, v in upload.model.items()}
+    fields |= {f"{m}/{k}": v for m, named in upload.extra.items() for k, v in named.items()}
+    found: dict[str, float] = {}
+    for path, value in fields.items():
+        x = value if isinstance(value, Tensor) else value.values
+        most = float(torch.stack(x.aminmax()).abs().max()) if x.numel() else 0.0
+        found[path] = max(most, 2.0**-20)
+    return Scales(len(upload), found)

@@ -34,6 +34,23 @@ def add_set(command: argparse.ArgumentParser, text: str) -> None:
     command.add_argument("--set", action="append", default=[], metavar="A.B=C", help=text)
 
 
+def add_workers(command: argparse.ArgumentParser) -> None:
+    option = command.add_argument
+    option("--jobs", type=int, help="cores to use (default: all, for runs that gain from it)")
+    option("--backend", choices=("processes", "ray"), help="where several workers compute")
+    text = "keep the checkpoint of the finished run, with all that its clients keep"
+    option("--keep-checkpoint", action="store_true", help=text)
+
+
+def on_cores(config: Any, options: argparse.Namespace) -> Any:
+    """Returns the configuration with the workers that the command line asks for."""
+    from covey.run.workers import with_workers
+
+    if options.jobs is not None and options.jobs < 1:
+        raise CoveyError(f"--jobs {options.jobs}; give at least 1")
+    return with_workers(config, options.jobs or 0, options.backend or "")
+
+
 def page_at(out: Path) -> Path:
     """Refuses a page that would replace another file of a run."""
     if out.suffix.lower() not in (".html", ".htm"):

@@ -93,11 +93,13 @@ def _parser() -> argparse.ArgumentParser:
     option("--rounds", type=int, help=rounds)
     option("--seed", type=int)
     option("--out", type=Path, help="the run's folder (default: runs/METHOD-DATASET-SEED)")
+    arguments.add_workers(run)
     arguments.add_set(run, "any option of the configuration")
     arguments.finish(run, _run)
     text, example = "continue a run that was stopped or killed", "example: covey resume runs/first"
     resume = commands.add_parser("resume", help=text, epilog=example)
     resume.add_argument("out", type=Path)
+    arguments.add_workers(resume)
     arguments.finish(resume, _resume)
     for command in COMMANDS:
         command.add(commands)
@@ -121,7 +123,7 @@ def _run(options: argparse.Namespace) -> int:
         seed=options.seed,
         set=options.set,
     )
-    config = checked(tree, options.set, rounds=options.rounds)
+    config = arguments.on_cores(checked(tree, options.set, rounds=options.rounds), options)
     method, dataset = Path(config.tree.get("method", "run")).stem, Path(config.data.name).stem
     out = options.out or Path("runs") / f"{method}-{dataset}-{config.run.seed}"
     return _train(config, out, options, resume=False)
@@ -144,7 +146,8 @@ def _resume(options: argparse.Namespace) -> int:
         raise CoveyError(
             f"{options.out} is no run folder: it has no config.toml; start one with covey run --out"
         )
-    return _train(Config.of(parse(options.out / "config.toml")), options.out, options, resume=True)
+    config = arguments.on_cores(Config.of(parse(options.out / "config.toml")), options)
+    return _train(config, options.out, options, resume=True)
 
 
 def _train(config: Any, out: Path, options: argparse.Namespace, resume: bool) -> int:
@@ -157,7 +160,8 @@ def _train(config: Any, out: Path, options: argparse.Namespace, resume: bool) ->
         torch.set_num_threads(1)  # more threads slow operations on small tensors down
     try:
         with Bar(quiet=options.json) as bar:
-            result = run(config, out, resume=resume, progress=bar.update)
+            keep: Any = "checkpoint" if options.keep_checkpoint else "small"
+            result = run(config, out, resume=resume, progress=bar.update, keep=keep)
     except KeyboardInterrupt:
         begun = (out / "config.toml").exists()
         resumable = f"stopped; go on with covey resume {out}"

@@ -6,6 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from covey.core.fixed_point import Scales
 from covey.core.messages import Download, Total, Upload
 
 
@@ -20,6 +21,8 @@ class Request:
         download: What goes to them; entries for single clients are in the order of `ids_C`.
         fold: Whether the sum of the answers is enough; the reply is then a `Total`.
         attempt: Counts repetitions of a request whose answers were lost.
+        scales: The ranges of the numbers in the answers, from which follows how sums are rounded;
+            the fleet fills it in from what the method declares.
     """
 
     step: str
@@ -28,6 +31,7 @@ class Request:
     download: Download = field(default_factory=Download)
     fold: bool = False
     attempt: int = 0
+    scales: Scales | None = None
 
     def take(self, pick: Tensor) -> "Request":
         """The same request to some of the clients; `pick` are places in `ids_C`."""

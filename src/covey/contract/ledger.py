@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from covey.core.errors import CoveyError
+from covey.core.fixed_point import REPORT
 
 from .accountant import Release, basic, tighter
 
@@ -36,6 +37,8 @@ class Disclosure:
         given: Whether the server has the field from the start, so that no message contains it.
         simulated: Whether the noise is drawn from the seed of the run, so that the operator can
             remove the noise; the engine fills this in.
+        largest: The largest absolute value of a number in the field. A client with a larger one is
+            left out of the round, and sums are as precise as this range allows.
     """
 
     step: str
@@ -50,6 +53,7 @@ class Disclosure:
     budget: str = ""
     given: bool = False
     simulated: bool = False
+    largest: float = REPORT
 
     def __post_init__(self) -> None:
         if not self.epsilon > 0:
@@ -57,6 +61,8 @@ class Disclosure:
             raise CoveyError(f"{self.name}: epsilon = {self.epsilon}; {limits}")
         if not 0 <= self.delta < 1:
             raise CoveyError(f"{self.name}: delta = {self.delta}; it is from 0 to below 1")
+        if not 0 < self.largest < INFINITE:
+            raise CoveyError(f"{self.name}: largest = {self.largest}; it is over 0 and finite")
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ def _train(config: Config, dataset: Any, folder: Path, verbose: bool) -> None:
             if not _is_name(dataset):
                 atomic.write(folder / DATA, load(dataset).save)
             with Bar(quiet=not verbose) as bar:
-                run_locked(config, folder, progress=bar.update)
+                run_locked(config, folder, progress=bar.update, keep="state")
         except CoveyError:
             if not (folder / "config.toml").exists():
                 with suppress(OSError):

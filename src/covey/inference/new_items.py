@@ -27,7 +27,7 @@ from covey.run.config.schema import Config
 from covey.run.pooled import fit_pooled
 
 from .catalogue_growth import CatalogueGrowth
-from .scorers import DeviceScorer, PooledScorer, Scorer
+from .scorers import DeviceScorer, PooledScorer, Scorer, whole_state
 
 NEAREST = 5  # similar titles whose rows are averaged
 SIMILAR = 0.1  # least cosine of a similar title
@@ -114,7 +114,7 @@ def _start(items_ID: Tensor, growth: CatalogueGrowth) -> Tensor:
 def _extended_state(scorer: DeviceScorer, rows_MD: Tensor, n_items: int) -> Fields:
     """The state of the fleet with the new rows in every item table that a client has received."""
     state = {}
-    for name, value in scorer.fleet.state().items():
+    for name, value in whole_state(scorer.fleet).items():
         value = value.clone()
         if name.startswith("rows/tuned/") and name.endswith("/height"):
             value = torch.tensor(n_items)

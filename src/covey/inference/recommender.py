@@ -23,7 +23,7 @@ from covey.data.split import SplitConfig
 from covey.data.split import split as split_rows
 from covey.evaluate.ranking import merged
 from covey.run.assemble import Prepared, device_of, prepare
-from covey.run.checkpoint import CHECKPOINT, MODEL, USERS
+from covey.run.checkpoint import CHECKPOINT, MODEL, STATE, USERS
 from covey.run.config.schema import Config
 from covey.run.config.tree import parse
 from covey.run.rounds_log import ROUNDS
@@ -33,7 +33,7 @@ from .new_items import with_new_items
 from .scorers import Scorer, load_devices, load_pooled
 
 DATA = "dataset.npz"  # a run folder's own copy of its dataset
-TENSORS = (MODEL, USERS, CHECKPOINT)
+TENSORS = (MODEL, USERS, CHECKPOINT, STATE)
 FILES = ("config.toml", "metrics.jsonl", "result.json", "report.html", DATA, ROUNDS, *TENSORS)
 NUMBERS_AT_ONCE = 1 << 24  # in memory; about 64 for each item that is scored
 

@@ -29,7 +29,7 @@ from covey.pooled.popularity import FittedPopularity
 from covey.pooled.sequence import FittedSequence, PooledBERT4Rec, PooledGRU, PooledSASRec
 from covey.run import checkpoint
 from covey.run.assemble import Prepared, clients_of, method_of, simulation_of
-from covey.run.checkpoint import CHECKPOINT, MODEL
+from covey.run.checkpoint import CHECKPOINT, MODEL, STATE
 from covey.run.config.schema import Config
 from covey.run.evaluation import averages, evaluate_clients
 from covey.run.pooled import fit_pooled, pooled_averages, save_pooled
@@ -112,7 +112,7 @@ class DeviceScorer:
 
     def save(self, config: Config, folder: Path) -> None:
         at = {"round": self.round, "digest": config.digest(), "best": {}, "written": 0}
-        checkpoint.Checkpoint(self.server, self.fleet.state(), at).save(folder / CHECKPOINT)
+        checkpoint.Checkpoint(self.server, whole_state(self.fleet), at).save(folder / STATE)
 
     def _sent(self) -> Fields:
         kept = self.clients.program.model.kept
@@ -201,9 +201,10 @@ def load_devices(config: Config, digest: str, prepared: Prepared, folder: Path) 
         prepared: The data of the run.
         folder: The run folder.
     """
-    _check_exists(folder / CHECKPOINT, folder)
+    file = folder / (STATE if (folder / STATE).exists() else CHECKPOINT)
+    _check_exists(file, folder)
     clients = clients_of(config, prepared, method_of(config, prepared.catalogue))
-    saved = checkpoint.load(folder / CHECKPOINT, clients.population.device)
+    saved = checkpoint.whole(folder, checkpoint.load(file, clients.population.device))
     if saved.progress["digest"] != digest:
         why = f"the checkpoint in {folder} belongs to another configuration"
         raise CoveyError(f"{why}; {checkpoint.AGAIN}")
@@ -219,7 +220,12 @@ def load_devices(config: Config, digest: str, prepared: Prepared, folder: Path) 
     return DeviceScorer(clients, fleet, saved.server, number, participations)
 
 
+def whole_state(fleet: Simulation) -> Fields:
+    """Everything that changes during a run, as tensors by name."""
+    return getattr(fleet, "whole_state", fleet.state)()
+
+
 def _check_exists(file: Path, folder: Path) -> None:
     if not file.exists():
-        why = f"{folder} has no {file.name}: not trained that far, or cleaned up"
-        raise CoveyError(f"{why}; train with covey run")
+        why = f"{folder} has no {file.name}: not trained that far, or too large to be kept"
+        raise CoveyError(f"{why}; train with covey run --keep-checkpoint")

@@ -149,6 +149,7 @@ class NoisyUploads(Mechanism):
             multiplier=self.multiplier if self.kind == "gaussian" else 0.0,
             unit="row" if self.per == "row" else "message",
             budget=self.name if self.per == "upload" else "",
+            largest=max(disclosed.largest, 64 * 2 * self.clip * self.multiplier),
         )
         if part != "update" or name not in model.tables or self.rows == "all":
             return (own,)

@@ -35,6 +35,8 @@ from covey.evaluate.metrics import EvaluateConfig
 from covey.evaluate.ranking import nothing
 from covey.run.config.schema import Config, DataConfig
 
+from .workers import fleet_of, workers_for
+
 _log = logging.getLogger(__name__)
 
 
@@ -204,13 +206,6 @@ def clients_of(config: Config, prepared: Prepared, method: Method) -> Clients:
     return Clients(program, data, config.run.seed, present, malicious)
 
 
-def fleet_of(config: Config, clients: Clients) -> RunFleet:
-    """Returns the fleet that `[fleet] use` names, with these clients."""
-    kind = config.fleet_class()
-    fleet: RunFleet = kind.of(clients)
-    return fleet
-
-
 def simulation_of(config: Config, clients: Clients) -> Simulation:
     """Returns the fleet if the private state of its clients is in this process."""
     fleet = fleet_of(config, clients)
@@ -244,7 +239,7 @@ def assemble(config: Config, prepared: Prepared) -> Assembly:
     """Builds the method and the clients of a run from its configuration and data."""
     method = method_of(config, prepared.catalogue)
     clients = clients_of(config, prepared, method)
-    fleet = fleet_of(config, clients)
+    fleet = fleet_of(config, clients, workers_for(config, clients))
     server_side = server_side_of(config, fleet, clients.program)
     return Assembly(method, clients.population, fleet, server_side)
 

@@ -1,25 +1,50 @@
-"""Checkpoints: one file with the server's record, the clients' private state and the progress."""
+"""Checkpoints: the server's record, the clients' private state and the progress.
 
-import json
-import zlib
-from dataclasses import dataclass, field
+`checkpoint.safetensors` is the manifest. It has the server's record and names the files of the
+shards, in which the clients' state is. It is renamed into place last, so a process that is killed
+leaves either the old checkpoint or the new one. A finished run leaves `state.safetensors` instead,
+from which recommendations are made, if it is not large.
+"""
+
+import logging
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 
-from covey.core import atomic
+from covey.core import tensor_file
 from covey.core.errors import CoveyError
+from covey.core.fixed_point import ARITHMETIC
 from covey.core.ragged import Fields
+from covey.core.tensor_file import AGAIN, read
+from covey.engine.fleet.base import RunFleet, Sharded
+from covey.engine.fleet.store import Store
+from covey.engine.fleet.worker import SHARD
 from covey.engine.rounds import Server
 
+__all__ = [
+    "AGAIN",
+    "Checkpoint",
+    "finish",
+    "load",
+    "load_model",
+    "read",
+    "remove",
+    "restore",
+    "save_model",
+    "save_run",
+    "whole",
+]
+
 # Files in a run folder.
-CHECKPOINT, MODEL, USERS = (f"{name}.safetensors" for name in ("checkpoint", "model", "users"))
-FORMAT = "covey checkpoint 1"
-AGAIN = "start again with covey run and another --out"
+CHECKPOINT, MODEL, USERS, STATE = (
+    f"{name}.safetensors" for name in ("checkpoint", "model", "users", "state")
+)
+FORMATS = "covey checkpoint 2", "covey checkpoint 1"  # 1: one file, of an older arithmetic
+SMALL = 64_000_000  # bytes of a state that a finished run keeps without being asked
+Keep = Literal["nothing", "small", "state", "checkpoint"]
+_log = logging.getLogger(__name__)
 SEPARATOR = "|"  # no name of a part or a field contains it
 
 
@@ -33,12 +58,16 @@ class Checkpoint:
         progress: Plain data: the round, the configuration's digest, the best row of metrics and
             the length of `metrics.jsonl`.
         users: The metrics of each client at the best round.
+        shards: The files with the clients' state, and the checksum of each.
+        arithmetic: The version of the arithmetic of sums.
     """
 
     server: Server
     fleet: Fields
     progress: dict[str, Any]
     users: Fields = field(default_factory=dict)
+    shards: dict[str, int] = field(default_factory=dict)
+    arithmetic: int = ARITHMETIC
 
     def save(self, path: Path) -> None:
         flat = {f"public{SEPARATOR}{k}": v for k, v in self.server.public.items()}
@@ -46,12 +75,13 @@ class Checkpoint:
             flat |= {SEPARATOR.join(("memory", name, k)): v for k, v in state.items()}
         flat |= {f"fleet{SEPARATOR}{k}": v for k, v in self.fleet.items()}
         flat |= {f"users{SEPARATOR}{k}": v for k, v in self.users.items()}
-        about = {"format": FORMAT, "progress": self.progress, "drawers": list(self.server.state)}
-        atomic.write(path, lambda part: _save(flat, part, about))
+        about: dict[str, Any] = {"progress": self.progress, "drawers": list(self.server.state)}
+        about |= {"shards": self.shards, "arithmetic": self.arithmetic}
+        tensor_file.write(path, flat, {"format": FORMATS[0], **about})
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
-    about, flat = read(path, FORMAT, device)
+    about, flat = read(path, FORMATS, device)
     parts: dict[str, Fields] = {kind: {} for kind in ("public", "memory", "fleet", "users")}
     for key, value in flat.items():
         kind, _, name = key.partition(SEPARATOR)
@@ -61,55 +91,79 @@ def load(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
         name, _, rest = key.partition(SEPARATOR)
         state[name][rest] = value
     server = Server(parts["public"], dict(state))
-    return Checkpoint(server, parts["fleet"], about["progress"], parts["users"])
+    more = about.get("shards", {}), about.get("arithmetic", 1)
+    return Checkpoint(server, parts["fleet"], about["progress"], parts["users"], *more)
 
 
-def read(
-    path: Path, kind: str, device: torch.device | str = "cpu"
-) -> tuple[dict[str, Any], Fields]:
-    """Returns the metadata and the tensors of a safetensors file; `kind` is its expected format."""
-    try:
-        with safe_open(str(path), "pt") as file:
-            about = json.loads((file.metadata() or {}).get("covey", "{}"))
-            flat = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
-        if about.get("format") != kind:
-            raise CoveyError(f"{path} is not a {kind!r}: another version wrote it; {AGAIN}")
-        if about.pop("sum", None) != _sum(flat, about):
-            raise ValueError("its checksum does not fit")
-        return about, {k: v.to(device) for k, v in flat.items()}
-    except FileNotFoundError as error:
-        raise CoveyError(f"{path} is not there: nothing to continue from") from error
-    except (SafetensorError, OSError, ValueError) as error:
-        raise CoveyError(f"{path} is damaged ({error}); {AGAIN}") from error
+def save_run(
+    folder: Path, server: Server, fleet: RunFleet, progress: dict[str, Any], users: Fields
+) -> None:
+    """Saves a checkpoint of a run, then removes the files of the one before."""
+    sums: dict[str, int] = {}
+    if isinstance(fleet, Sharded):
+        sums = fleet.save_shards(folder, f"{progress['round']}")
+    Checkpoint(server, fleet.state(), progress, users, sums).save(folder / CHECKPOINT)
+    _tidy(folder, sums)
 
 
-def _save(flat: Fields, path: Path, about: dict[str, Any]) -> None:
-    """Writes one entry of metadata, since the order of several is not fixed by the format."""
-    flat = {k: _plain(v) for k, v in flat.items()}
-    about = {**about, "sum": _sum(flat, about)}
-    try:
-        save_file(flat, str(path), {"covey": json.dumps(about, sort_keys=True)})
-    except SafetensorError as error:
-        raise OSError(0, str(error)) from error
+def _tidy(folder: Path, sums: dict[str, int]) -> None:
+    """Removes the files of checkpoints that were not completed or have been replaced."""
+    for file in _shards(folder):
+        if file.name not in sums:
+            file.unlink(missing_ok=True)
 
 
-def _sum(flat: Fields, about: dict[str, Any]) -> int:
-    """A checksum of metadata and tensors, which the format itself lacks."""
-    total = zlib.crc32(json.dumps(about, sort_keys=True).encode())
-    for name in sorted(flat):
-        x = flat[name]
-        total = zlib.crc32(f"{name} {x.dtype} {list(x.shape)}".encode(), total)
-        total = zlib.crc32(x.flatten().view(torch.uint8).numpy().data, total)
-    return total
+def restore(fleet: RunFleet, saved: Checkpoint, folder: Path) -> None:
+    """Gives a fleet the state that a checkpoint has in its folder."""
+    fleet.load(saved.fleet)
+    if saved.shards and not isinstance(fleet, Sharded):
+        raise CoveyError(f"{folder / CHECKPOINT} was saved with another fleet; {AGAIN}")
+    if isinstance(fleet, Sharded):
+        fleet.load_shards(folder, saved.shards)
+        _tidy(folder, saved.shards)
 
 
-def _plain(x: Tensor) -> Tensor:
-    """A contiguous copy on the CPU, also of a single number with a stride."""
-    return x.detach().to("cpu").clone(memory_format=torch.contiguous_format)
+def remove(folder: Path) -> None:
+    """Removes the checkpoint of a run, first its manifest."""
+    (folder / CHECKPOINT).unlink(missing_ok=True)
+    _tidy(folder, {})
+
+
+def finish(folder: Path, keep: Keep) -> None:
+    """Replaces the checkpoint of a finished run by what `keep` says."""
+    if keep == "checkpoint" or not (folder / CHECKPOINT).exists():
+        return
+    size = sum(file.stat().st_size for file in [folder / CHECKPOINT, *_shards(folder)])
+    if keep == "state" or (keep == "small" and size <= SMALL):
+        whole(folder, load(folder / CHECKPOINT)).save(folder / STATE)
+    elif keep == "small":
+        _log.warning(
+            "the clients' state (%.0f MB) is not kept, so the run cannot recommend to its users;"
+            " --keep-checkpoint keeps it",
+            size / 1e6,
+        )
+    remove(folder)
+
+
+def whole(folder: Path, saved: Checkpoint) -> Checkpoint:
+    """Returns a checkpoint with the state of its shards in it."""
+    shards = [read(folder / name, SHARD)[1] for name in saved.shards]
+    names = {path.split("/")[1] for part in shards for path in part if path.startswith("deltas/")}
+    ids = [part.pop("ids") for part in shards]
+    store, shared = Store(sum(map(len, ids)), sparse=frozenset(names)), Fields()
+    for ids_C, part in zip(ids, shards):
+        store.load(ids_C, part)
+        shared |= {k: v for k, v in part.items() if k.startswith("crew/")}
+    state = store.state(torch.arange(store.n)) if shards else {}
+    return replace(saved, fleet=saved.fleet | state | shared, shards={})
+
+
+def _shards(folder: Path) -> list[Path]:
+    return list(folder.glob("checkpoint-*.safetensors"))
 
 
 def save_model(public: Fields, path: Path) -> None:
-    atomic.write(path, lambda part: _save(public, part, {"format": "covey model 1"}))
+    tensor_file.write(path, public, {"format": "covey model 1"})
 
 
 def load_model(path: Path, device: torch.device | str = "cpu") -> Fields:

@@ -13,16 +13,18 @@ import torch
 from covey import __version__
 from covey.core import atomic, toml_writer
 from covey.core.errors import CoveyError
+from covey.core.fixed_point import ARITHMETIC
 from covey.core.lock import hold
 from covey.core.ragged import Fields
 from covey.engine.fleet.base import RunFleet
+from covey.engine.fleet.worker import WorkerLost
 from covey.engine.rounds import Server, admit, enrol, reported_metrics, run_round, start
 from covey.evaluate.exposure import of_users
 from covey.run.config.schema import Config
 
 from . import checkpoint, privacy_budget
 from .assemble import Assembly, Prepared, assemble, device_of, prepare
-from .checkpoint import CHECKPOINT, MODEL, USERS
+from .checkpoint import CHECKPOINT, MODEL, USERS, Keep
 from .evaluation import averages, evaluate_clients, is_better
 from .floor_and_ceiling import references
 from .pooled import run_pooled
@@ -31,6 +33,7 @@ from .schedule import cohort, joins_late, rounds_of
 from .summary import detection_counts, summary
 
 _log = logging.getLogger(__name__)
+LOSSES = 3  # of workers, after which a run gives up
 Progress = Callable[[int, int, dict[str, Any]], None]  # round, of how many, the newest metrics
 
 
@@ -54,7 +57,12 @@ class State:
 
 
 def run(
-    config: Config, out: Path, *, resume: bool = False, progress: Progress | None = None
+    config: Config,
+    out: Path,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+    keep: Keep = "small",
 ) -> dict[str, Any]:
     """Trains, evaluates and writes the run folder, which is locked meanwhile.
 
@@ -63,16 +71,23 @@ def run(
         out: The run folder.
         resume: Continue from the folder's last checkpoint, or start again if there is none yet.
         progress: Called after every round.
+        keep: What a finished run keeps of its clients' state, from which recommendations are made:
+            "nothing", "state", "small" for a state of up to 64 MB, or the whole "checkpoint".
 
     Returns:
         The result, as in the folder's `result.json`.
     """
     with hold(out):
-        return run_locked(config, out, resume=resume, progress=progress)
+        return run_locked(config, out, resume=resume, progress=progress, keep=keep)
 
 
 def run_locked(
-    config: Config, out: Path, *, resume: bool = False, progress: Progress | None = None
+    config: Config,
+    out: Path,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+    keep: Keep = "small",
 ) -> dict[str, Any]:
     """Does the same as `run` for a caller that holds the folder's lock."""
     if not resume and (out / "config.toml").exists():
@@ -80,7 +95,10 @@ def run_locked(
             f"{out} holds a run already; choose another --out, or continue with covey resume {out}"
         )
     with nullcontext() if resume else _cleared_on_error(out):
-        return _run(config, out, resume, progress)
+        result = _run(config, out, resume, progress)
+    if "pooled" not in config.tree:
+        checkpoint.finish(out, keep)
+    return result
 
 
 @contextmanager
@@ -93,6 +111,7 @@ def _cleared_on_error(out: Path) -> Iterator[None]:
             with suppress(OSError):
                 for name in ("config.toml", "metrics.jsonl", ROUNDS):
                     (out / name).unlink(missing_ok=True)
+                checkpoint.remove(out)
         raise
 
 
@@ -111,6 +130,7 @@ def _run(config: Config, out: Path, resume: bool, progress: Progress | None) -> 
     split = prepared.split
     result = {
         "covey": __version__,
+        "arithmetic": ARITHMETIC,
         "method": method,
         "preset": config.tree.get("preset", ""),
         "dataset": {"name": prepared.dataset.name, "users": split.n_users, "items": split.n_items},
@@ -134,12 +154,39 @@ def _federated(
     progress: Progress | None,
     stopwatch: Stopwatch,
 ) -> dict[str, Any]:
-    made = assemble(config, prepared)
+    lost = 0
+    while True:
+        made = assemble(config, prepared)
+        try:
+            return _trained(config, prepared, made, out, resume, progress, stopwatch)
+        except WorkerLost as error:
+            lost += 1
+            if lost == LOSSES:
+                why = f"workers ended {lost} times ({error}), as those do that need too much memory"
+                raise CoveyError(f"{why}; try fewer --jobs, then covey resume {out}") from error
+            _log.warning("%s; the run goes back to its last checkpoint", error)
+            resume = True
+            stopwatch.restart()
+        finally:
+            with suppress(AttributeError):
+                made.fleet.close()  # type: ignore[attr-defined]
+
+
+def _trained(
+    config: Config,
+    prepared: Prepared,
+    made: Assembly,
+    out: Path,
+    resume: bool,
+    progress: Progress | None,
+    stopwatch: Stopwatch,
+) -> dict[str, Any]:
     method, people, fleet = made.method, made.population, made.fleet
     longest = int(prepared.split.train.lengths.max())
     privacy_budget.check(config, method, people, fleet.ids_N, longest)
     if resume:
         privacy_budget.check_resume(method, out)
+    stopwatch.elsewhere = lambda: getattr(fleet, "elsewhere", 0.0)
     begun = resume and (out / CHECKPOINT).exists()
     state, rounds_log = (_load if begun else _begin)(config, made, out, stopwatch)
     total = rounds_of(config, len(people))
@@ -173,7 +220,7 @@ def _begin(
     began = stopwatch.read()
     state = State(enrol(server, made.server_side, made.method))
     _open(config, out)
-    (out / CHECKPOINT).unlink(missing_ok=True)  # of an earlier run in this folder
+    checkpoint.remove(out)  # of an earlier run in this folder
     atomic.write_text(out / "metrics.jsonl", "")
     rounds_log = RoundsLog.create(out / ROUNDS, stopwatch, began, device)
     n_clients = len(made.fleet.ids_N)
@@ -244,7 +291,7 @@ def _save(config: Config, fleet: RunFleet, state: State, out: Path) -> None:
         "best": state.best,
         "written": state.written,
     }
-    checkpoint.Checkpoint(state.server, fleet.state(), progress, state.users).save(out / CHECKPOINT)
+    checkpoint.save_run(out, state.server, fleet, progress, state.users)
     _log.debug("round %d: checkpoint saved in %s", state.round, out)
 
 
@@ -254,12 +301,17 @@ def _load(
     device, again = made.population.device, checkpoint.AGAIN
     saved = checkpoint.load(out / CHECKPOINT, device)
     at, metrics = saved.progress, out / "metrics.jsonl"
+    if saved.arithmetic != ARITHMETIC:
+        raise CoveyError(
+            f"the checkpoint in {out} was made by an older arithmetic, with other last digits of"
+            f" every sum; {again}"
+        )
     if at["digest"] != config.digest():
         raise CoveyError(f"the checkpoint in {out} belongs to another configuration; {again}")
     if not metrics.is_file() or metrics.stat().st_size < at["written"]:
         raise CoveyError(f"{metrics} has lost rows that the checkpoint needs; {again}")
     rounds_log = RoundsLog.resume(out / ROUNDS, stopwatch, at["round"], device)
-    made.fleet.load(saved.fleet)
+    checkpoint.restore(made.fleet, saved, out)
     return State(saved.server, at["round"], at["best"], saved.users, at["written"]), rounds_log
 
 

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,10 +25,15 @@ class Stopwatch:
     wall: float = field(default_factory=lambda: time.perf_counter())
     cpu: float = field(default_factory=lambda: time.process_time())
     before: tuple[float, float] = (0.0, 0.0)
+    elsewhere: Callable[[], float] = lambda: 0.0  # CPU seconds of worker processes
+
+    def restart(self) -> None:
+        """Begins at the present time, for a run that goes back to a checkpoint."""
+        self.wall, self.cpu, self.before = time.perf_counter(), time.process_time(), (0.0, 0.0)
 
     def read(self) -> tuple[float, float]:
         wall, cpu = time.perf_counter() - self.wall, time.process_time() - self.cpu
-        return self.before[0] + wall, self.before[1] + cpu
+        return self.before[0] + wall, self.before[1] + cpu + self.elsewhere()
 
 
 @dataclass

@@ -182,8 +182,8 @@ def one(config: Config, folder: Path) -> Outcome:
 def _run(config: Config, folder: Path) -> Outcome:
     begun = _begun(config, folder)
     if not (begun and (folder / "result.json").exists()):
-        run(config, folder, resume=begun)
-    (folder / checkpoint.CHECKPOINT).unlink(missing_ok=True)  # large, and no longer needed
+        run(config, folder, resume=begun, keep="nothing")
+    checkpoint.remove(folder)
     where = {"machine": machine(config.engine.device), "commit": commit()}
     made = where | {"data": fingerprint(config.data.name)}
     atomic.write_text(folder / "made.json", json.dumps(made) + "\n")

@@ -149,10 +149,10 @@ class Conformance:
         """A run that is stopped, saved and continued has the same bits as one without a stop."""
         whole = self.play(late=3).go().outcome()
         stopped, fresh = self.play(late=3).go(self.rounds - 2), self.play(late=3)
-        file, progress = tmp_path / "checkpoint.safetensors", {"round": stopped.round}
-        checkpoint.Checkpoint(stopped.server, stopped.fleet.state(), progress).save(file)
-        saved = checkpoint.load(file)
-        fresh.fleet.load(saved.fleet)
+        progress = {"round": stopped.round}
+        checkpoint.save_run(tmp_path, stopped.server, stopped.fleet, progress, {})
+        saved = checkpoint.load(tmp_path / checkpoint.CHECKPOINT)
+        checkpoint.restore(fresh.fleet, saved, tmp_path)
         fresh.server, fresh.round = saved.server, saved.progress["round"]
         why = "a run that was stopped and continued gives something else"
         expect_same(whole, fresh.go().outcome(), why=why)

@@ -4,6 +4,7 @@ Which clients form a block is decided in `planning`.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -26,10 +27,17 @@ class Engine:
     block_rows: int = 0  # item rows of a block; 0: 16,384 on the CPU, 2,000,000 on CUDA
     memory_mb: int = 0  # budget of a chunk's uploads; 0: 512 on the CPU, 16,000 on CUDA
     tables_mb: int = 0  # own tables beyond it are kept in a file; 0: a quarter of the memory
+    # Where a method sums one gradient of each client: one backward pass for many clients, whose
+    # numbers are added before they are rounded. Faster, with other last digits, in one process.
+    one_pass: bool = False
+    shards: int = 0  # files of a checkpoint; 0: 16 for 2,048 clients or more, else by the workers
+    workers: int = 0  # processes that share the clients; 0: by the size of the run
+    backend: Literal["processes", "ray"] = "processes"  # where workers run: here, or in a cluster
 
     def __post_init__(self) -> None:
-        if min(self.chunk, self.block_rows, self.memory_mb, self.tables_mb) < 0:
-            names = "chunk, block_rows, memory_mb and tables_mb"
+        sizes = (self.chunk, self.block_rows, self.memory_mb, self.tables_mb)
+        if min(*sizes, self.shards, self.workers) < 0:
+            names = "chunk, block_rows, memory_mb, tables_mb, shards and workers"
             raise CoveyError(f"engine: {names} are at least 0 (0: chosen by the machine)")
 
     def floats_per_chunk(self) -> int:
@@ -48,6 +56,7 @@ class Work:
     local: LocalRows | None  # None: clients hold whole tables, row number = item id
     n_items: int
     batch: int  # 0: all examples in one step
+    width: int = 0  # of the states of a sequential model, which a step computes for each client
 
     @classmethod
     def of(

@@ -6,6 +6,7 @@ from dataclasses import replace
 from covey.contract.ledger import INFINITE, Disclosure
 from covey.contract.mechanism import Mechanism
 from covey.contract.model import Model
+from covey.core.fixed_point import PARAMETER
 from covey.evaluate.exposure import NAMES as EXPOSURE
 from covey.evaluate.metrics import EvaluateConfig
 
@@ -23,7 +24,9 @@ def upload_disclosures(
     clear = moved if "train" in hidden else f"{moved}; nothing protects it"
     names = [(f"update/{k}", f"update of {k}") for k in model.shared]
     names += [(f"model/{k}", f"the client's {k}") for k in model.uploaded]
-    found = [Disclosure("train", path, f"{what}: {clear}") for path, what in names]
+    found = [
+        Disclosure("train", path, f"{what}: {clear}", largest=PARAMETER) for path, what in names
+    ]
     for m in mechanisms:
         found = [
             after if after == before else _simulated(after, m)
@@ -50,7 +53,7 @@ def message_disclosures(mechanism: Mechanism, hidden: frozenset[str]) -> Iterato
     for d in mechanism.disclosures():
         if d.of_sum and d.step not in hidden:
             what = f"{d.what}; here it leaves in clear, without any protection: set fleet.secure"
-            d = Disclosure(d.step, d.name, what, of_sum=True)
+            d = Disclosure(d.step, d.name, what, of_sum=True, largest=d.largest)
         yield _simulated(d, mechanism)
 
 

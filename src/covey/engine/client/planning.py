@@ -179,7 +179,7 @@ def plan(work: Work, costs: CostModel) -> Iterator[Block]:
     order = kind_C.argsort(stable=True)
     start = 0
     for size, count in zip(kinds, counts, strict=True):
-        unit = max(2, REGISTERS // gcd(REGISTERS, work.batch or size.examples))
+        unit = max(2, REGISTERS // gcd(REGISTERS, work.batch or size.examples, work.width))
         many = max(costs.capacity(work, size) // unit, 1) * unit
         for at in range(start, start + count, many):
             pick = order[at : min(at + many, start + count)]

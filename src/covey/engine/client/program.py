@@ -1,5 +1,6 @@
 """What a client does with a request. Written once for a cohort; a single device is C = 1."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
@@ -13,8 +14,9 @@ from covey.contract.model import Model
 from covey.contract.objective import Objective
 from covey.contract.views import ClientView, TrainingData
 from covey.core.errors import CoveyError
+from covey.core.fixed_point import WEIGHT
 from covey.core.messages import Catalogue, Download, Sent, Total, Upload
-from covey.core.ragged import FieldDict, Fields
+from covey.core.ragged import FieldDict, Fields, Ragged
 from covey.core.rng import Rng
 from covey.evaluate.metrics import EvaluateConfig
 from covey.solvers import Local
@@ -35,6 +37,14 @@ class LocalData:
     def take(self, pick: Tensor) -> "LocalData":
         held = None if self.held is None else self.held.take(pick)
         return LocalData(self.training.take(pick), held)
+
+    @staticmethod
+    def cat(parts: Sequence["LocalData"]) -> "LocalData":
+        """Joins the data of different clients, in order."""
+        training = [part.training for part in parts]
+        lists = (Ragged.cat([t.items for t in training]), Ragged.cat([t.avoid for t in training]))
+        held = [part.held for part in parts if part.held is not None]
+        return LocalData(TrainingData(*lists), HeldOut.cat(held) if held else None)
 
 
 class ClientProgram(Protocol):
@@ -238,7 +248,8 @@ class Program:
         if self.solver is not None:
             found += upload_disclosures(self.model, self.mechanisms, self.hidden)
         if self.weighting == "examples":
-            found.append(Disclosure("train", "weight", "how many items the client has"))
+            what = "how many items the client has"
+            found.append(Disclosure("train", "weight", what, largest=WEIGHT))
         found += metric_disclosures(self.evaluate)
         for m in self.mechanisms:
             found += message_disclosures(m, self.hidden)

@@ -49,6 +49,14 @@ class HeldOut:
         picked = {k: v[pick] for k, v in self.candidates.items()}
         return HeldOut(self.valid.take(pick), self.test.take(pick), picked, self.parts)
 
+    @staticmethod
+    def cat(held: Sequence["HeldOut"]) -> "HeldOut":
+        """Joins the items of different clients, in order."""
+        names = held[0].candidates
+        candidates = {k: torch.cat([part.candidates[k] for part in held]) for k in names}
+        valid, test = (Ragged.cat([getattr(h, k) for h in held]) for k in ("valid", "test"))
+        return HeldOut(valid, test, candidates, held[0].parts)
+
 
 @dataclass(frozen=True)
 class Ranker:

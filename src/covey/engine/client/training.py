@@ -51,7 +51,8 @@ class Trainer:
         whole |= not set(view.model.tables).isdisjoint(view.model.kept)
         merged = view.objective.pointwise
         batch = self.solver.batch * merged
-        return Work.of(examples, n_items, whole=whole, pointwise=merged, batch=batch)
+        made = Work.of(examples, n_items, whole=whole, pointwise=merged, batch=batch)
+        return replace(made, width=getattr(view.model, "dim", 0) if view.model.sequential else 0)
 
     def blocks(self, work: Work) -> list[Block]:
         """The blocks in which clients train for themselves."""

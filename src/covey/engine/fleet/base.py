@@ -5,14 +5,16 @@ and implements `RunFleet`; one that also implements `Simulation` can be asked fo
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Protocol, Self
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from covey.contract.attack import Attack
-from covey.contract.fleet import Fleet
+from covey.contract.fleet import Fleet, Request
+from covey.core.fixed_point import Scales
 from covey.core.ragged import FieldDict, Fields
 from covey.engine.client.malicious import Malicious
 from covey.engine.client.program import LocalData, Program
@@ -35,6 +37,17 @@ class Resumable(Protocol):
 
     def load(self, state: Fields) -> None:
         """Takes the state of an earlier process; names that belong to others are ignored."""
+
+
+@runtime_checkable
+class Sharded(Protocol):
+    """A fleet that writes what its clients keep into files of its own, beside the checkpoint."""
+
+    def save_shards(self, folder: Path, stamp: str) -> dict[str, int]:
+        """Writes the files, named by `stamp`; returns the checksum of each."""
+
+    def load_shards(self, folder: Path, sums: dict[str, int]) -> None:
+        """Takes the clients' state from such files."""
 
 
 class RunFleet(Fleet, Metered, Resumable, Protocol):
@@ -118,7 +131,7 @@ class Population:
 
 @dataclass
 class LocalFleet:
-    """What fleets in this process have in common; `Clients` explains the fields."""
+    """What fleets on this machine have in common; `Clients` explains the fields."""
 
     program: Program
     data: LocalData
@@ -129,8 +142,16 @@ class LocalFleet:
     meter: Meter = field(init=False)
 
     def __post_init__(self) -> None:
+        self.n_all, self.device = (
+            len(self.data.training.items),
+            self.data.training.items.values.device,
+        )
+        self.n_honest = self.malicious.first if self.malicious else self.n_all
         self.n_present = self.n_present or self.n_honest
-        self.meter = Meter(len(self.data.training.items))
+        self.meter = Meter(self.n_all)
+        self.ranges: dict[str, dict[str, float]] = {}  # by step and field, as declared
+        for d in self.program.disclosures():
+            self.ranges.setdefault(d.step, {})[d.name] = d.largest
 
     @classmethod
     def of(cls, clients: Clients) -> Self:
@@ -139,28 +160,25 @@ class LocalFleet:
         )
 
     @property
-    def device(self) -> torch.device:
-        return self.data.training.items.values.device
-
-    @property
-    def n_honest(self) -> int:
-        return self.malicious.first if self.malicious else len(self.data.training.items)
-
-    @property
     def ids_N(self) -> Tensor:
-        ids_N = torch.arange(len(self.data.training.items), device=self.device)
+        ids_N = torch.arange(self.n_all, device=self.device)
         return ids_N[(ids_N < self.n_present) | (ids_N >= self.n_honest)]
 
     def join(self, ids_C: Tensor) -> None:
         self.n_present += len(ids_C)
 
+    def scaled(self, request: Request) -> Request:
+        """The same request with the ranges that its answers may have."""
+        if request.scales is not None:
+            return request
+        scales = Scales(len(request.ids_C), self.ranges.get(request.step, {}))
+        if request.fold:
+            scales.check()
+        return replace(request, scales=scales)
+
     def state(self) -> Fields:
-        shared = self.malicious.memory.state() if self.malicious else {}
-        return {**self.meter.state(), **shared, "present": torch.tensor(self.n_present)}
+        return {**self.meter.state(), "present": torch.tensor(self.n_present)}
 
     def load(self, state: Fields) -> None:
-        self.meter.load({k: v for k, v in state.items() if k.startswith("meter/")})
-        if self.malicious:
-            shared = {k: v.to(self.device) for k, v in state.items() if k.startswith("crew/")}
-            self.malicious.memory.load(shared)
+        self.meter.load({k: v.cpu() for k, v in state.items() if k.startswith("meter/")})
         self.n_present = int(state["present"])

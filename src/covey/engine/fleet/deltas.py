@@ -27,7 +27,7 @@ class Deltas:
     def offer(self, table_ID: Tensor) -> None:
         """Makes a base of a table that is about to be handed to several clients."""
         known = self.bases.get(self.latest)
-        if known is None or not torch.equal(_bits(known), _bits(table_ID)):
+        if known is None or not torch.equal(bits(known), bits(table_ID)):
             self.latest += 1
             self.bases[self.latest] = table_ID.clone()
 
@@ -46,9 +46,9 @@ class Deltas:
 
         A client that holds the latest base exactly changes to it.
         """
-        handed = torch.equal(_bits(table_ID), _bits(self.bases[self.latest]))
+        handed = torch.equal(bits(table_ID), bits(self.bases[self.latest]))
         version = self.latest if handed or version < 0 else version
-        return version, (_bits(table_ID) != _bits(self.bases[version])).any(1).nonzero()[:, 0]
+        return version, (bits(table_ID) != bits(self.bases[version])).any(1).nonzero()[:, 0]
 
     def take(self, ids_C: Tensor) -> Tensor:
         """[C, I, D]; zeros for clients that have no table yet."""
@@ -68,33 +68,40 @@ class Deltas:
         tensors = [*self.bases.values(), *(t for pair in self.own.values() for t in pair)]
         return sum(t.numel() * t.element_size() for t in tensors)
 
-    def state(self) -> Fields:
-        """Flat tensors for a checkpoint."""
-        clients = sorted(self.own)
+    def state(self, ids_C: Tensor) -> Fields:
+        """The tables of some clients as flat tensors, for a checkpoint."""
+        used = sorted({*self.version_N[ids_C].unique().tolist()} - {-1})
         like = self.bases[self.latest]
-        pairs = [self.own[client] for client in clients]
-        lengths = torch.tensor([len(items) for items, _ in pairs], dtype=torch.int64)
-        pairs = pairs or [(like.new_empty(0, dtype=torch.int32), like[:0])]
+        held = [(place, self.own[c]) for place, c in enumerate(ids_C.tolist()) if c in self.own]
+        pairs = [pair for _, pair in held] or [(like.new_empty(0, dtype=torch.int32), like[:0])]
+        lengths = torch.tensor([len(pair[0]) for _, pair in held], dtype=torch.int64)
         return {
-            "version": self.version_N,
-            "clients": torch.tensor(clients, dtype=torch.int64),
+            "version": self.version_N[ids_C],
+            "clients": torch.tensor([place for place, _ in held], dtype=torch.int64),
             "offsets": offsets_of(lengths),
             "items": torch.cat([items for items, _ in pairs]),
             "rows": torch.cat([rows for _, rows in pairs]),
-            **{f"base/{k}": v for k, v in self.bases.items()},
+            **{f"base/{k}": self.bases[k] for k in {*used, self.latest}},
         }
 
-    @classmethod
-    def of(cls, state: Fields) -> "Deltas":
+    def load(self, ids_C: Tensor, state: Fields) -> None:
+        """Takes the tables of some clients from what `state` returned for as many."""
         bases = {int(k.removeprefix("base/")): v for k, v in state.items() if k.startswith("base/")}
+        number = {-1: -1}
+        for version in sorted(bases):  # the latest base stays the latest
+            mine = bits(bases[version])
+            alike = (k for k, v in self.bases.items() if torch.equal(bits(v), mine))
+            number[version] = next(alike, max([self.latest, *self.bases]) + 1)
+            self.bases.setdefault(number[version], bases[version])
+        self.latest = number[max(bases)]
+        self.version_N[ids_C] = torch.tensor([number[v] for v in state["version"].tolist()])
         cuts = state["offsets"].diff().tolist()
         items, rows = state["items"].split(cuts), state["rows"].split(cuts)
-        parts = zip(state["clients"].tolist(), items, rows)
-        own = {client: (items.clone(), rows.clone()) for client, items, rows in parts}
-        return cls(state["version"].clone(), bases, max(bases), own)
+        clients = ids_C[state["clients"]].tolist()
+        self.own |= {c: (i.clone(), r.clone()) for c, i, r in zip(clients, items, rows)}
 
 
-def _bits(x_ID: Tensor) -> Tensor:
+def bits(x_ID: Tensor) -> Tensor:
     """As integers, 64-bit ones if they fit: zeros differ by sign, and NaN equals itself."""
     wide = x_ID.shape[-1] * x_ID.element_size() % 8 == 0
     return x_ID.view(torch.int64 if wide else torch.int32)

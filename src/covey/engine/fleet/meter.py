@@ -12,6 +12,8 @@ from covey.core.ragged import Fields
 
 from .codec import SIZE_OF_HEADER, download_fields, encode_field, field_bytes, upload_fields
 
+PENDING = 1024  # lists of senders of a field, after which a meter adds them up
+
 
 @dataclass
 class Meter:
@@ -22,7 +24,36 @@ class Meter:
     down: int = 0  # bytes that the server sent
     dropped: dict[str, int] = field(default_factory=dict)  # messages, by reason
     bytes: dict[tuple[str, str], int] = field(default_factory=dict)
-    sends_N: dict[tuple[str, str], Tensor] = field(default_factory=dict)  # messages of each client
+    # Senders of the messages that are not in `counts_N` yet, by step and field.
+    senders: dict[tuple[str, str], list[Tensor]] = field(default_factory=dict)
+    counts_N: dict[tuple[str, str], Tensor] = field(default_factory=dict)
+
+    @property
+    def sends_N(self) -> dict[tuple[str, str], Tensor]:
+        """How many messages of each client had a field, [N] by step and field."""
+        for key, parts in self.senders.items():
+            zeros = torch.zeros(self.n, dtype=torch.int32)
+            counts = self.counts_N.setdefault(key, zeros)
+            ids_T = torch.cat(parts)
+            counts.index_add_(0, ids_T, torch.ones(len(ids_T), dtype=torch.int32))
+        self.senders.clear()
+        return self.counts_N
+
+    def merge(self, other: "Meter") -> None:
+        """Adds what another meter of the same clients has counted since it was made."""
+        self.up, self.down = self.up + other.up, self.down + other.down
+        for reason, many in other.dropped.items():
+            self.drop(reason, many)
+        for key, size in other.bytes.items():
+            self.bytes[key] = self.bytes.get(key, 0) + size
+        for key, parts in other.senders.items():
+            self._pend(key, parts)
+
+    def _pend(self, key: tuple[str, str], parts: list[Tensor]) -> None:
+        pending = self.senders.setdefault(key, [])
+        pending += parts
+        if len(pending) > PENDING:
+            self.sends_N  # noqa: B018  # adds up what is pending
 
     def sent(self, download: Download, many: int) -> None:
         """Counts one request for each of `many` clients: the shared fields, and its own rows."""
@@ -77,8 +108,7 @@ class Meter:
         key = (step, name)
         self.up += size
         self.bytes[key] = self.bytes.get(key, 0) + size
-        counts = self.sends_N.setdefault(key, torch.zeros(self.n, dtype=torch.int32))
-        counts[ids_C.cpu()] += 1
+        self._pend(key, [ids_C.cpu()])
 
     def drop(self, reason: str, many: int = 1) -> None:
         if many:
@@ -97,12 +127,12 @@ class Meter:
 
     def load(self, state: Fields) -> None:
         self.up, self.down = state["meter/bytes"].tolist()
-        self.sends_N, self.bytes, self.dropped = {}, {}, {}
+        self.senders, self.counts_N, self.bytes, self.dropped = {}, {}, {}, {}
         for path, value in state.items():
             kind, _, name = path.removeprefix("meter/").partition("/")
             step, _, rest = name.partition(":")
             if kind == "sends":
-                self.sends_N[step, rest] = value
+                self.counts_N[step, rest] = value.clone()
             elif kind == "size":
                 self.bytes[step, rest] = int(value)
             elif kind == "dropped":

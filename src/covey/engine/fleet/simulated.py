@@ -1,188 +1,160 @@
-"""All clients as rows of tensors on one machine; a chunk of a cohort is an index_select."""
+"""All clients on one machine or one cluster: in this process, or in several workers."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
 
 from covey.aggregate.fold import Fold
 from covey.contract.fleet import Request
+from covey.core.errors import CoveyError
 from covey.core.messages import Total, Upload
 from covey.core.ragged import Field, FieldDict, Fields, cat, take
-from covey.core.rng import Rng
-from covey.engine.client.program import ClientProgram
 
-from .base import LocalFleet
-from .codec import field_bytes, rows_bytes
+from .base import Clients, LocalFleet
+from .hosted import Answer, Hosted
 from .memory import allocate, limit_of
+from .processes import Processes
 from .store import Store
-from .validation import finite_rows
+from .worker import Here, Shards, Team, slice_of, worker_of
 
-LARGEST_SUM = 4096  # clients of one summed pass; fixed, so that sums keep their order
-BORN_AT_ONCE = 65_536  # clients whose start is drawn at a time
-
-# About how many numbers the answer of a client holds, from which chunks are cut to fit the memory.
-ROW = 64  # numbers of an item row
-EXAMPLES = 5  # that an item of a list makes: itself and four negatives
-LEAST = 4096  # numbers of a client with a short list: layers, and what mechanisms send
-RANKING = 4  # numbers per item while a client ranks: its score, and what is made of it to rank
+MANY = 2048  # clients from which on a checkpoint has several files
+FILES = 16  # that it then has, unless engine.shards says otherwise
+Backend = Literal["processes", "ray"]
 
 
 @dataclass
 class SimulatedFleet(LocalFleet):
-    """The default fleet: a cohort is computed in chunks that fit the memory."""
+    """The default fleet. Its results have the same bits for any number of workers and chunks."""
 
-    store: Store = field(init=False)
+    workers: int = 1
+    backend: Backend = "processes"
+    elsewhere: float = 0.0  # CPU seconds that other processes have spent
+    team: Team = field(init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        n = len(self.data.training.items)
-        self.store = Store(n, limit_of(self.program.engine), self._sparse())
-        for ids_C in torch.arange(n, device=self.device).split(BORN_AT_ONCE):
-            self.store.put(ids_C, self.program.birth(Rng.of(self.seed, 0, ids_C)))
+        engine = self.program.engine
+        usual = FILES if self.n_all >= MANY else self.workers
+        self.shards = Shards(engine.shards or max(usual, self.workers), self.n_honest)
+        if self.workers > self.shards.shards:
+            raise CoveyError(
+                f"{self.workers} workers and engine.shards = {engine.shards}: a worker holds whole"
+                " shards; lower --jobs, or raise engine.shards"
+            )
+        if self.workers > 1 and engine.one_pass:
+            raise CoveyError(
+                "engine.one_pass adds numbers in an order that only one process has; leave it out,"
+                " or use --jobs 1"
+            )
+        clients = Clients(self.program, self.data, self.seed, self.n_present, self.malicious)
+        ids_N = torch.arange(self.n_all, device=self.device)
+        if self.workers == 1:
+            self.team = Here(worker_of(clients, ids_N, self.n_all))
+            return
+        self.team = self._start(clients, ids_N)
+        self.data = self.data.take(ids_N[:0])  # the workers have it
 
-    def _sparse(self) -> frozenset[str]:
-        """Tables that clients keep, change in few rows and receive back, so that most are alike.
+    @classmethod
+    def over(cls, clients: Clients, workers: int, backend: Backend = "processes") -> Self:
+        """Sets the clients up in several worker processes, or actors of a Ray cluster."""
+        parts = (clients.program, clients.data, clients.seed, clients.n_present, clients.malicious)
+        return cls(*parts, workers=workers, backend=backend)
 
-        They are stored as differences, except on a GPU, which holds them whole.
-        """
-        model = self.program.model
-        own = set(model.tables).intersection(model.kept, model.uploaded)
-        return frozenset() if self._whole_table() or self.device.type != "cpu" else frozenset(own)
+    def _start(self, clients: Clients, ids_N: Tensor) -> Team:
+        if self.device.type != "cpu":
+            raise CoveyError("several workers compute on CPUs; use --jobs 1 with a GPU")
+        if self.workers > self.n_all:
+            raise CoveyError(
+                f"{self.workers} workers for {self.n_all} clients; use --jobs {self.n_all} or fewer"
+            )
+        home_N = self._home(ids_N)
+        mine = (ids_N[home_N == k] for k in range(self.workers))
+        slices = ((slice_of(clients, ids_M, self.workers), ids_M) for ids_M in mine)
+        if self.backend == "ray":
+            from .ray_actors import RayActors
+
+            return RayActors.start(slices, self.n_all)
+        return Processes.start(slices, self.n_all)
+
+    def _home(self, ids_C: Tensor) -> Tensor:
+        """The worker of each client, [C]."""
+        return self.shards.of(ids_C) % self.workers
+
+    @property
+    def hosted(self) -> Hosted:
+        """The clients, if they live in this process."""
+        if not isinstance(self.team, Here):
+            raise CoveyError("the clients live in worker processes; use --jobs 1")
+        return self.team.worker.hosted
+
+    @property
+    def store(self) -> Store:
+        return self.hosted.store
 
     def private(self, ids_C: Tensor) -> Iterator[tuple[Tensor, FieldDict]]:
-        """Clients that hold the same received tables form a group."""
-        version_C = self.store.version_of(ids_C)
-        for version in version_C.unique():
-            pick = (version_C == version).nonzero()[:, 0]
-            yield pick, self.store.take(ids_C[pick])
+        return self.hosted.private(ids_C)
 
     def convert(self, change: Callable[[FieldDict], FieldDict]) -> None:
         self.store.dense = change(self.store.dense)
 
     def ask(self, request: Request) -> Upload | Total:
-        request = request.to(self.device)
-        ids_C, step, fold = request.ids_C, request.step, request.fold
-        self.meter.sent(request.download, len(ids_C))
-        if step == "deliver":
-            self.store.offer(request.download.public.shared)
-        sums, uploads = Fold(), []
-        for program, pick in self._chunks(ids_C, step, fold):
-            some = request.take(pick)
-            ids, rng = some.ids_C, Rng.of(self.seed, request.round, some.ids_C)
-            kept, data = self.store.take(ids), self.data.take(ids)
-            if fold and step == "train" and program.can_sum():
-                after, total = program.answer_total(some, kept, data, rng)
-                if _finite(total.update):
-                    self.store.put(ids, after)
-                    self._meter_total(step, total)
-                    sums.add_total(total)
-                    continue  # else a client diverged: ask one by one, to leave out only that one
-            kept, upload = program.answer(some, kept, data, rng)
-            self.store.put(ids, kept)
-            self.meter.received(step, upload)
-            upload = self._clean(upload)
-            sums.add(upload) if fold else uploads.append(upload)
-        if fold:
-            total = sums.total()
+        request = self.scaled(request.to(self.device))
+        answers = self._asked(request)
+        for answer in answers:
+            self.meter.merge(answer.meter)
+        ids_C = request.ids_C
+        if request.fold:
+            assert request.scales is not None
+            fold = Fold(request.scales)
+            for answer in answers:
+                assert answer.fold is not None
+                fold.merge(answer.fold)
+            total = fold.total()
             whole = len(total.ids_C) == len(ids_C)
             in_order_C = ids_C if whole else ids_C[torch.isin(ids_C, total.ids_C.to(ids_C))]
             return replace(total, ids_C=in_order_C)
+        uploads = [upload for answer in answers for upload in answer.uploads]
         if not uploads:
             return Upload(ids_C[:0], torch.zeros(0))
-        return _join(uploads, ids_C, self.store.limit)
+        return _join(uploads, ids_C, limit_of(self.program.engine))
 
-    def _clean(self, upload: Upload) -> Upload:
-        good = finite_rows(upload)
-        if bool(good.all()):
-            return upload
-        self.meter.drop("not finite", int((~good).sum()))
-        return upload.take(good.nonzero()[:, 0])
+    def _asked(self, request: Request) -> list[Answer]:
+        """The answers of all workers that have some of the clients."""
+        if not self.team.apart:
+            return [answer for answer, _ in self.team.call("ask", [(request,)])]
+        home_C = self._home(request.ids_C)
+        picks = [(home_C == k).nonzero()[:, 0] for k in range(self.workers)]
+        parts = [(request.take(pick),) if len(pick) else None for pick in picks]
+        found = self.team.call("ask", parts)
+        self.elsewhere += sum(seconds for _, seconds in found)
+        return [answer for answer, _ in found]
 
-    def _chunks(
-        self, ids_C: Tensor, step: str, fold: bool
-    ) -> Iterator[tuple[ClientProgram, Tensor]]:
-        """Clients with the same program and the same received tables, cut to fit the memory.
+    def save_shards(self, folder: Path, stamp: str) -> dict[str, int]:
+        numbers = range(self.shards.shards)
+        mine = [[n for n in numbers if n % self.workers == k] for k in range(self.workers)]
+        found = self.team.call("save", [(folder, self.shards, some, stamp) for some in mine])
+        return {name: total for sums in found for name, total in sums.items()}
 
-        They are in the order of the length of their lists, then of their ids, so that the clients
-        of a chunk have like sizes.
-        """
-        bad_C = ids_C >= self.n_honest
-        kind_C = self.store.version_of(ids_C) * 2 + bad_C
-        for kind in kind_C.unique():
-            mine = (kind_C == kind).nonzero()[:, 0]
-            program = self.malicious if self.malicious and bool(bad_C[mine[0]]) else self.program
-            ids = ids_C[mine]
-            order = (self.data.training.items.lengths[ids] * (int(ids.max()) + 1) + ids).argsort()
-            for pick in self._cut(mine[order], ids_C, step, fold):
-                yield program, pick
+    def load_shards(self, folder: Path, sums: dict[str, int]) -> None:
+        self.team.call("load", [(folder, sums)] * self.workers)
 
-    def _cut(self, order: Tensor, ids_C: Tensor, step: str, fold: bool) -> Iterator[Tensor]:
-        """Chunks of the clients in this order; of a fixed size if the bits of sums depend on it."""
-        if fold and step == "train" and self.program.can_sum():
-            yield from order.split(LARGEST_SUM)
-            return
-        if self.program.engine.chunk:
-            yield from order.split(self.program.engine.chunk)
-            return
-        budget = self.program.engine.floats_per_chunk()
-        yield from _by_budget(order, self._floats(ids_C[order], step), budget)
-
-    def _floats(self, ids_C: Tensor, step: str) -> Tensor:
-        """About how many numbers each client's answer holds."""
-        n_items = self.program.catalogue.n_items
-        lengths = self.data.training.items.lengths[ids_C]
-        whole = not set(self.program.model.tables).isdisjoint(self.program.model.kept)
-        if whole or self._whole_table():
-            return torch.full_like(lengths, ROW * n_items)
-        touched = lengths * EXAMPLES * ROW
-        if step == "evaluate" and self.program.evaluate.candidates == "full":
-            # A user vector may be computed from the list.
-            return (RANKING + sum(getattr(self.program.model, "hidden", ()))) * n_items + touched
-        return touched.clamp(min=LEAST, max=ROW * n_items + LEAST)
-
-    def _whole_table(self) -> bool:
-        """Whether training moves every item row of a client."""
-        program = self.program
-        return program.objective.whole_table or any(m.whole_table for m in program.mechanisms)
-
-    def _meter_total(self, step: str, total: Total) -> None:
-        """Each client would have sent its own rows; only their sum was computed here."""
-        many = len(total.ids_C)
-        for name, value in total.update.items():
-            path = f"update/{name}"
-            if name in total.touched:
-                size = rows_bytes(path, many, int(total.touched[name].sum()), value[0])
-            else:
-                size = many * field_bytes(path, value[None])
-            self.meter.count(step, path, size, total.ids_C)
-        self.meter.envelope(many)
-
-    def state(self) -> Fields:
-        return {**self.store.state(), **super().state()}
+    def whole_state(self) -> Fields:
+        """Everything that changes during a run, also what the clients keep in this process."""
+        return {**self.hosted.state(self.hosted.ids_N), **self.state()}
 
     def load(self, state: Fields) -> None:
+        """Takes what `state` or `whole_state` returned."""
         super().load(state)
-        own = ("dense/", "deltas/", "rows/", "version/")
-        self.store.load({k: v.to(self.device) for k, v in state.items() if k.startswith(own)})
+        if isinstance(self.team, Here):
+            self.hosted.load(self.hosted.ids_N, state)
 
-
-def _finite(fields: Fields) -> bool:
-    """Checked once for all fields, since a GPU stops for every answer."""
-    return not fields or bool(torch.stack([v.isfinite().all() for v in fields.values()]).all())
-
-
-def _by_budget(order: Tensor, floats: Tensor, budget: int) -> Iterator[Tensor]:
-    """As many clients at a time as the budget holds, at least one."""
-    sums = floats.cumsum(0)
-    at = 0
-    while at < len(order):
-        spent = sums[at - 1] if at else torch.zeros_like(sums[0])
-        end = max(int(torch.searchsorted(sums, spent + budget, right=True)), at + 1)
-        yield order[at:end]
-        at = end
+    def close(self) -> None:
+        """Ends the workers."""
+        self.team.close()
 
 
 def _join(parts: list[Upload], ids_C: Tensor, limit: int) -> Upload:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from covey.core.ragged import FieldDict, Fields, Ragged, Rows, cat
 
-from .deltas import Deltas
+from .deltas import Deltas, bits
 from .memory import allocate
 
 
@@ -91,6 +91,25 @@ class Received:
             raise ValueError("clients with different received tables must be asked separately")
         return self.tables.get(versions[0])
 
+    def state(self, ids_C: Tensor) -> Fields:
+        """Flat tensors: the versions that some clients hold, and their tables."""
+        used = self.version_N[ids_C].unique().tolist()
+        tables = {f"/{k}": self.tables[k] for k in used if k in self.tables}
+        return {"": self.version_N[ids_C], **tables}
+
+    def load(self, ids_C: Tensor, version_C: Tensor, tables: Fields) -> None:
+        """Takes the tables that some clients hold; equal ones are held once."""
+        number = {-1: -1}
+        for key in sorted(tables, key=int):
+            mine = bits(tables[key])
+            alike = (k for k, v in self.tables.items() if torch.equal(bits(v), mine))
+            number[int(key)] = next(alike, max([self.latest, *self.tables]) + 1)
+            self.tables.setdefault(number[int(key)], tables[key])
+        self.latest = max(self.tables, default=-1)
+        self.version_N[ids_C] = torch.tensor(
+            [number[v] for v in version_C.tolist()], device=version_C.device
+        )
+
 
 @dataclass
 class Store:
@@ -140,13 +159,13 @@ class Store:
         for name in self.sparse.intersection(tables):
             self.deltas.setdefault(name, Deltas.empty(self.n)).offer(tables[name])
 
-    def state(self) -> Fields:
-        """Flat tensors for a checkpoint."""
-        out = {f"dense/{k}": v for k, v in self.dense.items()}
+    def state(self, ids_C: Tensor) -> Fields:
+        """What some clients keep as flat tensors, for a checkpoint."""
+        out = {f"dense/{k}": v[ids_C] for k, v in self.dense.items()}
         for name, d in self.deltas.items():
-            out |= {f"deltas/{name}/{k}": v for k, v in d.state().items()}
+            out |= {f"deltas/{name}/{k}": v for k, v in d.state(ids_C).items()}
         for name, store in self.rows.items():
-            live = store.take(torch.arange(self.n, device=store.block_N.device))
+            live = store.take(ids_C)
             out |= {
                 f"rows/{name}/items": live.items.values,
                 f"rows/{name}/offsets": live.items.offsets,
@@ -154,32 +173,27 @@ class Store:
                 f"rows/{name}/height": torch.tensor(store.height),
             }
         for name, r in self.received.items():
-            out[f"version/{name}"] = r.version_N
-            out |= {f"version/{name}/{k}": v for k, v in r.tables.items()}
+            out |= {f"version/{name}{k}": v for k, v in r.state(ids_C).items()}
         return out
 
-    def load(self, state: Fields) -> None:
-        self.received = {}
+    def load(self, ids_C: Tensor, state: Fields) -> None:
+        """Takes what some clients keep from what `state` returned for as many clients."""
         for path in (k for k in state if k.startswith("version/received/")):
             head, _, last = path.rpartition("/")
-            if last.isdigit():
-                new = Received(state[head].clone())
-                received = self.received.setdefault(head.removeprefix("version/"), new)
-                received.tables[int(last)] = state[path]
-                received.latest = max(received.latest, int(last))
-        start = "dense/"
-        self.dense = {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}
-        self.deltas = {}
+            if not last.isdigit():
+                none = torch.full((self.n,), -1, dtype=torch.int64, device=ids_C.device)
+                received = self.received.setdefault(path.removeprefix("version/"), Received(none))
+                start = f"{path}/"
+                tables = {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}
+                received.load(ids_C, state[path], tables)
+        dense = {k.removeprefix("dense/"): v for k, v in state.items() if k.startswith("dense/")}
         for name in self.sparse:
             head = f"deltas/{name}/"
             if part := {k.removeprefix(head): v for k, v in state.items() if k.startswith(head)}:
-                self.deltas[name] = Deltas.of(part)
-            elif name in self.dense:  # of an older checkpoint
-                self.put(torch.arange(self.n), {name: self.dense.pop(name)})
-        self.rows = {}
+                self.deltas.setdefault(name, Deltas.empty(self.n)).load(ids_C, part)
+        self.put(ids_C, dense)
         for path in sorted(k for k in state if k.startswith("rows/") and k.endswith("/height")):
             head = path.removesuffix("/height")
             items = Ragged(state[f"{head}/items"], state[f"{head}/offsets"])
             rows = Rows(items, state[f"{head}/values"], int(state[path]))
-            ids_N = torch.arange(self.n, device=rows.values.device)
-            self.put(ids_N, {head.removeprefix("rows/"): rows})
+            self.put(ids_C, {head.removeprefix("rows/"): rows})

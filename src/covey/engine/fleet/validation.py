@@ -1,39 +1,63 @@
 """The server's check of the numbers in uploads.
 
-An upload with a NaN, an infinity, or a number whose sums or squares would be infinite is dropped.
+An upload with a NaN, an infinity, or a number beyond the range that its field declares is dropped.
 """
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
+from covey.core.fixed_point import Scales
 from covey.core.messages import Upload
 from covey.core.ragged import Field, Rows
 
-LARGEST = 1e15
+from .meter import Meter
+
+LARGEST = 1e15  # the sums and squares of larger numbers may be infinite
 
 
-def finite_rows(upload: Upload) -> Tensor:
-    """Whether each client's numbers are usable, [C]. Metrics may be NaN and are not checked."""
-    good = _small(upload.weight_C) & (upload.weight_C >= 0)
-    extra = [d for m, d in upload.extra.items() if m != "evaluate"]
-    for fields in (upload.update, upload.model, *extra):
-        for value in fields.values():
-            good = good & _finite(value)
-    return good
+def checked(upload: Upload, scales: Scales, meter: Meter) -> Upload:
+    """Returns the uploads that can be used; the meter counts the others by reason."""
+    for reason, limits in (("not finite", None), ("out of range", scales)):
+        if (good_C := _within(upload, limits)) is not None:
+            meter.drop(reason, int((~good_C).sum()))
+            upload = upload.take(good_C.nonzero()[:, 0])
+    return upload
 
 
-def _finite(value: Field) -> Tensor:
+def _within(upload: Upload, scales: Scales | None) -> Tensor | None:
+    """Whether each client's numbers are in range, [C]; None if all are. Metrics may be NaN."""
+    bad = []
+    for path, value in _fields(upload):
+        largest = scales.range_of(path) if scales else LARGEST
+        x = value if isinstance(value, Tensor) else value.values
+        if x.numel() and not bool((torch.stack(x.aminmax()).abs() <= largest).all()):
+            bad.append(_outside(value, largest))
+    if upload.weight_C.numel() and not bool((upload.weight_C >= 0).all()):
+        bad.append(~(upload.weight_C >= 0))
+    return ~torch.stack(bad).any(0) if bad else None
+
+
+def _fields(upload: Upload) -> Iterator[tuple[str, Field]]:
+    """The fields of floating-point numbers, by path."""
+    fields: list[tuple[str, Field]] = [("weight", upload.weight_C)]
+    fields += [(f"update/{k}", v) for k, v in upload.update.items()]
+    fields += [(f"model/{k}", v) for k, v in upload.model.items()]
+    extra = {m: d for m, d in upload.extra.items() if m != "evaluate"}
+    fields += [(f"{m}/{k}", v) for m, d in extra.items() for k, v in d.items()]
+    for path, value in fields:
+        if (value if isinstance(value, Tensor) else value.values).is_floating_point():
+            yield path, value
+
+
+def _outside(value: Field, largest: float) -> Tensor:
+    """Whether a client has a number beyond `largest` or a NaN, [C]."""
     whole = value if isinstance(value, Tensor) else value.values
-    checked = whole.is_floating_point() and whole.numel()
-    if not checked or bool(_small(torch.stack(whole.aminmax())).all()):
-        return torch.ones(len(value), dtype=torch.bool, device=whole.device)
-    good = _small(whole).flatten(1).all(1) if whole.dim() > 1 else _small(whole)
+    bad = ~(whole.abs() <= largest)  # true for NaN
+    bad = bad.flatten(1).any(1) if bad.dim() > 1 else bad
     if isinstance(value, Tensor):
-        return good
-    lists, bad_T = value.items if isinstance(value, Rows) else value, ~good
-    bad_C = torch.zeros(len(lists), dtype=torch.int64, device=whole.device)
-    return bad_C.index_add_(0, lists.owner, bad_T.long()) == 0
-
-
-def _small(x: Tensor) -> Tensor:
-    return x.abs() <= LARGEST  # false for NaN
+        return bad
+    lists = value.items if isinstance(value, Rows) else value
+    count_C = torch.zeros(len(lists), dtype=torch.int64, device=whole.device)
+    return count_C.index_add_(0, lists.owner, bad.long()) > 0

@@ -26,7 +26,7 @@ from .codec import (
     upload_fields,
 )
 from .flat import flattened, restored
-from .validation import finite_rows
+from .validation import checked
 
 RELEASES = ("enrol", "report", "train")  # steps whose answers may hold noise
 Transport = Callable[[int, bytes], Iterable[bytes]]  # client, request -> what came back
@@ -131,10 +131,14 @@ class WireFleet(LocalFleet):
             for client, node in self.nodes.items()
             for name, value in flattened(node.kept).items()
         }
-        return {**kept, **super().state()}
+        shared = self.malicious.memory.state() if self.malicious else {}
+        return {**kept, **shared, **super().state()}
 
     def load(self, state: Fields) -> None:
         super().load(state)
+        if self.malicious:
+            crew = {k: v for k, v in state.items() if k.startswith("crew/")}
+            self.malicious.memory.load(crew)
         mine: dict[int, Fields] = {client: {} for client in self.nodes}
         for path, value in state.items():
             if path.startswith("node/"):
@@ -144,6 +148,7 @@ class WireFleet(LocalFleet):
             node.kept = restored(mine[number])
 
     def ask(self, request: Request) -> Upload | Total:
+        request = self.scaled(request)
         uploads: dict[int, Upload] = {}
         for row, client in enumerate(request.ids_C.tolist()):
             envelope = Envelope(request.step, self.run, request.round, client)
@@ -151,16 +156,16 @@ class WireFleet(LocalFleet):
             self.meter.down += len(sent)
             handle = self.transport or self._handle
             for reply in handle(client, sent):
-                self._receive(envelope, reply, request.download, uploads)
+                self._receive(envelope, reply, request, uploads)
         good = self._alike(uploads)
         upload = stack(good) if good else Upload(request.ids_C[:0], torch.zeros(0))
-        return total_of(upload) if request.fold else upload
+        return total_of(upload, scales=request.scales) if request.fold else upload
 
     def _handle(self, client: int, request: bytes) -> Iterable[bytes]:
         return [self.nodes[client].handle(request)]
 
     def _receive(
-        self, asked: Envelope, reply: bytes, download: Download, uploads: dict[int, Upload]
+        self, asked: Envelope, reply: bytes, request: Request, uploads: dict[int, Upload]
     ) -> None:
         """Accepts one message, or drops it and counts the reason."""
         self.meter.up += len(reply)
@@ -177,11 +182,12 @@ class WireFleet(LocalFleet):
         if any((asked.step, path) not in self.declared for path, _ in upload_fields(upload)):
             return self.meter.drop("undeclared")
         self.meter.note(asked.step, upload)
-        if not all(_moves(v, download.public.shared.get(k)) for k, v in upload.update.items()):
+        shared = request.download.public.shared
+        if not all(_moves(v, shared.get(k)) for k, v in upload.update.items()):
             return self.meter.drop("odd shape")
-        if not bool(finite_rows(upload).all()):
-            return self.meter.drop("not finite")
-        uploads[envelope.client] = upload
+        assert request.scales is not None
+        if len(checked(upload, request.scales, self.meter)):
+            uploads[envelope.client] = upload
 
     def _alike(self, uploads: dict[int, Upload]) -> list[Upload]:
         """Uploads of the shape that most have; an odd one cannot be stacked with the rest."""

@@ -101,6 +101,7 @@ PARTS = {  # by section: the method by which a class is recognised as such a par
 LABELS: dict[str, Any] = dict.fromkeys(("method", "title", "paper", "preset"), str)
 LABELS |= {"weighting": Literal["equal", "examples"], "tuned": dict}  # `covey tune` writes `tuned`
 ATTACK_SETTINGS = tuple(f.name for f in dataclasses.fields(AttackConfig))
+WORKERS = ("workers", "backend")  # options of [engine] that say where clients compute
 # Options of stored configurations that no longer exist, because they had one value only.
 RETIRED = {"evaluate": {"ties": "against"}}
 
@@ -189,8 +190,14 @@ class Config:
         return class_of(self.fleet.use, self.trust, is_fleet)
 
     def digest(self) -> str:
-        """Returns a name of this configuration; equal configurations have equal digests."""
-        return hashlib.sha256(json.dumps(self.tree, sort_keys=True).encode()).hexdigest()[:16]
+        """Returns a name of this configuration; equal configurations have equal digests.
+
+        Where the workers run, and how many there are, changes no result and does not count.
+        """
+        engine = {k: v for k, v in self.tree.get("engine", {}).items() if k not in WORKERS}
+        tree = {k: v for k, v in self.tree.items() if k != "engine"}
+        tree |= {"engine": engine} if engine else {}
+        return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _current(value: Any, name: str) -> Tree:

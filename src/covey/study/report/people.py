@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from covey.core.errors import CoveyError
 from covey.core.ragged import Ragged
 from covey.inference.recommender import Choice, Recommender
+from covey.run.checkpoint import STATE
 from covey.study.render.markup import Child, Html, join, tag
 from covey.study.render.page_shell import aside, figure, section
 from covey.study.render.tables import table
@@ -45,7 +46,7 @@ def recommendations(setting: Setting) -> Html | None:
 
 
 def _load(run: Run) -> Recommender | None:
-    state = run.folder / "checkpoint.safetensors"
+    state = run.folder / STATE
     if "pooled" in run.config or not state.exists() or state.stat().st_size > LARGEST:
         return None
     try:

@@ -1,0 +1,73 @@
+"""Numbers as integers of a fixed unit: their sums have the same bits in every order.
+
+A sum of floating-point numbers depends on the order in which they are added, so it would change
+with the number of processes. Each number is therefore rounded to a multiple of 2^-fraction before
+it is added. The fraction follows from the largest number that a client may send and from the number
+of clients, so that no sum overflows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil, log2
+
+import torch
+from torch import Tensor
+
+from .errors import CoveyError
+
+ARITHMETIC = 2  # version of the arithmetic of sums; 1 added floating-point numbers
+BITS = 62  # of a sum, without its sign
+COARSEST = 12  # bits after the point; with fewer, small updates would be rounded away
+PARAMETER = 2.0**12  # the largest number in an update or a model
+REPORT = 2.0**20  # the largest number in a report that declares no range
+WEIGHT = 2.0**16  # the largest weight of a client that is weighted by its examples
+
+
+def fraction_of(largest: float, many: int, bits: int = BITS) -> int:
+    """Returns how many bits after the point sums of `many` numbers up to `largest` leave."""
+    return bits - ceil(log2(min(largest, 1e300) * max(many, 1)))
+
+
+def encode(x: Tensor, fraction: int) -> Tensor:
+    """Returns the nearest multiples of 2^-fraction, in this unit, int64."""
+    wide = x.double() if x.dtype != torch.float64 else x.clone()
+    return wide.mul_(2.0**fraction).round_().long()
+
+
+def decode(total: Tensor, fraction: int, dtype: torch.dtype) -> Tensor:
+    """Returns the numbers that a sum of encoded numbers stands for."""
+    return total.double().mul_(2.0**-fraction).to(dtype)
+
+
+@dataclass(frozen=True)
+class Scales:
+    """The ranges of the fields of one exchange, and how many clients may be added up.
+
+    Args:
+        many: The number of clients that are asked.
+        largest: The largest absolute value of a number, by the path of the field in an upload, such
+            as "update/items" or "spectral/rows". Fields that are not named have `REPORT`.
+    """
+
+    many: int
+    largest: Mapping[str, float] = field(default_factory=dict)
+
+    def range_of(self, path: str) -> float:
+        """Returns the largest number that a client may send in a field."""
+        return self.largest.get(path, 1.0 if path == "weight" else REPORT)
+
+    def fraction(self, path: str) -> int:
+        """Returns the bits after the point in sums of a field; updates are weighted by clients."""
+        weighted = path.startswith(("update/", "model/"))
+        weight = self.range_of("weight") if weighted else 1.0
+        return fraction_of(self.range_of(path) * weight, self.many)
+
+    def check(self) -> None:
+        """Refuses ranges that leave too few bits for this many clients."""
+        for path in self.largest:
+            if (left := self.fraction(path)) < COARSEST:
+                raise CoveyError(
+                    f"{path}: a range of {self.range_of(path):g} leaves {left} bits after the point"
+                    f" in a sum over {self.many:,} clients, and {COARSEST} are needed; declare a"
+                    " smaller Disclosure.largest, or ask fewer clients (run.cohort)"
+                )

@@ -1,0 +1,191 @@
+"""Worker processes of this machine, each with its slice of the clients.
+
+They are started as programs of their own, not forked and not by importing the main module again, so
+a script needs no main guard. A worker ends as soon as its connection to the parent does.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from covey.contract.views import TrainingData
+from covey.core.errors import CoveyError
+from covey.core.pipes import receive, send
+from covey.core.ragged import Fields, Ragged
+from covey.core.trust import trust_only, trusted
+from covey.engine.client.program import LocalData
+from covey.engine.client.ranking import HeldOut
+
+from .base import Clients
+from .worker import WorkerLost, worker_of
+
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+STARTS_IN = 300  # seconds in which a worker has to be ready
+PROGRAM = "import sys, json; sys.path[:] = json.loads(sys.argv[2]);"
+PROGRAM += " from covey.engine.fleet.processes import serve; serve(int(sys.argv[1]))"
+Slices = Iterable[tuple[Clients, Tensor]]  # of each worker: its clients with their data, their ids
+
+
+@dataclass
+class Processes:
+    """The workers of a run and the connections to them."""
+
+    links: list[Connection] = field(default_factory=list)
+    children: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    apart: bool = True
+
+    @classmethod
+    def start(cls, slices: Slices, n_all: int) -> "Processes":
+        """Starts a worker for each slice; the data are handed over in files that are mapped."""
+        team = cls()
+        try:
+            with tempfile.TemporaryDirectory(prefix="covey-") as folder:
+                for number, (clients, ids_N) in enumerate(slices):
+                    team._spawn()
+                    file = Path(folder) / f"{number}.pt"
+                    about = _write(clients.data, file)
+                    send(team.links[-1], (clients_without(clients), ids_N, n_all, file, about))
+                team._collect(range(len(team.links)), STARTS_IN)
+        except BaseException as error:
+            team.close()
+            if isinstance(error, OSError | WorkerLost):
+                why = f"a worker process could not be started ({error}); use --jobs 1"
+                raise CoveyError(why) from error
+            raise
+        return team
+
+    def _spawn(self) -> None:
+        mine, other = socket.socketpair()
+        path = [p for p in sys.path if p]  # without the current folder
+        words = [sys.executable, "-P", "-c", PROGRAM, str(other.fileno()), json.dumps(path)]
+        with other:
+            child = subprocess.Popen(
+                words,
+                pass_fds=[other.fileno()],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **ONE_THREAD},
+            )
+        self.children.append(child)
+        self.links.append(Connection(mine.detach()))
+        send(self.links[-1], trusted())
+
+    def call(self, what: str, arguments: Sequence[tuple[Any, ...] | None]) -> list[Any]:
+        asked = [k for k, some in enumerate(arguments) if some is not None]
+        try:
+            for k in asked:
+                send(self.links[k], (what, arguments[k]))
+        except OSError as error:
+            raise WorkerLost("a worker process has ended") from error
+        return self._collect(asked)
+
+    def _collect(self, asked: Sequence[int], seconds: float | None = None) -> list[Any]:
+        """The answers of some workers; all are read before an error is raised."""
+        answers, failed = [], None
+        for k in asked:
+            try:
+                if seconds and not self.links[k].poll(seconds):
+                    raise WorkerLost(f"it was not ready after {seconds:.0f} s")
+                good, answer = receive(self.links[k])
+            except (EOFError, OSError) as error:
+                raise WorkerLost("a worker process has ended") from error
+            failed = failed if good else answer
+            answers.append(answer)
+        if failed is not None:
+            raise failed
+        return answers
+
+    def close(self) -> None:
+        for link in self.links:
+            link.close()
+        for child in self.children:
+            try:
+                child.wait(5)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+        self.links, self.children = [], []
+
+
+def clients_without(clients: Clients) -> Clients:
+    """The same clients without their data, which travel in a file."""
+    none = Ragged.of([])
+    return replace(clients, data=LocalData(TrainingData(none, none)))
+
+
+def _write(data: LocalData, file: Path) -> tuple[str, ...] | None:
+    """Writes the data of a worker; returns which parts are held out, None for no evaluation."""
+    lists = {"items": data.training.items, "avoid": data.training.avoid}
+    flat: Fields = {}
+    if held := data.held:
+        lists |= {"valid": held.valid, "test": held.test}
+        flat |= {f"candidates/{k}": v.clone() for k, v in held.candidates.items()}
+    for name, some in lists.items():
+        flat |= {f"{name}/values": some.values.clone(), f"{name}/offsets": some.offsets.clone()}
+    torch.save(flat, file)
+    return held.parts if held else None
+
+
+def _read(file: Path, parts: tuple[str, ...] | None) -> LocalData:
+    flat = torch.load(file, mmap=True, weights_only=True)
+
+    def lists(name: str) -> Ragged:
+        return Ragged(flat[f"{name}/values"], flat[f"{name}/offsets"])
+
+    training = TrainingData(lists("items"), lists("avoid"))
+    if parts is None:
+        return LocalData(training)
+    start = "candidates/"
+    candidates = {k.removeprefix(start): v for k, v in flat.items() if k.startswith(start)}
+    return LocalData(training, HeldOut(lists("valid"), lists("test"), candidates, parts))
+
+
+def serve(handle: int) -> None:
+    """The main function of a worker process: answers calls until the parent ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends us
+    torch.set_num_threads(1)
+    link, calls = Connection(handle), SimpleQueue[Any]()
+    trust_only(receive(link))
+    clients, ids_N, n_all, file, parts = receive(link)
+    Thread(target=_listen, args=(link, calls), daemon=True).start()
+    worker = None
+    while True:
+        try:
+            if worker is None:
+                clients = replace(clients, data=_read(file, parts))
+                worker, answer = worker_of(clients, ids_N, n_all), None
+            else:
+                what, arguments = calls.get()
+                answer = getattr(worker, what)(*arguments)
+            reply: tuple[bool, Any] = True, answer
+        except CoveyError as error:
+            reply = False, error
+        except Exception as error:
+            where = traceback.format_exc()
+            reply = False, RuntimeError(f"{type(error).__name__} in a worker process:\n{where}")
+        with suppress(OSError):
+            send(link, reply)
+
+
+def _listen(link: Connection, calls: "SimpleQueue[Any]") -> None:
+    """Passes calls on; ends the process, whatever it does, when the parent is gone."""
+    try:
+        while True:
+            calls.put(receive(link))
+    except (EOFError, OSError):
+        os._exit(0)

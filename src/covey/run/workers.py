@@ -1,0 +1,55 @@
+"""How many worker processes a run gets."""
+
+import os
+from dataclasses import replace
+from typing import Any
+
+from covey.core.errors import CoveyError
+from covey.engine.fleet.base import Clients, RunFleet
+from covey.run.config.schema import Config
+
+GAIN = 30_000_000  # interactions times rounds from which on several workers save time
+LEAST = 200_000  # interactions of a round, below which messages cost more than they gain
+
+
+def cores() -> int:
+    """Returns how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def with_workers(config: Config, workers: int, backend: str = "") -> Config:
+    """Returns a configuration with other workers; its tree, and so its digest, stay the same."""
+    changed: dict[str, Any] = {"workers": workers} if workers else {}
+    changed |= {"backend": backend} if backend else {}
+    return replace(config, engine=replace(config.engine, **changed))
+
+
+def workers_for(config: Config, clients: Clients) -> int:
+    """Returns the number of workers: `engine.workers`, or all cores if the run is large enough."""
+    engine = config.engine
+    if engine.workers or engine.device != "cpu" or engine.one_pass:
+        return engine.workers or 1
+    if not hasattr(config.fleet_class(), "over"):
+        return 1
+    interactions, people = len(clients.data.training.items.values), len(clients.population)
+    share = min(config.run.cohort or people, people) / people
+    rounds = config.run.rounds * (share if config.run.unit == "round" else 1)
+    if interactions * share < LEAST or interactions * rounds < GAIN:
+        return 1
+    return min(cores(), engine.shards or 16, people)
+
+
+def fleet_of(config: Config, clients: Clients, workers: int = 1) -> RunFleet:
+    """Returns the fleet that `[fleet] use` names, with these clients in some workers."""
+    kind = config.fleet_class()
+    engine = config.engine
+    if workers == 1 and engine.backend == "processes":
+        fleet: RunFleet = kind.of(clients)
+        return fleet
+    if not hasattr(kind, "over"):
+        raise CoveyError(
+            f"fleet.use = {config.fleet.use!r} computes in one process; use --jobs 1, or the"
+            " simulated fleet"
+        )
+    many: RunFleet = kind.over(clients, workers, engine.backend)
+    return many
