@@ -23,6 +23,7 @@ from covey.run.config.overrides import options_in
 from covey.run.config.schema import Config
 from covey.run.config.tree import Tree, merge
 from covey.run.loop import run_locked
+from covey.run.workers import with_workers
 
 from .recommender import DATA, Choice, Recommender
 
@@ -97,6 +98,7 @@ def fit(
     seed: int = 0,
     out: str | Path | None = None,
     set: Iterable[str] = (),
+    jobs: int = 0,
     verbose: bool = False,
     trust: Iterable[str] = (),
     **sections: Any,
@@ -111,6 +113,7 @@ def fit(
         seed: The seed of the run.
         out: A folder in which the run is kept; otherwise it is temporary.
         set: Assignments as on the command line, such as `["model.dim=16"]`.
+        jobs: The number of cores to use; 0 for all of them where the run gains from it.
         verbose: Show a progress bar.
         trust: Modules outside of covey that the configuration may import, such as your method's.
         **sections: Sections of the configuration, such as `model={"dim": 16}`.
@@ -131,6 +134,7 @@ def fit(
         given |= {"sections": merge(more, sections), "set": assignments}
         tree = compose(method, rounds=rounds, seed=seed, **given)
         config = checked(tree, assignments, rounds=rounds, sections=sections, trust=trust)
+        config = with_workers(config, jobs)
         _train(config, dataset, folder, verbose)
         return Recommender.load(folder, trust=trust)
 

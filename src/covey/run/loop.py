@@ -186,7 +186,7 @@ def _trained(
     privacy_budget.check(config, method, people, fleet.ids_N, longest)
     if resume:
         privacy_budget.check_resume(method, out)
-    stopwatch.elsewhere = lambda: getattr(fleet, "elsewhere", 0.0)
+    stopwatch.elsewhere = lambda: sum(getattr(fleet, "spent", ()))
     begun = resume and (out / CHECKPOINT).exists()
     state, rounds_log = (_load if begun else _begin)(config, made, out, stopwatch)
     total = rounds_of(config, len(people))

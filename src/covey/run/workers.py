@@ -1,6 +1,7 @@
 """How many worker processes a run gets."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,13 +25,29 @@ def with_workers(config: Config, workers: int, backend: str = "") -> Config:
     return replace(config, engine=replace(config.engine, **changed))
 
 
+def sharing(jobs: int, configs: Sequence[Config]) -> list[Config]:
+    """Returns configurations that run side by side with their shares of `jobs` cores as workers.
+
+    Each has one worker if there are as many runs as cores, or if its clients have to stay together.
+    """
+    each, more = divmod(max(jobs, len(configs)), max(len(configs), 1))
+    return [
+        with_workers(c, (each + (k < more)) if _divides(c) else 1) for k, c in enumerate(configs)
+    ]
+
+
+def _divides(config: Config) -> bool:
+    """Whether the clients of a run may be spread over several workers."""
+    engine = config.engine
+    whole = engine.one_pass or engine.device != "cpu" or "pooled" in config.tree
+    return not whole and hasattr(config.fleet_class(), "over")
+
+
 def workers_for(config: Config, clients: Clients) -> int:
     """Returns the number of workers: `engine.workers`, or all cores if the run is large enough."""
     engine = config.engine
-    if engine.workers or engine.device != "cpu" or engine.one_pass:
+    if engine.workers or not _divides(config):
         return engine.workers or 1
-    if not hasattr(config.fleet_class(), "over"):
-        return 1
     interactions, people = len(clients.data.training.items.values), len(clients.population)
     share = min(config.run.cohort or people, people) / people
     rounds = config.run.rounds * (share if config.run.unit == "round" else 1)

@@ -23,6 +23,7 @@ from pathlib import Path
 from covey import data
 from covey.core import atomic
 from covey.core.errors import CoveyError
+from covey.core.fixed_point import ARITHMETIC
 from covey.core.processes import processes
 from covey.core.provenance import commit, machine
 from covey.core.ragged import Fields
@@ -30,6 +31,7 @@ from covey.run import checkpoint
 from covey.run.config.schema import Config
 from covey.run.config.tree import Tree, parse
 from covey.run.loop import run
+from covey.run.workers import sharing
 
 NOT_RUN = "not run yet"  # the error of a run that was not started
 DIED = "its process died, as one that needs too much memory does; try fewer --jobs"
@@ -53,8 +55,12 @@ class Outcome:
 
 
 def key(config: Config) -> str:
-    """Return a run's name in the cache; [engine] does not count, since it changes no result."""
-    tree = config.tree | {"engine": {}}
+    """Return a run's name in the cache.
+
+    Of [engine] only `one_pass` counts, since nothing else changes a result.
+    """
+    one_pass = {"one_pass": True} if config.engine.one_pass else {}
+    tree = config.tree | {"engine": one_pass, "arithmetic": ARITHMETIC}
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -71,7 +77,7 @@ def execute(
     Args:
         configs: The configurations; equal ones are run once.
         work: The folder that holds one run folder for each of them.
-        jobs: The number of processes.
+        jobs: The number of cores to use; fewer runs than that share them as workers.
         progress: Called with a line of text after each run.
         about: Returns the name of a run in these lines.
         begin: Whether to run anything. If not, runs that are not finished get the error `NOT_RUN`.
@@ -136,7 +142,10 @@ def _pool(todo: dict[str, Config], work: Path, jobs: int) -> Iterator[Ended]:
         return
     workers = min(jobs, len(todo))
     with processes(workers) as pool:
-        running = {pool.submit(one, config, work / name): name for name, config in todo.items()}
+        running = {
+            pool.submit(one, config, work / name): name
+            for name, config in zip(todo, sharing(jobs, list(todo.values())))
+        }
         waiting = iter(list(todo.items()))  # the pool starts them in this order
         _log_start(islice(waiting, workers), work)
         try:

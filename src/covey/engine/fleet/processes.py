@@ -33,7 +33,7 @@ from covey.engine.client.program import LocalData
 from covey.engine.client.ranking import HeldOut
 
 from .base import Clients
-from .worker import WorkerLost, worker_of
+from .worker import Worker, WorkerLost, worker_of
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 STARTS_IN = 300  # seconds in which a worker has to be ready
@@ -51,24 +51,30 @@ class Processes:
     apart: bool = True
 
     @classmethod
-    def start(cls, slices: Slices, n_all: int) -> "Processes":
-        """Starts a worker for each slice; the data are handed over in files that are mapped."""
+    def spawn(cls, many: int) -> "Processes":
+        """Starts worker processes without clients."""
         team = cls()
         try:
-            with tempfile.TemporaryDirectory(prefix="covey-") as folder:
-                for number, (clients, ids_N) in enumerate(slices):
-                    team._spawn()
-                    file = Path(folder) / f"{number}.pt"
-                    about = _write(clients.data, file)
-                    send(team.links[-1], (clients_without(clients), ids_N, n_all, file, about))
-                team._collect(range(len(team.links)), STARTS_IN)
-        except BaseException as error:
+            for _ in range(many):
+                team._spawn()
+            team._collect(range(many), STARTS_IN)
+        except (OSError, WorkerLost) as error:
             team.close()
-            if isinstance(error, OSError | WorkerLost):
-                why = f"a worker process could not be started ({error}); use --jobs 1"
-                raise CoveyError(why) from error
+            why = f"a worker process could not be started ({error}); use --jobs 1"
+            raise CoveyError(why) from error
+        except BaseException:
+            team.close()
             raise
         return team
+
+    def host(self, slices: Slices, n_all: int) -> None:
+        """Gives each worker its clients; their data are handed over in files that are mapped."""
+        with tempfile.TemporaryDirectory(prefix="covey-") as folder:
+            for k, (clients, ids_N) in enumerate(slices):
+                file = Path(folder) / f"{k}.pt"
+                parts = _write(clients.data, file)
+                send(self.links[k], ("host", (without_data(clients), ids_N, n_all, file, parts)))
+            self._collect(range(len(self.links)))
 
     def _spawn(self) -> None:
         mine, other = socket.socketpair()
@@ -122,7 +128,7 @@ class Processes:
         self.links, self.children = [], []
 
 
-def clients_without(clients: Clients) -> Clients:
+def without_data(clients: Clients) -> Clients:
     """The same clients without their data, which travel in a file."""
     none = Ragged.of([])
     return replace(clients, data=LocalData(TrainingData(none, none)))
@@ -161,18 +167,18 @@ def serve(handle: int) -> None:
     torch.set_num_threads(1)
     link, calls = Connection(handle), SimpleQueue[Any]()
     trust_only(receive(link))
-    clients, ids_N, n_all, file, parts = receive(link)
     Thread(target=_listen, args=(link, calls), daemon=True).start()
-    worker = None
+    worker: Worker | None = None
+    send(link, (True, None))
     while True:
+        what, arguments = calls.get()
+        reply: tuple[bool, Any] = True, None
         try:
-            if worker is None:
-                clients = replace(clients, data=_read(file, parts))
-                worker, answer = worker_of(clients, ids_N, n_all), None
+            if what == "host":
+                clients, ids_N, n_all, file, parts = arguments
+                worker = worker_of(replace(clients, data=_read(file, parts)), ids_N, n_all)
             else:
-                what, arguments = calls.get()
-                answer = getattr(worker, what)(*arguments)
-            reply: tuple[bool, Any] = True, answer
+                reply = True, getattr(worker, what)(*arguments)
         except CoveyError as error:
             reply = False, error
         except Exception as error:

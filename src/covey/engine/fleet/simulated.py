@@ -32,7 +32,8 @@ class SimulatedFleet(LocalFleet):
 
     workers: int = 1
     backend: Backend = "processes"
-    elsewhere: float = 0.0  # CPU seconds that other processes have spent
+    pool: Processes | None = None  # worker processes that serve several fleets in turn
+    spent: list[float] = field(default_factory=list)  # CPU seconds of each worker process
     team: Team = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,7 +79,9 @@ class SimulatedFleet(LocalFleet):
             from .ray_actors import RayActors
 
             return RayActors.start(slices, self.n_all)
-        return Processes.start(slices, self.n_all)
+        team = self.pool or Processes.spawn(self.workers)
+        team.host(slices, self.n_all)
+        return team
 
     def _home(self, ids_C: Tensor) -> Tensor:
         """The worker of each client, [C]."""
@@ -130,7 +133,10 @@ class SimulatedFleet(LocalFleet):
         picks = [(home_C == k).nonzero()[:, 0] for k in range(self.workers)]
         parts = [(request.take(pick),) if len(pick) else None for pick in picks]
         found = self.team.call("ask", parts)
-        self.elsewhere += sum(seconds for _, seconds in found)
+        asked = [k for k, some in enumerate(parts) if some is not None]
+        self.spent = self.spent or [0.0] * self.workers
+        for k, (_, seconds) in zip(asked, found):
+            self.spent[k] += seconds
         return [answer for answer, _ in found]
 
     def save_shards(self, folder: Path, stamp: str) -> dict[str, int]:
@@ -153,8 +159,9 @@ class SimulatedFleet(LocalFleet):
             self.hosted.load(self.hosted.ids_N, state)
 
     def close(self) -> None:
-        """Ends the workers."""
-        self.team.close()
+        """Ends the workers, unless they are of a pool."""
+        if self.team is not self.pool:
+            self.team.close()
 
 
 def _join(parts: list[Upload], ids_C: Tensor, limit: int) -> Upload:

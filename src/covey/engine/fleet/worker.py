@@ -63,11 +63,17 @@ class Worker:
     """The methods that the fleet calls."""
 
     hosted: Hosted
+    answered: int = 0  # requests to clients
 
     def ask(self, request: Request) -> tuple[Answer, float]:
         """Returns the answer of the clients, and the CPU seconds that it took."""
         began = time.process_time()
+        self.answered += len(request.ids_C)
         return self.hosted.ask(request), time.process_time() - began
+
+    def busy(self) -> int:
+        """Returns how many requests to clients this worker has carried out."""
+        return self.answered
 
     def save(self, folder: Path, shards: Shards, numbers: list[int], stamp: str) -> dict[str, int]:
         """Writes the files of some shards, named by `stamp`; returns their checksums."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from covey.core.fixed_point import ARITHMETIC
 from covey.core.ragged import Fields
 from covey.evaluate.exposure import NAMES, RATIOS
 from covey.run.checkpoint import MODEL, load_model
@@ -87,6 +88,7 @@ def record(plan: Plan, runs: Runs) -> Tree:
         "defences": [_part(plan, part, "") for part in plan.defences],
         "cells": cells,
         "command": plan.request.command(),
+        "arithmetic": ARITHMETIC,
         **where,
     }
 

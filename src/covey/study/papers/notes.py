@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from covey.core.fixed_point import ARITHMETIC
 from covey.study.batch import NOT_RUN
 from covey.study.render import units
 from covey.study.render.units import plain, rounded
@@ -77,9 +78,23 @@ def title(record: Record) -> str:
 
 
 def origin(record: Record) -> str:
-    """Return the commit and the machine of a record in words."""
+    """Return the commit and the machine of a record in words, and which cells are stale."""
     machine = plain(record["machine"]) or _no_machine(record)
-    return units.origin({"commit": record["commit"], "machine": machine})
+    made = {"commit": record["commit"], "machine": machine, "arithmetic": ARITHMETIC}
+    return units.origin(made) + _stale(record)
+
+
+def _stale(record: Record) -> str:
+    """A sentence on cells whose sums were made by an older arithmetic; pooled models have none."""
+    summed = [(row, at, cell) for row, at, cell in cells(record) if "pooled" not in cell["config"]]
+    made = [(row, at, cell) for row, at, cell in summed if cell["figures"]]
+    old = [(row, at) for row, at, cell in made if cell.get("arithmetic", 1) < ARITHMETIC]
+    if not old:
+        return ""
+    which = "all federated rows"
+    if len(old) < len(made):
+        which = "; ".join(f"{plain(row['label'])}, {plain(at)}" for row, at in old)
+    return f". {units.STALE}: {which}"
 
 
 def _no_machine(record: Record) -> str:

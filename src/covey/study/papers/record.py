@@ -10,6 +10,7 @@ import numpy as np
 
 from covey.core import atomic
 from covey.core.errors import CoveyError
+from covey.core.fixed_point import ARITHMETIC
 from covey.evaluate.exposure import RATIOS
 from covey.pooled.popularity import Popularity
 from covey.run.config.schema import Config
@@ -165,6 +166,7 @@ def _measured(
 
     return {
         "seeds": [r["seed"] for r in results],
+        "arithmetic": ARITHMETIC,
         "figures": figures,
         "mean": {m: statistics.fmean(v) for m, v in figures.items()},
         "spread": {m: statistics.stdev(v) if len(v) > 1 else 0.0 for m, v in figures.items()},

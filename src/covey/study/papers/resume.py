@@ -120,7 +120,8 @@ def kept(
 
 def settings(tree: Tree) -> str:
     """Return a configuration as text that is equal for runs that compute the same."""
-    return json.dumps({k: v for k, v in tree.items() if k not in NAMES}, sort_keys=True)
+    one_pass = {"one_pass": True} if tree.get("engine", {}).get("one_pass") else {}
+    return json.dumps({k: v for k, v in tree.items() if k not in NAMES} | one_pass, sort_keys=True)
 
 
 def _complete(cell: Tree, wanted: Sequence[Config]) -> bool:

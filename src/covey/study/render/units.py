@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from covey.core.fixed_point import ARITHMETIC
+
 NOTHING = "–"  # in place of a missing figure
+STALE = "Stale: made by an older arithmetic, with other last digits of sums"
 Format = Callable[[float], str]
 
 
@@ -151,6 +154,7 @@ def code(text: object) -> str:
 
 
 def origin(record: Mapping[str, Any]) -> str:
-    """Return the commit and the machine of a record in words."""
+    """Return the commit and the machine of a record in words, and whether its sums are outdated."""
     commit, machine = plain(record["commit"]), plain(record["machine"])
-    return f"commit {commit or 'unknown'}, {machine or 'no machine'}"
+    stale = "" if record.get("arithmetic", 1) >= ARITHMETIC else f". {STALE}"
+    return f"commit {commit or 'unknown'}, {machine or 'no machine'}{stale}"

@@ -20,6 +20,7 @@ from covey.core.processes import processes
 from covey.run.assemble import method_of, prepare
 from covey.run.config.schema import Config
 from covey.run.config.tree import Tree, assign
+from covey.run.workers import sharing
 
 from .journal import RUNS, opened
 from .space import Space, Values, apply, check, preset
@@ -88,7 +89,7 @@ def search(
             numbers = range(first, min(first + jobs, plan.trials))
             values = suggest(plan.space, plan.published, done, numbers, plan.config.run.seed)
             todo = {n: v for n, v in values.items() if n not in journal.trials}
-            for trial in _trials(plan, todo, out / RUNS, pool):
+            for trial in _trials(plan, todo, out / RUNS, pool, jobs):
                 journal.add(trial)
                 progress(_line(plan, trial))
             done += [journal.trials[n] for n in numbers]
@@ -174,12 +175,17 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor | None]:
 
 
 def _trials(
-    plan: Search, todo: Mapping[int, Values], folder: Path, pool: ProcessPoolExecutor | None
+    plan: Search,
+    todo: Mapping[int, Values],
+    folder: Path,
+    pool: ProcessPoolExecutor | None,
+    jobs: int,
 ) -> Iterator[Trial]:
     """Yield trials as they finish; equal runs are run once."""
     wanted = {number: plan.configs(number, values) for number, values in todo.items()}
     found: dict[str, Run] = {}
     each = {c.digest(): c for configs in wanted.values() for c in configs}
+    each = dict(zip(each, sharing(jobs, list(each.values()))))
     for digest, result in _runs(each, folder, pool):
         found[digest] = result
         for number, configs in list(wanted.items()):
