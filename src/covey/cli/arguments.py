@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,39 @@ def add_trust(command: argparse.ArgumentParser) -> None:
 
 def add_set(command: argparse.ArgumentParser, text: str) -> None:
     command.add_argument("--set", action="append", default=[], metavar="A.B=C", help=text)
+
+
+def composed(
+    options: argparse.Namespace, some: Sequence[str] | None = None, **more: Any
+) -> dict[str, Any]:
+    """Composes the configuration that options name, which all exist; loads no PyTorch.
+
+    Args:
+        options: The options, with method, preset, dataset and set.
+        some: Assignments in place of `set`; the caller checks that they have an effect.
+        more: Other arguments of `compose`.
+    """
+    from covey.data.places import find
+    from covey.run.config.compose import compose
+    from covey.run.config.overrides import check_applies, options_in
+    from covey.run.config.schema import settings_of
+
+    given = {"dataset": options.dataset, "set": options.set if some is None else some}
+    given |= {"presets": [options.preset] if options.preset else []}
+    tree = compose(options.method or "", **given, **more)
+    settings = settings_of(tree)
+    if some is None:
+        rounds = ["run.rounds"] if more.get("rounds") else []
+        check_applies(tree, [*options_in(options.set), *rounds])
+    find(settings["data"].name)
+    return tree
+
+
+def check_run(folder: Path) -> None:
+    """Refuses a folder that holds no run."""
+    if not (folder / "config.toml").exists():
+        why = "is no run folder: it has no config.toml; start one with covey run --out"
+        raise CoveyError(f"{folder} {why}")
 
 
 def page_at(out: Path) -> Path:

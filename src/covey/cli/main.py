@@ -108,19 +108,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from covey.run.config.compose import checked, compose
+    from covey.run.config.compose import checked
 
     if not options.method and not options.config:
         raise CoveyError("name a method: covey run --method fedncf, or give a TOML file")
-    tree = compose(
-        options.method or "",
-        file=options.config or "",
-        presets=[options.preset] if options.preset else [],
-        dataset=options.dataset,
-        rounds=options.rounds,
-        seed=options.seed,
-        set=options.set,
-    )
+    given = {"file": options.config or "", "rounds": options.rounds, "seed": options.seed}
+    tree = arguments.composed(options, **given)
+    if options.out and (options.out / "config.toml").exists():  # `run` refuses it too, but later
+        go_on = f"choose another --out, or continue with covey resume {options.out}"
+        raise CoveyError(f"{options.out} holds a run already; {go_on}")
     config = checked(tree, options.set, rounds=options.rounds)
     method, dataset = Path(config.tree.get("method", "run")).stem, Path(config.data.name).stem
     out = options.out or Path("runs") / f"{method}-{dataset}-{config.run.seed}"
@@ -140,10 +136,7 @@ def _resume(options: argparse.Namespace) -> int:
             raise CoveyError(message) from error
         show(done, options.out, options.json)
         return 0
-    if not (options.out / "config.toml").exists():
-        raise CoveyError(
-            f"{options.out} is no run folder: it has no config.toml; start one with covey run --out"
-        )
+    arguments.check_run(options.out)
     return _train(Config.of(parse(options.out / "config.toml")), options.out, options, resume=True)
 
 
