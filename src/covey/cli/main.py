@@ -149,7 +149,7 @@ def _train(config: Any, out: Path, options: argparse.Namespace, resume: bool) ->
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # more threads slow operations on small tensors down
     try:
-        with Bar(quiet=options.json) as bar:
+        with Bar(not options.json, config.evaluate.selector) as bar:
             result = run(config, out, resume=resume, progress=bar.update)
     except KeyboardInterrupt:
         begun = (out / "config.toml").exists()
