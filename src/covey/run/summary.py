@@ -92,7 +92,7 @@ def _health(config: Config, out: Path, dropped: Mapping[str, int]) -> list[str]:
     lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     first, last, key = json.loads(lines[0]), json.loads(lines[-1]), config.evaluate.selector
     part = "valid" if "valid" in first else "test"
-    if len(lines) > 1 and last[part][key] <= FALL * first[part][key]:
+    if not found and len(lines) > 1 and last[part][key] <= FALL * first[part][key]:
         was, now = (f"{row[part][key]:.4f} in round {row['round']}" for row in (first, last))
         found.append(f"training failed: {key} was {was} and {now}; {slower}, or in fewer --rounds")
     return found
