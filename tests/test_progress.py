@@ -21,7 +21,7 @@ def test_a_log_gets_a_line_now_and_then(
 ) -> None:
     monkeypatch.setattr(progress, "DELAYS", (0.05, 0.1))
     with Bar(metric="ndcg@10") as bar:
-        time.sleep(0.08)
+        time.sleep(0.3)
         for number in range(1, 4):
             bar.update(number, 1000, ROW if number == 2 else {})
             time.sleep(0.02)

@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ def lazy(package: str) -> Hooks:
 
     def load(name: str) -> Any:
         if name not in home:
+            if name.isidentifier() and name[0] != "_" and find_spec(f"{package}.{name}"):
+                return import_module(f"{package}.{name}")  # as if the package had imported it
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(f"{package}.{home[name]}"), name)
 
