@@ -47,16 +47,16 @@ def composed(
     from covey.data.places import find
     from covey.run.config.compose import compose
     from covey.run.config.overrides import check_applies, options_in
-    from covey.run.config.schema import settings_of
+    from covey.run.config.schema import Config
 
     given = {"dataset": options.dataset, "set": options.set if some is None else some}
     given |= {"presets": [options.preset] if options.preset else []}
     tree = compose(options.method or "", **given, **more)
-    settings = settings_of(tree)
+    config = Config.of(tree, parts=False)
     if some is None:
         rounds = ["run.rounds"] if more.get("rounds") else []
         check_applies(tree, [*options_in(options.set), *rounds])
-    find(settings["data"].name)
+    find(config.data.name)
     return tree
 
 

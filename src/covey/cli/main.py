@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from covey import __version__
+from covey.core import lock
 from covey.core.errors import CoveyError
 from covey.core.trust import found_here, trusting
 
@@ -114,7 +115,8 @@ def _run(options: argparse.Namespace) -> int:
         raise CoveyError("name a method: covey run --method fedncf, or give a TOML file")
     given = {"file": options.config or "", "rounds": options.rounds, "seed": options.seed}
     tree = arguments.composed(options, **given)
-    if options.out and (options.out / "config.toml").exists():  # `run` refuses it too, but later
+    there = {p.name for p in options.out.glob("*")} if options.out else set()
+    if "config.toml" in there and lock.NAME not in there:  # `run` refuses it too, but later
         go_on = f"choose another --out, or continue with covey resume {options.out}"
         raise CoveyError(f"{options.out} holds a run already; {go_on}")
     config = checked(tree, options.set, rounds=options.rounds)

@@ -126,9 +126,18 @@ class Config:
     trust: frozenset[str] = field(default=frozenset(), compare=False)
 
     @classmethod
-    def of(cls, tree: Tree, trust: Iterable[str] = ()) -> "Config":
-        """Checks a tree; `trust` names modules that it may use besides those trusted already."""
-        config = cls(tree, **settings_of(tree), trust=trusted(trust))
+    def of(cls, tree: Tree, trust: Iterable[str] = (), *, parts: bool = True) -> "Config":
+        """Checks a tree; `trust` names modules that it may use besides those trusted already.
+
+        Without `parts`, these are not checked, and PyTorch is not loaded.
+        """
+        for key, value in tree.items():
+            check_option(key, [*SETTINGS, *PARTS, *LABELS], "the configuration")
+            if key in LABELS:
+                convert(value, LABELS[key], key)
+        convert(tree.get("tuned", {"trials": 0}).get("trials"), int, "tuned.trials")
+        sections = {k: fill(c, _current(tree.get(k, {}), k), k) for k, c in SETTINGS.items()}
+        config = cls(tree, **sections, trust=trusted(trust))
         here = [name for name in PARTS if config.sections(name)]
         if "pooled" in here and len(here) > 1:
             other = next(name for name in here if name != "pooled")
@@ -145,9 +154,10 @@ class Config:
                 raise CoveyError(
                     f"the configuration has no [{need}]; start from one: covey run --method fedncf"
                 )
-        config.fleet_class()
-        for name in here:
-            config.parts(name)
+        if parts:
+            config.fleet_class()
+            for name in here:
+                config.parts(name)
         return config
 
     def sections(self, name: str) -> list[Tree]:
@@ -193,16 +203,6 @@ class Config:
     def digest(self) -> str:
         """Returns a name of this configuration; equal configurations have equal digests."""
         return hashlib.sha256(json.dumps(self.tree, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def settings_of(tree: Tree) -> dict[str, Any]:
-    """Builds the sections of settings, by name; refuses unknown sections. Imports no part."""
-    for key, value in tree.items():
-        check_option(key, [*SETTINGS, *PARTS, *LABELS], "the configuration")
-        if key in LABELS:
-            convert(value, LABELS[key], key)
-    convert(tree.get("tuned", {"trials": 0}).get("trials"), int, "tuned.trials")
-    return {k: fill(c, _current(tree.get(k, {}), k), k) for k, c in SETTINGS.items()}
 
 
 def _current(value: Any, name: str) -> Tree:
