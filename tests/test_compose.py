@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from covey.cli import main, tune
+from covey.cli import arguments, main
 from covey.core.errors import CoveyError
 from covey.inference import api
 from covey.run.config.compose import checked, compose
@@ -32,7 +32,7 @@ def test_every_command_composes_the_same(tmp_path: Path, monkeypatch: pytest.Mon
         *(w for s in SETS for w in ("--set", s)),
     ]
     assert main.main(["run", "--seed", "0", "--method", *words]) == 0
-    found["tune"] = Config.of(tune._tree(main._parser().parse_args(["tune", *words])))
+    found["tune"] = Config.of(arguments.composed(main._parser().parse_args(["tune", *words])))
     found["matrix"] = planned(MatrixOptions("fedmf", "synthetic", "loo-full", set=SETS)).base
 
     def stop(config: Config, *_: Any, **__: Any) -> None:

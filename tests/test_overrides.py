@@ -89,7 +89,7 @@ def test_lists_that_drop_nothing_or_mean_it() -> None:
             "sasrec --set run.rounds=2",
             "run.rounds means nothing; leave it out, or set pooled.epochs",
         ),
-        ("ease --set run={rounds=2}", "run.rounds means nothing; leave it out$"),
+        ("ease --set run={rounds=2}", "run.rounds means nothing; leave it out, or"),
         ("mf --set run.cohort=8", "run.cohort means nothing"),
         (
             "fedmf --dataset d.npz --set data.users=9",

@@ -27,27 +27,17 @@ def _leave_current_folder() -> None:
 
 _leave_current_folder()  # before the first import that could be taken from the current folder
 
-from importlib import import_module  # noqa: E402
-from typing import Any  # noqa: E402
+from typing import TYPE_CHECKING  # noqa: E402
+
+from .core.lazy import lazy  # noqa: E402
+
+if TYPE_CHECKING:
+    from .core.errors import CoveyError as CoveyError
+    from .data.dataset import Dataset as Dataset
+    from .inference.api import Recommender as Recommender
+    from .inference.api import fit as fit
+    from .inference.api import load as load
 
 __version__ = "0.1.0"
 __all__ = ["CoveyError", "Dataset", "Recommender", "__version__", "fit", "load"]
-
-_HOME = {
-    "CoveyError": "core",
-    "Dataset": "data",
-    "Recommender": "inference.api",
-    "fit": "inference.api",
-    "load": "inference.api",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Loads a public name on first use, so that `import covey` does not load torch."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'covey' has no attribute {name!r}")
-    return getattr(import_module(f"covey.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy(__name__)  # so that `import covey` does not load torch

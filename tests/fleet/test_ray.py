@@ -84,6 +84,6 @@ def actor_pids() -> list[int]:
 
 def test_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_actors, "HERE", "covey 99.0, torch 1.0")
-    with pytest.raises(CoveyError, match="the Ray cluster has covey .* and this machine covey 99"):
+    with pytest.raises(CoveyError, match=r"the Ray cluster has covey .* and this machine covey 99"):
         run(config_of("fedmf", 2, "ray"), tmp_path / "out")
     assert not (tmp_path / "out").exists()

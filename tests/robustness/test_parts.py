@@ -148,12 +148,8 @@ def test_where_clients_only_report_there_are_no_updates() -> None:
 @pytest.mark.parametrize(
     ("read_them", "names", "message"),
     [
-        (
-            attacks,
-            ["a-raa"],
-            r"no attack 'a-raa'; did you mean 'a-ra'\? there are a-hum, .*, or give a TOML",
-        ),
-        (defences, ["wall"], r"no defence 'wall'; there are bulyan, .*union, or give a TOML"),
+        (attacks, ["a-raa"], r"no attack 'a-raa'; did you mean 'a-ra'\?"),
+        (defences, ["wall"], r"no defence 'wall'; there are bulyan, .*union"),
         (defences, ["median+krum"], r"median and krum both have a \[combine\]"),
         (attacks, ["a-ra+random"], "attacks cannot be combined"),
         (attacks, ["nowhere.toml"], "cannot read nowhere.toml"),

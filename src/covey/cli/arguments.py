@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,39 @@ def on_cores(config: Any, options: argparse.Namespace) -> Any:
     if options.jobs is not None and options.jobs < 1:
         raise CoveyError(f"--jobs {options.jobs}; give at least 1")
     return with_workers(config, options.jobs or 0, options.backend or "")
+
+
+def composed(
+    options: argparse.Namespace, some: Sequence[str] | None = None, **more: Any
+) -> dict[str, Any]:
+    """Composes the configuration that options name, which all exist; loads no PyTorch.
+
+    Args:
+        options: The options, with method, preset, dataset and set.
+        some: Assignments in place of `set`; the caller checks that they have an effect.
+        more: Other arguments of `compose`.
+    """
+    from covey.data.places import find
+    from covey.run.config.compose import compose
+    from covey.run.config.overrides import check_applies, options_in
+    from covey.run.config.schema import Config
+
+    given = {"dataset": options.dataset, "set": options.set if some is None else some}
+    given |= {"presets": [options.preset] if options.preset else []}
+    tree = compose(options.method or "", **given, **more)
+    config = Config.of(tree, parts=False)
+    if some is None:
+        rounds = ["run.rounds"] if more.get("rounds") else []
+        check_applies(tree, [*options_in(options.set), *rounds])
+    find(config.data.name)
+    return tree
+
+
+def check_run(folder: Path) -> None:
+    """Refuses a folder that holds no run."""
+    if not (folder / "config.toml").exists():
+        why = "is no run folder: it has no config.toml; start one with covey run --out"
+        raise CoveyError(f"{folder} {why}")
 
 
 def page_at(out: Path) -> Path:

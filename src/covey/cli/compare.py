@@ -21,13 +21,14 @@ def add(commands: Any) -> None:
 
 
 def act(options: argparse.Namespace) -> int:
-    from covey.core import atomic
     from covey.study.report.data import read_settings
-    from covey.study.report.page import comparison
-    from covey.study.report.terminal import plain, tables
 
     out: Path | None = arguments.page_at(options.out) if options.out else None
     settings = read_settings(options.runs)
+    from covey.core import atomic
+    from covey.study.report.page import comparison
+    from covey.study.report.terminal import plain, tables
+
     if out:
         atomic.write_text(out, comparison(settings))
     if options.json:

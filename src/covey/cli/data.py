@@ -50,18 +50,23 @@ def _add_get(parts: Any) -> None:
     arguments.finish(get, _get, "it")
 
 
-def _list(options: argparse.Namespace) -> int:
-    from covey.data import cache, folder
+def known() -> list[dict[str, str]]:
+    """Names all datasets that are here or can be got, with where they are."""
+    from covey.data import cache, places
     from covey.data.public.registry import SOURCES
 
     where = os.environ.get("COVEY_DATA")
-    local = folder.available(where) if where else []
+    local = places.available(where) if where else []
     kept = cache.names()
-    known = {source.name: source for source in SOURCES}
-    here = {BUILT_IN: "built in"} | dict.fromkeys(known, "no") | dict.fromkeys(kept, "cache")
+    title = {BUILT_IN: "groups of taste, of any size"}
+    title |= {source.name: source.title for source in SOURCES}
+    here = dict.fromkeys(title, "no") | {BUILT_IN: "built in"} | dict.fromkeys(kept, "cache")
     here |= dict.fromkeys(local, "COVEY_DATA")
-    title = {name: source.title for name, source in known.items()}
-    rows = [{"name": n, "here": h, "title": title.get(n, "")} for n, h in here.items()]
+    return [{"name": n, "here": h, "title": title.get(n, "")} for n, h in here.items()]
+
+
+def _list(options: argparse.Namespace) -> int:
+    rows = known()
     if options.json:
         print(json.dumps(rows))
         return 0
@@ -74,15 +79,14 @@ def _list(options: argparse.Namespace) -> int:
 
 def _get(options: argparse.Namespace) -> int:
     from covey.core.errors import CoveyError
-    from covey.data import cache, folder
-    from covey.data.public import getting
+    from covey.data import cache, places
     from covey.data.public.registry import find
 
     source = find(options.name)
     if options.recbole and source.name != "ml-100k":
         raise CoveyError("the recbole wheel has ml-100k only; leave --recbole out")
     where = os.environ.get("COVEY_DATA")
-    if where and source.name in folder.available(where):
+    if where and source.name in places.available(where):
         if options.copy:
             copy = f"COVEY_DATA has a copy of '{source.name}', which is used first"
             raise CoveyError(f"{copy}; unset it to take another")
@@ -90,6 +94,8 @@ def _get(options: argparse.Namespace) -> int:
     path = cache.prepared(source.name)
     if path.exists() and not (options.copy or options.again or options.recbole):
         return done(options, source.name, f"already in {path}; --again prepares it again")
+    from covey.data.public import getting
+
     _print_licence(source)
     if options.recbole:
         dataset = getting.get_recbole()

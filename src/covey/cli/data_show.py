@@ -14,8 +14,10 @@ BUILT_IN = "synthetic"
 
 
 def show(options: argparse.Namespace) -> int:
-    from covey.data import DEFAULT_FILTERS, apply_filter, load
-    from covey.data.folder import Filter
+    from covey.data.places import find
+
+    find(options.name)
+    from covey.data import DEFAULT_FILTERS, Filter, apply_filter, load
     from covey.data.public.registry import SOURCES
 
     asked = Filter(options.min_user, options.min_item)

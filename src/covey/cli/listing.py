@@ -7,7 +7,7 @@ from typing import Any
 
 from covey.core.errors import CoveyError
 
-from . import arguments
+from . import arguments, data
 
 
 def add(commands: Any) -> None:
@@ -101,12 +101,5 @@ def _papers(place: Path | None) -> list[dict[str, Any]]:
 
 
 def _datasets() -> list[dict[str, Any]]:
-    import os
-
-    from covey.data.folder import available
-
-    sizes = "any size by data.users, data.items, data.mean_items"
-    rows = [{"name": "synthetic", "what": f"built in: taste groups, {sizes}"}]
-    root = os.environ.get("COVEY_DATA", "")
-    names = available(root) if root else []
-    return rows + [{"name": name, "what": f"a folder under {root}"} for name in names]
+    here = (row for row in data.known() if row["here"] != "no")
+    return [{"name": r["name"], "what": r["title"] or "your own", "where": r["here"]} for r in here]

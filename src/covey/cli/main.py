@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from covey import __version__
+from covey.core import lock
 from covey.core.errors import CoveyError
 from covey.core.trust import found_here, trusting
 
@@ -110,19 +111,16 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from covey.run.config.compose import checked, compose
+    from covey.run.config.compose import checked
 
     if not options.method and not options.config:
         raise CoveyError("name a method: covey run --method fedncf, or give a TOML file")
-    tree = compose(
-        options.method or "",
-        file=options.config or "",
-        presets=[options.preset] if options.preset else [],
-        dataset=options.dataset,
-        rounds=options.rounds,
-        seed=options.seed,
-        set=options.set,
-    )
+    given = {"file": options.config or "", "rounds": options.rounds, "seed": options.seed}
+    tree = arguments.composed(options, **given)
+    there = {p.name for p in options.out.glob("*")} if options.out else set()
+    if "config.toml" in there and lock.NAME not in there:  # `run` refuses it too, but later
+        go_on = f"choose another --out, or continue with covey resume {options.out}"
+        raise CoveyError(f"{options.out} holds a run already; {go_on}")
     config = arguments.on_cores(checked(tree, options.set, rounds=options.rounds), options)
     method, dataset = Path(config.tree.get("method", "run")).stem, Path(config.data.name).stem
     out = options.out or Path("runs") / f"{method}-{dataset}-{config.run.seed}"
@@ -142,10 +140,7 @@ def _resume(options: argparse.Namespace) -> int:
             raise CoveyError(message) from error
         show(done, options.out, options.json)
         return 0
-    if not (options.out / "config.toml").exists():
-        raise CoveyError(
-            f"{options.out} is no run folder: it has no config.toml; start one with covey run --out"
-        )
+    arguments.check_run(options.out)
     config = arguments.on_cores(Config.of(parse(options.out / "config.toml")), options)
     return _train(config, options.out, options, resume=True)
 
@@ -159,7 +154,7 @@ def _train(config: Any, out: Path, options: argparse.Namespace, resume: bool) ->
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # more threads slow operations on small tensors down
     try:
-        with Bar(quiet=options.json) as bar:
+        with Bar(not options.json, config.evaluate.selector) as bar:
             keep: Any = "checkpoint" if options.keep_checkpoint else "small"
             result = run(config, out, resume=resume, progress=bar.update, keep=keep)
     except KeyboardInterrupt:

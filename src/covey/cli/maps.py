@@ -28,12 +28,16 @@ def add(commands: Any) -> None:
 
 
 def act(options: argparse.Namespace) -> int:
-    from covey.core import atomic
     from covey.core.checks import positive
-    from covey.study.matrix.map_page import atlas, record
+    from covey.study.report.data import read_run
 
     positive("maps", hot=options.hot)
     out = arguments.page_at(options.out)
+    for run in options.runs:
+        read_run(run)
+    from covey.core import atomic
+    from covey.study.matrix.map_page import atlas, record
+
     chosen = (options.hot, options.targets, options.axes)
     captions, page = atlas(options.runs, *chosen)
     atomic.write_text(out, page)

@@ -43,6 +43,7 @@ def add(commands: Any) -> None:
 
 
 def act(options: argparse.Namespace) -> int:
+    _check_names(options)
     from covey.core import atomic
     from covey.core.checks import positive
     from covey.core.errors import CoveyError
@@ -76,3 +77,14 @@ def act(options: argparse.Namespace) -> int:
     print(json.dumps(made) if options.json else terminal(made, options.at))
     say(f"in {', '.join(map(str, files))}")
     return 0
+
+
+def _check_names(options: argparse.Namespace) -> None:
+    """Refuses unknown names before anything that takes long is imported."""
+    from covey.run.config.shipped import read
+
+    arguments.composed(options, [s for s in options.set if not s.strip().startswith("attack.")])
+    for kind in ("attacks", "defences"):
+        for name in getattr(options, kind).replace("+", ",").split(","):
+            if name.strip() not in ("", "none"):
+                read(kind, name.strip())

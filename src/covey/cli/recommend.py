@@ -27,12 +27,13 @@ def add(commands: Any) -> None:
 
 
 def _recommend(options: argparse.Namespace) -> int:
-    from covey.inference.api import Recommender
-
     if not options.user and not options.items:
         raise CoveyError(
             "name users: covey recommend RUN --user ID, or the items of a new one: --items ID ID"
         )
+    arguments.check_run(options.run)
+    from covey.inference.api import Recommender
+
     recommender = Recommender.load(options.run)
     remedy = "a new one gets a list from its own items: --items ID ID"
     _check_known("user", options.user, recommender.users, remedy)

@@ -25,9 +25,7 @@ def add(commands: Any) -> None:
 
 
 def act(options: argparse.Namespace) -> int:
-    from covey.core import atomic
     from covey.study.report.data import read_settings
-    from covey.study.report.page import report
 
     out = arguments.page_at(options.out or options.runs[0] / "report.html")
     settings = read_settings(options.runs)
@@ -36,6 +34,9 @@ def act(options: argparse.Namespace) -> int:
         raise CoveyError(
             f"these are not seeds of one configuration; set them side by side: covey compare {runs}"
         )
+    from covey.core import atomic
+    from covey.study.report.page import report
+
     atomic.write_text(out, report(settings[0]))
     print(json.dumps({"out": str(out)}) if options.json else f"report in {out}")
     return 0

@@ -41,9 +41,6 @@ def add(commands: Any) -> None:
 def act(options: argparse.Namespace) -> int:
     from covey.core.checks import positive
     from covey.core.errors import CoveyError
-    from covey.study.matrix.map_page import markdown as maps
-    from covey.study.matrix.terminal import markdown as matrix
-    from covey.study.papers.docs import SHOWN, render
     from covey.study.papers.folder import papers
 
     if not options.paper and not options.docs:
@@ -52,25 +49,33 @@ def act(options: argparse.Namespace) -> int:
     if options.paper:
         _reproduce(options)
     if options.docs:
+        from covey.study.matrix.map_page import markdown as maps
+        from covey.study.matrix.terminal import markdown as matrix
+        from covey.study.papers.docs import SHOWN, render
+
         render(options.docs, options.results, SHOWN | {"matrix": matrix, "maps": maps})
     return 0
 
 
 def _reproduce(options: argparse.Namespace) -> None:
     """Runs the tables, stores their records, and writes a page of them."""
+    from covey.data.places import find
+    from covey.study.papers.plan import Scope, tables
+
+    scope = Scope(options.quick, tuple(options.dataset), tuple(options.set))
+    wanted = tables(options.paper, options.tables, options.papers)
+    names = _datasets(wanted, scope.datasets)
+    for name in [] if options.done else names:
+        find(name)  # a missing dataset is an error before anything runs
     from covey import data
     from covey.core import atomic
     from covey.core.errors import CoveyError
     from covey.study.papers.page import page
-    from covey.study.papers.plan import Scope, tables
     from covey.study.papers.record import reproduce, store
     from covey.study.papers.terminal import terminal
 
-    scope = Scope(options.quick, tuple(options.dataset), tuple(options.set))
-    wanted = tables(options.paper, options.tables, options.papers)
-    for name in _datasets(wanted, scope.datasets):
-        if not options.done:
-            data.load(name)  # a missing dataset is an error before anything runs
+    for name in [] if options.done else names:
+        data.load(name)  # so is one that cannot be read
     say = arguments.reporter(options)
     old = options.results if options.keep else None
     records = reproduce(wanted, options.work, scope, options.jobs, say, not options.done, old)

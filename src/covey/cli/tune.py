@@ -39,13 +39,17 @@ def add(commands: Any) -> None:
 
 
 def act(options: argparse.Namespace) -> int:
+    from covey.run.config.compose import checked
+    from covey.study.tuning.space import space_of
+
+    tree = arguments.composed(options, label=Path(options.method).stem)
+    space = space_of(options.method, options.space)
     import torch
 
     from covey.study.tuning.search import Search, search, summary
-    from covey.study.tuning.space import space_of
     from covey.study.tuning.terminal import table
 
-    tree, space = _tree(options), space_of(options.method, options.space)
+    tree = checked(tree, options.set).tree
     plan = Search(tree, *space, options.trials, options.seeds)
     out = options.out or Path("runs/tune") / _name(options, plan.config.data.name)
     if options.write_preset:
@@ -62,19 +66,6 @@ def act(options: argparse.Namespace) -> int:
         _write(options.write_preset, plan, trials)
     print(json.dumps(result) if options.json else table(result))
     return 0
-
-
-def _tree(options: argparse.Namespace) -> dict[str, Any]:
-    from covey.run.config.compose import checked, compose
-
-    tree = compose(
-        options.method,
-        label=Path(options.method).stem,
-        presets=[options.preset] if options.preset else [],
-        dataset=options.dataset,
-        set=options.set,
-    )
-    return checked(tree, options.set).tree
 
 
 def _name(options: argparse.Namespace, dataset: str) -> str:

@@ -4,8 +4,9 @@ The names below can be imported from here. They are loaded on first use, so that
 can import `covey.core.errors` without loading torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .lazy import lazy
 
 if TYPE_CHECKING:
     from .checks import among_choices as among_choices
@@ -28,23 +29,4 @@ if TYPE_CHECKING:
     from .ragged import offsets_of as offsets_of
     from .ragged import take as take
 
-_HOME = {
-    "checks": ("among_choices", "positive"),
-    "errors": ("CoveyError",),
-    "messages": ("Catalogue", "Download", "Round", "Sent", "Total", "Upload", "stack"),
-    "ragged": (
-        *("Drawer", "FieldDict", "Field", "Fields", "Ragged", "Rows"),
-        *("cat", "offsets_of", "take"),
-    ),
-}
-_MODULE = {name: module for module, names in _HOME.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE:
-        raise AttributeError(f"module 'covey.core' has no attribute {name!r}")
-    return getattr(import_module(f"covey.core.{_MODULE[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(_MODULE)
+__getattr__, __dir__ = lazy(__name__)

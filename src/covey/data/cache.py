@@ -4,10 +4,12 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from covey.core.errors import CoveyError
 
-from .dataset import Dataset
+if TYPE_CHECKING:
+    from .dataset import Dataset
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
@@ -43,7 +45,7 @@ def names() -> list[str]:
     return sorted(path.stem for path in files if not path.name.startswith("."))
 
 
-def save(dataset: Dataset) -> Path:
+def save(dataset: "Dataset") -> Path:
     """Saves a dataset in the cache under its name and returns the file."""
     if not NAME.fullmatch(dataset.name) or dataset.name.endswith(".npz"):
         valid = "use letters, digits, '.', '_' and '-'"

@@ -1,4 +1,4 @@
-"""Reads datasets from csv files: <root>/<name>/interactions.csv.gz, and items.csv.gz with titles.
+"""Loads datasets by name; reads <root>/<name>/interactions.csv.gz, and items.csv.gz with titles.
 
 Columns: user, item, timestamp (a clock) or order (the position in that user's history), and split
 (train, valid, test) if the data have their own. Other columns are ignored; every row is one
@@ -6,13 +6,12 @@ interaction.
 """
 
 import csv
-import difflib
 import gzip
 import zlib
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -20,32 +19,42 @@ import numpy as np
 
 from covey.core.errors import CoveyError
 
+from . import places
 from .dataset import NO_TIME, Array, Dataset, Row, check, collect, renumber, with_titles
+from .places import available as available
+from .places import unknown as unknown
+from .settings import DEFAULT_FILTERS as DEFAULT_FILTERS
+from .settings import Filter as Filter
 from .supplied_split import part_of
+from .synthetic import Synthetic, generate
 
 Reader = Iterator[list[str]]
 
 
-@dataclass(frozen=True)
-class Filter:
-    """What is dropped before use: the first line, then rare items, then users with few rows."""
+def load(
+    name: str | Path,
+    root: str | Path | None = None,
+    filter: Filter | None = None,
+    options: Synthetic | None = None,
+) -> Dataset:
+    """Loads a dataset.
 
-    min_user: int = 0  # rows that a user needs
-    min_item: int = 0  # rows that an item needs
-    drop_first_line: bool = False
-
-
-# The filters of the papers. In their files, the first line of FilmTrust was taken for a header.
-DEFAULT_FILTERS: dict[str, Filter] = {
-    "filmtrust": Filter(min_user=5, drop_first_line=True),
-    "lastfm-2k": Filter(min_user=5),
-}
-
-
-def available(root: str | Path) -> list[str]:
-    """Names of the datasets under root."""
-    files = [path for path in Path(root).glob("*/interactions.csv*") if path.is_file()]
-    return sorted({path.parent.name for path in files if path.name.endswith((".csv", ".csv.gz"))})
+    Args:
+        name: "synthetic", a prepared .npz file, or the name of a folder under `root` or of a
+            dataset in the cache.
+        root: The folder of datasets; $COVEY_DATA by default.
+        filter: The rows to drop. By default it is the one that the papers use for this dataset
+            (`DEFAULT_FILTERS`); `Filter()` keeps every row.
+        options: Options of the synthetic dataset.
+    """
+    place = places.find(str(name), root)
+    if place is None:
+        return apply_filter(generate(options or Synthetic()), filter or Filter())
+    if str(name).endswith(".npz"):
+        return apply_filter(Dataset.load(place), filter or Filter())
+    known = place.is_dir()
+    dataset = read(place.name, place.parent) if known else Dataset.load(place)
+    return apply_filter(dataset, filter or DEFAULT_FILTERS.get(dataset.name, Filter()))
 
 
 def read(name: str, root: str | Path) -> Dataset:
@@ -58,15 +67,6 @@ def read(name: str, root: str | Path) -> Dataset:
     if items := _table(Path(root) / name / "items"):
         dataset = with_titles(dataset, _read_titles(items).items())
     return check(dataset)
-
-
-def unknown(name: str, names: list[str], root: str | Path | None) -> str:
-    """The message for an unknown name: the nearest name, the available ones, and the remedy."""
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    hint = f"; did you mean '{near[0]}'?" if near else ";"
-    where = f" in {root}" if root else ""
-    there = f"available{where}: {', '.join(names) or 'none'}"
-    return f"no dataset '{name}'{hint} {there}; set COVEY_DATA=/path/to/data to look elsewhere"
 
 
 def apply_filter(dataset: Dataset, filter: Filter) -> Dataset:

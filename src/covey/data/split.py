@@ -7,55 +7,24 @@ K = candidates.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from covey.core.checks import among_choices
 from covey.core.errors import CoveyError
 from covey.core.ragged import Ragged, offsets_of
 from covey.core.rng import Rng
 from covey.core.sampling import distinct_ranks, outside
 
 from .dataset import TEST, TRAIN, VALID, Array, Dataset, check
-
-Kind = Literal["ratio", "loo", "temporal", "given"]
-Order = Literal["random", "time", "file"]
-RowsKept = Literal["distinct", "given"]
-Pool = Literal["train", "all"]
+from .settings import Pool
+from .settings import SplitConfig as SplitConfig
 
 CHUNK_ROWS = 1 << 21  # random words drawn at once
 CHUNK_USERS = 1 << 13  # users whose candidates are drawn at once
 ROUNDING = 1e-9  # because 0.7 * 10 is slightly less than 7
-
-
-@dataclass(frozen=True)
-class SplitConfig:
-    """How a dataset is split.
-
-    "loo" (leave one out) and "ratio" split the history of each user, "temporal" splits all rows at
-    two points in time, and "given" is the split that came with the data.
-    """
-
-    kind: Kind = "loo"
-    order: Order = "time"  # by which the last rows of a user are test; without times, the file's
-    rows: RowsKept = "distinct"  # one row for each (user, item), or all of them
-    test: float = 0.2  # share of all rows; ratio and temporal
-    valid: float = 0.1  # share of the rows that are not test; ratio and temporal
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        among_choices("split", self)
-        if not 0 < self.test < 1 or not 0 <= self.valid < 1:
-            shares = f"split.test = {self.test}, split.valid = {self.valid}"
-            raise CoveyError(f"{shares}: shares, test > 0 and both < 1")
-        if abs(self.seed) >= 2**62:
-            raise CoveyError(f"split.seed = {self.seed}; it has to fit into 62 bits")
-        if self.kind == "temporal" and self.order != "time":
-            why = "a temporal split is by time; use order = 'time'"
-            raise CoveyError(f"split.order = '{self.order}': {why}")
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def fit(
     out: str | Path | None = None,
     set: Iterable[str] = (),
     jobs: int = 0,
-    verbose: bool = False,
+    verbose: bool | None = None,
     trust: Iterable[str] = (),
     **sections: Any,
 ) -> Recommender:
@@ -114,7 +114,7 @@ def fit(
         out: A folder in which the run is kept; otherwise it is temporary.
         set: Assignments as on the command line, such as `["model.dim=16"]`.
         jobs: The number of cores to use; 0 for all of them where the run gains from it.
-        verbose: Show a progress bar.
+        verbose: Show the progress; by default in a notebook only.
         trust: Modules outside of covey that the configuration may import, such as your method's.
         **sections: Sections of the configuration, such as `model={"dim": 16}`.
 
@@ -139,14 +139,14 @@ def fit(
         return Recommender.load(folder, trust=trust)
 
 
-def _train(config: Config, dataset: Any, folder: Path, verbose: bool) -> None:
+def _train(config: Config, dataset: Any, folder: Path, verbose: bool | None) -> None:
     with hold(folder):
         if (folder / "config.toml").exists():
             raise CoveyError(f"{folder} holds a run already; choose another out")
         try:
             if not _is_name(dataset):
                 atomic.write(folder / DATA, load(dataset).save)
-            with Bar(quiet=not verbose) as bar:
+            with Bar(verbose, config.evaluate.selector) as bar:
                 run_locked(config, folder, progress=bar.update, keep="state")
         except CoveyError:
             if not (folder / "config.toml").exists():

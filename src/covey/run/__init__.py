@@ -1,1 +1,3 @@
 """One run: from a configuration to a folder of results."""
+
+ROUNDS = "rounds.jsonl"  # in the folder: the log of its rounds

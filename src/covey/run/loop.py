@@ -204,7 +204,7 @@ def _trained(
     return {
         "rounds": total,
         **state.best,
-        **summary(config, prepared, people, out),
+        **summary(config, prepared, people, out, fleet.meter.dropped),
         "traffic": _traffic(fleet, total),
         "ledger": ledger.table(),
         "privacy": ledger.summary(config.privacy.delta),

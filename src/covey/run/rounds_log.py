@@ -12,9 +12,9 @@ from covey.core import atomic
 from covey.core.errors import CoveyError
 from covey.engine.fleet.base import Metered
 
+from . import ROUNDS as ROUNDS
 from .checkpoint import AGAIN
 
-ROUNDS = "rounds.jsonl"
 PartMetrics = dict[str, dict[str, float]]  # name of a part -> name of a metric -> value
 
 

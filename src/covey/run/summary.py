@@ -1,6 +1,7 @@
 """What a result records besides metrics: the attack, its targets, and secure sums."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,24 @@ from covey.engine.rounds import Server
 from covey.run.config.schema import Config
 
 from .assemble import Prepared
+from .checkpoint import MODEL, load_model
 from .rounds_log import ROUNDS, PartMetrics
 from .schedule import smallest_cohort
 
+HUGE = 100.0  # no parameter of a model that was trained well is as large
+FALL = 0.8  # of the figure after the first round, below which training has failed
 
-def summary(config: Config, prepared: Prepared, people: Population, out: Path) -> dict[str, Any]:
-    """Returns these entries of the result of a federated run, whose folder is `out`."""
+
+def summary(
+    config: Config, prepared: Prepared, people: Population, out: Path, dropped: Mapping[str, int]
+) -> dict[str, Any]:
+    """Returns these entries of a federated run: its folder, and how many uploads were dropped."""
     return {
         **_attack(people, out / ROUNDS),
         **_targets(prepared, people, out / "metrics.jsonl"),
         **_secure_sums(config, people),
         "sees_validation": _sees_validation(config, prepared, people),
+        "health": _health(config, out, dropped),
     }
 
 
@@ -68,6 +76,26 @@ def _secure_sums(config: Config, people: Population) -> dict[str, Any]:
     fewest = min(fewest, config.fleet.group or fewest)
     least, clear = config.fleet.least(fewest), list(config.fleet.clear)
     return {"secure": {"clients_at_least": least, "clear": clear, "masks": config.fleet.masks}}
+
+
+def _health(config: Config, out: Path, dropped: Mapping[str, int]) -> list[str]:
+    """What shows that training failed, each with a remedy; empty if nothing does."""
+    solver = config.tree.get("solver")
+    if solver is None:  # sums are as large as the data make them
+        return []
+    found, slower = [], f"train in smaller steps than solver.lr = {solver.get('lr', 0):g}"
+    if many := dropped.get("not finite"):
+        found.append(f"{many:,} uploads had numbers that are not finite and were dropped; {slower}")
+    trained = (v for k, v in load_model(out / MODEL).items() if "/" not in k and v.numel())
+    for largest in [size for v in trained if not (size := float(v.abs().max())) < HUGE][:1]:
+        found.append(f"training diverged: parameters reach {largest:.2g}; {slower}")
+    lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    first, last, key = json.loads(lines[0]), json.loads(lines[-1]), config.evaluate.selector
+    part = "valid" if "valid" in first else "test"
+    if not found and len(lines) > 1 and last[part][key] <= FALL * first[part][key]:
+        was, now = (f"{row[part][key]:.4f} in round {row['round']}" for row in (first, last))
+        found.append(f"training failed: {key} was {was} and {now}; {slower}, or in fewer --rounds")
+    return found
 
 
 def _sees_validation(config: Config, prepared: Prepared, people: Population) -> bool:

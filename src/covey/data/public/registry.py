@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from covey.core.errors import CoveyError
-from covey.data.folder import Filter
+from covey.data.settings import Filter
 
 Form = Literal["movielens-100k", "movielens-1m", "filmtrust", "lastfm", "amazon", "yelp", "tenrec"]
 

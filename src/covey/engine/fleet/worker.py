@@ -17,7 +17,7 @@ from covey.contract.fleet import Request
 from covey.core import tensor_file
 from covey.core.errors import CoveyError
 from covey.core.tensor_file import AGAIN
-from covey.engine.client.blocks import FLOATS_PER_MB
+from covey.engine.client.settings import FLOATS_PER_MB
 
 from .base import Clients
 from .hosted import Answer, Hosted

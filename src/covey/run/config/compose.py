@@ -64,8 +64,8 @@ def checked(
         trust: Modules outside of covey that the configuration may import.
     """
     config = Config.of(tree, trust)
-    options = [*options_of(sections or {}), *options_in(set)]
-    check_applies(config, [*options, *([] if rounds is None else ["run.rounds"])])
+    given = [] if rounds is None else ["run.rounds"]
+    check_applies(tree, [*options_of(sections or {}), *options_in(set), *given])
     return config
 
 

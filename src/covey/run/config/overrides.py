@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 
 from covey.core.errors import CoveyError
 
-from .schema import Config
 from .tree import Tree, assign, assignment
 
 # Options of [run] without effect on pooled training, and of [data] on all but synthetic data.
@@ -50,16 +49,15 @@ def options_in(assignments: Iterable[str]) -> Iterator[str]:
         yield from (".".join([*keys, key]) for key in value) if isinstance(value, dict) else ()
 
 
-def check_applies(config: Config, options: Iterable[str]) -> None:
+def check_applies(tree: Tree, options: Iterable[str]) -> None:
     """Refuses options that would have no effect."""
-    given = set(options)
-    pooled, method = config.part("pooled"), config.tree.get("method", "this method")
-    for option in (f"run.{name}" for name in ROUNDS if pooled is not None):
+    given, dataset = set(options), tree.get("data", {}).get("name", "synthetic")
+    for option in (f"run.{name}" for name in ROUNDS if "pooled" in tree):
         if option in given:
-            epochs = ", or set pooled.epochs" if hasattr(pooled, "epochs") else ""
+            method = tree.get("method", "this method")
             why = f"trains on pooled data, where {option} means nothing"
-            raise CoveyError(f"{method} {why}; leave it out{epochs}")
-    for option in (f"data.{name}" for name in SIZES if config.data.name != "synthetic"):
+            raise CoveyError(f"{method} {why}; leave it out, or set pooled.epochs if it has them")
+    for option in (f"data.{name}" for name in SIZES if dataset != "synthetic"):
         if option in given:
             raise CoveyError(
                 f"{option} is of the built-in dataset 'synthetic' and changes no other;"

@@ -10,10 +10,10 @@ from typing import Any, Literal
 from covey.contract.ledger import PrivacyConfig
 from covey.core.errors import CoveyError
 from covey.core.trust import trusted
-from covey.data.split import SplitConfig
-from covey.engine.client.blocks import Engine
+from covey.data.settings import SplitConfig
+from covey.engine.client.settings import Engine
 from covey.engine.secure.settings import FleetConfig
-from covey.evaluate.metrics import EvaluateConfig
+from covey.evaluate.settings import EvaluateConfig
 from covey.run.config.build import check_option, class_of, convert, fill, part_of, section_of
 
 from .tree import Tree
@@ -127,8 +127,11 @@ class Config:
     trust: frozenset[str] = field(default=frozenset(), compare=False)
 
     @classmethod
-    def of(cls, tree: Tree, trust: Iterable[str] = ()) -> "Config":
-        """Checks a tree; `trust` names modules that it may use besides those trusted already."""
+    def of(cls, tree: Tree, trust: Iterable[str] = (), *, parts: bool = True) -> "Config":
+        """Checks a tree; `trust` names modules that it may use besides those trusted already.
+
+        Without `parts`, these are not checked, and PyTorch is not loaded.
+        """
         for key, value in tree.items():
             check_option(key, [*SETTINGS, *PARTS, *LABELS], "the configuration")
             if key in LABELS:
@@ -136,8 +139,7 @@ class Config:
         convert(tree.get("tuned", {"trials": 0}).get("trials"), int, "tuned.trials")
         sections = {k: fill(c, _current(tree.get(k, {}), k), k) for k, c in SETTINGS.items()}
         config = cls(tree, **sections, trust=trusted(trust))
-        config.fleet_class()
-        here = [name for name in PARTS if config.parts(name)]
+        here = [name for name in PARTS if config.sections(name)]
         if "pooled" in here and len(here) > 1:
             other = next(name for name in here if name != "pooled")
             raise CoveyError(
@@ -153,10 +155,14 @@ class Config:
                 raise CoveyError(
                     f"the configuration has no [{need}]; start from one: covey run --method fedncf"
                 )
+        if parts:
+            config.fleet_class()
+            for name in here:
+                config.parts(name)
         return config
 
-    def parts(self, name: str) -> list[Any]:
-        """Builds the objects that sections [name] or [[name]] describe."""
+    def sections(self, name: str) -> list[Tree]:
+        """Returns the sections [name] or [[name]], each of which names a class."""
         sections = self.tree.get(name, [])
         if name != "mechanism":
             sections = [self.tree[name]] if name in self.tree else []
@@ -164,12 +170,18 @@ class Config:
             raise CoveyError(
                 "mechanisms are a list: write [[mechanism]], or --set 'mechanism.+={use=\"...\"}'"
             )
-        made = []
+        found = []
         for section in sections:
-            own = self.attack()[1] if name == "attack" else section_of(section, name)
-            if "use" not in own:
+            found.append(self.attack()[1] if name == "attack" else section_of(section, name))
+            if "use" not in found[-1]:
                 raise CoveyError(f'[{name}] names no class; write use = "module:Class"')
-            made.append(part_of(own, ATTACK_SETTINGS if name == "attack" else (), self.trust))
+        return found
+
+    def parts(self, name: str) -> list[Any]:
+        """Builds the objects that sections [name] or [[name]] describe."""
+        made = []
+        for section in self.sections(name):
+            made.append(part_of(section, ATTACK_SETTINGS if name == "attack" else (), self.trust))
             if not hasattr(made[-1], PARTS[name]):
                 use = f"[{name}] use = {section['use']!r}"
                 raise CoveyError(f'{use} is no {name}; write use = "module:Class" of one')

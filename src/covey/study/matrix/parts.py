@@ -5,7 +5,6 @@ file. What a file does not set follows from the method: an attacker's learning r
 robust rule replaces a mean or a sum.
 """
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +16,8 @@ from covey.contract.attack import Profiled
 from covey.core.errors import CoveyError
 from covey.run.config.build import part_of
 from covey.run.config.schema import ATTACK_SETTINGS, Config
-from covey.run.config.shipped import shipped
-from covey.run.config.tree import Tree, assign, merge, parse
+from covey.run.config.shipped import read
+from covey.run.config.tree import Tree, assign, merge
 from covey.solvers import Local
 
 SECTIONS = {"attacks": ("attack",), "defences": ("combine", "step", "mechanism")}
@@ -73,13 +72,7 @@ def _several(kind: str, name: str) -> Part:
 
 def _one(kind: str, name: str) -> Part:
     """Read a part from its file, and refuse missing or unknown keys."""
-    files = shipped(kind)
-    if name not in files and not name.endswith(".toml"):
-        near = difflib.get_close_matches(name, list(files), 1, 0.6)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        there = f"{hint}there are {', '.join(files)}, or give a TOML file"
-        raise CoveyError(f"there is no {kind.removesuffix('s')} {name!r}; {there}")
-    tree = parse(files.get(name, Path(name)))
+    tree = read(kind, name)
     sections = {k: v for k, v in tree.items() if k != "title"}
     known = " or ".join(f"[[{k}]]" if k == "mechanism" else f"[{k}]" for k in SECTIONS[kind])
     if not sections or (strange := [k for k in sections if k not in SECTIONS[kind]]):

@@ -100,7 +100,7 @@ def planned(request: MatrixOptions) -> Plan:
         wrong = f"{request.method} trains on pooled data and has no clients to attack"
         raise CoveyError(f"{wrong}; name a federated method")
     prepared = prepare(base)
-    check_applies(base, options_in(request.set))
+    check_applies(base.tree, options_in(request.set))
     users, count_I = prepared.split.n_users, prepared.catalogue.popularity_I
     assert count_I is not None
     if not 0 <= request.share <= 1:

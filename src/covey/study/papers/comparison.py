@@ -28,8 +28,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.special import stdtrit
 
 Array = NDArray[np.float64]
 
@@ -117,6 +115,8 @@ def too_few(seeds: int, users: int) -> str:
 
 
 def _half_width(p: float, parts: Sequence[tuple[float, int]]) -> float:
+    from scipy.special import stdtrit
+
     return math.sqrt(sum(float(stdtrit(df, p / 2)) ** 2 * variance for variance, df in parts))
 
 
@@ -126,6 +126,8 @@ def _p_value(distance: float, parts: Sequence[tuple[float, int]]) -> float:
         return 1.0
     if _half_width(SMALLEST_P, parts) <= distance:
         return SMALLEST_P
+
+    from scipy.optimize import brentq
 
     def beyond(log_p: float) -> float:
         return _half_width(math.exp(log_p), parts) - distance

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from covey.core.errors import CoveyError
 from covey.data.split import SplitConfig
 from covey.evaluate.exposure import RATIOS
-from covey.evaluate.metrics import parse
+from covey.evaluate.settings import parse
 
 FLOATING = 1e-6  # tolerance of figures that are not rounded: one user in a million
 ONE = "1"  # a constant among the terms

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from io import StringIO
+from typing import Literal
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -69,8 +70,9 @@ def open_table(first: str, *heads: str, title: str | None = None) -> Table:
 
 
 def framed_table(title: str, *heads: str, left: int = 1) -> Table:
-    """Return a table with a frame and a title; all but the first `left` columns are figures."""
+    """Return a table with a frame; all but the first `left` columns are figures, never wrapped."""
     out = Table(title=title)
     for i, head in enumerate(heads):
-        out.add_column(head, justify="left" if i < left else "right", overflow="fold")
+        justify: Literal["left", "right"] = "left" if i < left else "right"
+        out.add_column(head, justify=justify, overflow="fold", no_wrap=i >= left)
     return out

@@ -11,12 +11,12 @@ from typing import Any
 from covey import __version__
 from covey.core.errors import CoveyError
 from covey.core.trust import check_tree, trusted
-from covey.data.split import SplitConfig
-from covey.evaluate.metrics import EvaluateConfig
+from covey.data.settings import SplitConfig
+from covey.evaluate.settings import EvaluateConfig
+from covey.run import ROUNDS
 from covey.run.config.build import fill
 from covey.run.config.schema import DataConfig, NegativesConfig
 from covey.run.config.tree import parse
-from covey.run.rounds_log import ROUNDS
 from covey.study.render.units import Point, Stat, known, points
 
 DICTS = ("dataset", "test", "floor", "ceiling", "config")
@@ -114,7 +114,8 @@ class Setting:
 
     @property
     def metrics(self) -> list[str]:
-        return [k for k in self.runs[0].result["test"] if "/" not in k]
+        """Return the names of the metrics, the one that selects the round first."""
+        return selecting_first(self.runs[0].result)
 
     @property
     def activities(self) -> list[str]:
@@ -174,6 +175,13 @@ class Setting:
         if negatives.pool == "all":
             words.append("negative samples avoid held-out items, which leaks these")
         return "; ".join(words)
+
+
+def selecting_first(result: dict[str, Any]) -> list[str]:
+    """Return a run's metrics: the one that selects the round, those of its cut-off, the others."""
+    select = str(result.get("config", {}).get("evaluate", {}).get("select", ""))
+    names = (k for k in result["test"] if "/" not in k)
+    return sorted(names, key=lambda k: (k != select, k.split("@")[-1] != select.split("@")[-1]))
 
 
 def _protocol(run: Run) -> tuple[DataConfig, SplitConfig, NegativesConfig, EvaluateConfig]:
@@ -273,7 +281,8 @@ def unique_names(runs: Sequence[Run]) -> list[str]:
 
 def _place(group: Group) -> tuple[int, float]:
     """Sort the floor first, then federated and pooled methods, each by ascending quality."""
-    first = next(iter(known(group.first.result["test"])), "")
+    there = known(group.first.result["test"])
+    first = next((m for m in selecting_first(group.first.result) if m in there), "")
     kind = 0 if group.first.label == "popularity" else 2 if group.pooled else 1
     return kind, group.test(first).mean
 

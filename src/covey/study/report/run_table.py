@@ -1,6 +1,7 @@
 """A result as text of 80 columns: figures, attack, traffic, and what left the device."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,34 +12,39 @@ from covey.study.render import wording
 from covey.study.render.tables import Screen, framed_table
 from covey.study.render.units import size
 
+from .data import selecting_first
+
+METRICS_A_TABLE = 4  # more do not fit into 80 columns
+
 
 def table(result: dict[str, Any], out: Path) -> str:
     screen = Screen()
-    screen.show(_figures(result), *_footnotes(result))
+    metrics = selecting_first(result)
+    for at in range(0, len(metrics), METRICS_A_TABLE):
+        screen.show(_figures(result, metrics[at : at + METRICS_A_TABLE], titled=at == 0))
+    screen.show(*_footnotes(result))
     if result.get("target"):
         screen.show(_exposure(result))
     if result.get("ledger"):
         lines = [wording.evaluation_fields(result["ledger"]), wording.secure_sums(result)]
         lines += wording.privacy_lines(result.get("privacy"))
         screen.show(_ledger(result["ledger"]), *filter(None, lines))
-        for part, metrics in result.get("told", {}).items():  # such as the sensitivity of noise
-            each = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
-            screen.show(f"{part}: {each}")
+        screen.show(*(wording.told(part, told) for part, told in result.get("told", {}).items()))
         traffic = result["traffic"]
         lost = ", ".join(f"{many} ({why})" for why, many in traffic["dropped"].items())
         up, down = size(traffic["up_bytes"]), size(traffic["down_bytes"])
         screen.show(f"up {up}, down {down}, dropped {lost or 0}")
+    screen.show(*(f"warning: {line}" for line in result.get("health", ())))
     screen.whole(f"{result['seconds']:.1f} s, results in {out}")
     return str(screen)
 
 
-def _figures(result: dict[str, Any]) -> Table:
-    metrics = list(_shown(result["test"]))
+def _figures(result: dict[str, Any], metrics: Sequence[str], titled: bool) -> Table:
     data = result["dataset"]
     title = f"{result['method'] or 'run'} on {data['name']}"
     title += f" ({data['users']:,} users, {data['items']:,} items)"
     title += f", {result['preset']}" if result["preset"] else ""
-    out = framed_table(title, "test", *metrics)
+    out = framed_table(title if titled else "", "test", *metrics)
     when = ""  # a closed form has no rounds
     if result["rounds"]:
         when = f", round {result.get('round', 0)} of {result['rounds']}"

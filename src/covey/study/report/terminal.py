@@ -15,7 +15,7 @@ from .data import Group, Setting
 from .disclosure import guarantee
 from .sections import above
 
-METRICS_A_TABLE = 2  # more do not fit
+WITH_COSTS, WITHOUT = 2, 4  # metrics of a table in 80 columns
 ROLES = {"": "", "floor": " (floor)", "pooled data": ", pooled"}  # any other is a ceiling
 
 
@@ -23,9 +23,9 @@ def tables(settings: Sequence[Setting]) -> str:
     screen = Screen()
     for setting in settings:
         screen.show(setting.title)
-        metrics = setting.metrics
-        for at in range(0, len(metrics), METRICS_A_TABLE):
-            screen.show(_table(setting, metrics[at : at + METRICS_A_TABLE], costs=at == 0))
+        screen.show(_table(setting, setting.metrics[:WITH_COSTS], costs=True))
+        for at in range(WITH_COSTS, len(setting.metrics), WITHOUT):
+            screen.show(_table(setting, setting.metrics[at : at + WITHOUT], costs=False))
         screen.show(*wording.above_references(above(setting)))
         if watched(setting):
             screen.show(*(_exposure(setting, when) for when in WHEN))
