@@ -1,0 +1,98 @@
+"""Lists of recommendations as a DataFrame, or in a file that is written whole or not at all."""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from covey.core import atomic
+from covey.core.errors import CoveyError
+from covey.data.dataset import Dataset
+
+COLUMNS = ("user", "item", "rank", "score", "title")
+KINDS = (".csv", ".jsonl", ".parquet")
+AT_ONCE = 1 << 16  # rows of a Parquet file in memory
+EXTRA = "install it with pip install 'covey[tables]'"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One item of a list of recommendations, by the id that the dataset has for it."""
+
+    item: Any
+    title: str
+    score: float
+
+
+Lists = Iterable[tuple[Any, list[Choice]]]  # a user and its list, best first
+
+
+def frame(lists: Lists) -> Any:
+    """A pandas DataFrame with a row for each item of each list."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise CoveyError(f"as_frame=True needs pandas; {EXTRA}") from error
+    return pandas.DataFrame(list(_rows(lists)), columns=list(COLUMNS))
+
+
+def check_target(path: Path) -> None:
+    """Refuses, before anything is computed, a file that cannot be written or belongs to a run."""
+    if path.suffix not in KINDS or path.name in ("metrics.jsonl", "rounds.jsonl"):
+        raise CoveyError(f"{path} is no name for lists; give one that ends in {', '.join(KINDS)}")
+    if path.suffix == ".parquet":
+        _arrow()
+    if not path.parent.is_dir():
+        raise CoveyError(f"there is no folder {path.parent} for {path.name}; make it first")
+
+
+def write(lists: Lists, path: Path, dataset: Dataset) -> Path:
+    """Writes lists as they come, in memory that does not grow with their number.
+
+    Args:
+        lists: Users and their lists.
+        path: The file: .csv or .parquet with a row for each item, .jsonl with a line for each user.
+        dataset: The dataset, whose ids have a type.
+    """
+    check_target(path)
+
+    def fill(part: Path) -> None:
+        if path.suffix == ".parquet":
+            return _fill_parquet(lists, part, dataset)
+        with part.open("w", encoding="utf-8", newline="") as file:
+            if path.suffix == ".csv":
+                return csv.writer(file).writerows(chain([COLUMNS], _rows(lists)))
+            for user, chosen in lists:
+                file.write(json.dumps({"user": user, "items": list(map(vars, chosen))}) + "\n")
+
+    atomic.write(path, fill)
+    return path
+
+
+def _rows(lists: Lists) -> Iterator[tuple[Any, ...]]:
+    for user, chosen in lists:
+        for rank, choice in enumerate(chosen, 1):
+            yield user, choice.item, rank, choice.score, choice.title
+
+
+def _fill_parquet(lists: Lists, part: Path, dataset: Dataset) -> None:
+    arrow, rows = _arrow(), _rows(lists)
+    kinds = [arrow.string(), arrow.string(), arrow.int32(), arrow.float64(), arrow.string()]
+    for at, ids in enumerate((dataset.users, dataset.items)):
+        if ids is not None and ids.dtype.kind in "iu":
+            kinds[at] = arrow.from_numpy_dtype(ids.dtype)
+    schema = arrow.schema(list(zip(COLUMNS, kinds)))
+    with arrow.parquet.ParquetWriter(part, schema) as writer:
+        while some := list(islice(rows, AT_ONCE)):
+            writer.write_table(arrow.table(list(map(list, zip(*some))), schema=schema))
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise CoveyError(f"a Parquet file needs pyarrow; {EXTRA}") from error
+    return pyarrow
