@@ -226,7 +226,7 @@ def test_a_run_folder_is_kept_and_loads(tmp_path: Path) -> None:
         (lambda r: r.recommend_new("12"), "at least one item"),
         (
             lambda r: r.recommend_new(["brand new"]),
-            "no item 'brand new' in synthetic; .*add_items, or by fitting again",
+            "no item 'brand new' in synthetic; .*trained with, or add it with add_items",
         ),
         (
             lambda r: covey.fit("fedmf", "synthetic", modell={"dim": 3}),

@@ -63,7 +63,7 @@ def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
         ([run, "--user", "nobody"], "no user 'nobody'.*: --items ID ID$"),
         (
             [run, "--items", "nothing"],
-            "no item 'nothing'.*; give items that the run was trained with$",
+            "no item 'nothing'.*; give items that the run was trained with",
         ),
         ([tmp_path, "--user", "3"], "no run folder"),
     ]

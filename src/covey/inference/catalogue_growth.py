@@ -79,16 +79,17 @@ def grow_catalogue(
     pairs = dict.fromkeys(_pair(user, item, numbers[0], new) for user, item in interactions)
     rows = assigned(prepared.dataset, config.split)
     dataset = _titled(with_rows(rows, list(pairs), items=list(titles)), rows, titles)
-    config, made = prepared_again(config, dataset)
-    return CatalogueGrowth(config, made, prepared.dataset.n_items, any(titles.values()))
+    again = prepared_again(config, dataset)
+    return CatalogueGrowth(**again, before=rows.n_items, titled=any(titles.values()))
 
 
-def prepared_again(config: Config, rows: Dataset) -> tuple[Config, Prepared]:
-    """The configuration and the data of a run on rows that are assigned to parts already."""
+def prepared_again(config: Config, rows: Dataset) -> dict[str, Any]:
+    """The configuration and the prepared data of a run on rows that are assigned to parts."""
     kept = SplitConfig("given", rows="given")
     tree = config.tree | {"split": {"kind": kept.kind, "rows": kept.rows}}
     config = Config.of(tree, config.trust)
-    return config, prepare_split(config, check(rows), split_rows(rows, kept))
+    made = prepare_split(config, check(rows), split_rows(rows, kept))
+    return {"config": config, "prepared": made}
 
 
 def _pair(

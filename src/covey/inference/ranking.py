@@ -4,7 +4,7 @@ Shape suffixes: C = users of a chunk, I = items, K = places of a list, T = pairs
 """
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -76,7 +76,8 @@ class Ranking:
             lists = self.best(score_CI, known.take(ids_C) if filter_seen else None, hidden_I, k)
             return zip((self.users[user] for user in ids_C.tolist()), lists, strict=True)
 
-        return (pair for chunk in self._scores(ids, known) for pair in of(*chunk))
+        once = _tensor(dict.fromkeys(ids.tolist()))
+        return (pair for chunk in self._scores(once, known) for pair in of(*chunk))
 
     def pairs(self, users: Any, items: Any) -> Array:
         """The scores [T] of pairs."""
@@ -93,9 +94,27 @@ class Ranking:
             at += len(ids_C)
         return out_T.numpy()
 
-    def hidden(
-        self, candidates: Sequence[Any] | None = None, exclude: Sequence[Any] = ()
-    ) -> Tensor:
+    def similar(self, item: Any, k: int) -> list[Choice]:
+        """The most similar items: by the cosine of their rows, or by EASE's weights."""
+        positive("similar_items", k=k)
+        number, scorer, table_ID = self.item(item), self.scorer, torch.empty(0, 0)
+        if isinstance(scorer, PooledScorer):
+            table_ID, linear = scorer.fitted.items(), isinstance(scorer.fitted, FittedEase)
+        elif isinstance(scorer, DeviceScorer):
+            public, model = scorer.server.public, scorer.clients.program.model
+            if linear := isinstance(model, ItemWeights):
+                table_ID = public["weight"]
+            elif "items" in (*model.shared, *model.uploaded):  # else each device has its own
+                # The filter is the gain of a direction, half of it for each of the two items.
+                table_ID = public["items"] * public.get("filter", torch.ones(1)).clamp(min=0).sqrt()
+        if table_ID.shape[1] < 2:
+            why = "this method has no vector of each item that all clients share"
+            raise CoveyError(f"similar_items: {why}; use one such as spectral, ease-sums or fedmf")
+        row_D = table_ID[number]
+        score_I = row_D if linear else torch.cosine_similarity(table_ID, row_D, dim=1)
+        return self.best(score_I[None], Ragged.of([[number]]), self.hidden(), k)[0]
+
+    def hidden(self, candidates: Any = None, exclude: Any = ()) -> Tensor:
         """Which items are in no list [I]."""
         hidden_I = torch.full((self.prepared.split.n_items,), candidates is not None)
         if candidates is not None:
@@ -122,7 +141,7 @@ class Ranking:
     def item(self, item: Any) -> int:
         """The number of an item."""
         if (number := self.numbers[1].get(str(item))) is None:
-            remedy = "one added after training is made known with add_items, or by fitting again"
+            remedy = "give items that the run was trained with, or add it with add_items"
             where = self.prepared.dataset.name
             raise CoveyError(f"there is no item {str(item)!r} in {where}; {remedy}")
         return number
@@ -135,10 +154,8 @@ class Ranking:
             self.item(unknown[0])
         if unknown:
             some = f"{', '.join(map(repr, unknown[:3]))}{' ...' if len(unknown) > 3 else ''}"
-            where = f"not in {self.prepared.dataset.name} and were left out"
-            warnings.warn(
-                f"{len(unknown)} of {len(items)} {what} are {where}: {some}", stacklevel=4
-            )
+            many = f"{len(unknown)} of {len(items)} {what} are not in the dataset"
+            warnings.warn(f"{many} and were left out: {some}", stacklevel=4)
         return [self.numbers[1][str(item)] for item in items if str(item) in self.numbers[1]]
 
     def _user_numbers(self, users: Any) -> Tensor:
@@ -156,28 +173,6 @@ class Ranking:
         at_once = max(1, NUMBERS_AT_ONCE // (64 * self.prepared.split.n_items))
         for ids_C in ids.split(at_once) if len(ids) else ():
             yield ids_C, self.scorer.scores(ids_C, known.take(ids_C))
-
-
-def similar(scorer: Scorer, item: int) -> Tensor:
-    """How similar each item is to this one [I]: the cosine of their rows, or EASE's weights."""
-    if isinstance(scorer, DeviceScorer):
-        public, model = scorer.server.public, scorer.clients.program.model
-        table_ID = (
-            public["items"] if "items" in (*model.shared, *model.uploaded) else torch.empty(0, 0)
-        )
-        if "filter" in public:  # the gain of each direction, half of it for each of two items
-            table_ID = table_ID * public["filter"].clamp(min=0).sqrt()
-        weights = public["weight"] if isinstance(model, ItemWeights) else None
-    else:
-        assert isinstance(scorer, PooledScorer)
-        table_ID = scorer.fitted.items()
-        weights = table_ID if isinstance(scorer.fitted, FittedEase) else None
-    if weights is not None:
-        return weights[item]
-    if table_ID.shape[1] < 2:
-        why = "this method has no vector of each item that all clients share"
-        raise CoveyError(f"similar_items: {why}; use one such as spectral, ease-sums or fedmf")
-    return torch.cosine_similarity(table_ID, table_ID[item], dim=1)
 
 
 def _ids(ids: Array | None, count: int) -> list[Any]:

@@ -23,11 +23,9 @@ from . import card, writing
 from .catalogue_growth import grow_catalogue
 from .new_items import with_new_items
 from .partial_fit import with_interactions
-from .ranking import Ranking, similar
+from .ranking import Ranking
 from .scorers import Scorer, load_devices, load_pooled
 from .writing import Choice
-
-__all__ = ["DATA", "Choice", "Recommender"]
 
 DATA = "dataset.npz"  # a run folder's own copy of its dataset
 TENSORS = (MODEL, USERS, CHECKPOINT)
@@ -140,18 +138,13 @@ class Recommender:
         return {user: [choice.item for choice in chosen] for user, chosen in lists}
 
     def ranked(
-        self,
-        users: Any = None,
-        k: int = 10,
-        filter_seen: bool = True,
-        as_tested: bool = False,
-        **only: Any,
+        self, users: Any = None, k: int = 10, filter_seen: bool = True, **only: Any
     ) -> dict[Any, list[Choice]]:
         """Recommends like `recommend`, with titles and scores.
 
-        With `as_tested` a user's test items are unknown and can be recommended, as in the test.
+        With `as_tested=True` the test items are unknown and can be recommended, as in the test.
         """
-        return dict(self.ranking.lists(users, k, filter_seen, as_tested, **only))
+        return dict(self.ranking.lists(users, k, filter_seen, **only))
 
     def predict(self, users: Any, items: Any) -> Array:
         """Returns the scores [n] of n pairs, by which `recommend` ranks the items of a user.
@@ -172,22 +165,14 @@ class Recommender:
             item: The id of the item.
             k: The length of the list.
         """
-        positive("similar_items", k=k)
-        number, ranking = self.ranking.item(item), self.ranking
-        itself = Ragged.of([[number]])
-        return ranking.best(similar(self.scorer, number)[None], itself, ranking.hidden(), k)[0]
+        return self.ranking.similar(item, k)
 
     def recommend_new(self, items: Sequence[Any], k: int = 10, **options: Any) -> list[Any]:
         """Recommends items to a new user; see `ranked_new`."""
         return [choice.item for choice in self.ranked_new(items, k, **options)]
 
     def ranked_new(
-        self,
-        items: Sequence[Any],
-        k: int = 10,
-        filter_seen: bool = True,
-        rounds: int = 0,
-        **only: Any,
+        self, items: Any, k: int = 10, filter_seen: bool = True, rounds: int = 0, **only: Any
     ) -> list[Choice]:
         """Recommends items to a user who is not in the dataset, with titles and scores.
 
@@ -238,9 +223,8 @@ class Recommender:
         Args:
             interactions: Pairs of a user's id, known or new, and a known item's id, oldest first.
         """
-        old = self.scorer, self.config, self.prepared, self.ranking.numbers
-        config, prepared, scorer = with_interactions(*old, interactions)
-        return replace(self, config=config, prepared=prepared, scorer=scorer)
+        new = with_interactions(self.ranking, interactions)
+        return replace(self, config=new.config, prepared=new.prepared, scorer=new.scorer)
 
     def evaluate(self) -> dict[str, dict[str, float]]:
         """Returns averages over users for the held-out parts: {"valid": {...}, "test": {...}}."""

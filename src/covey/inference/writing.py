@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from covey.core import atomic
 from covey.core.errors import CoveyError
-from covey.data.dataset import Dataset
+
+if TYPE_CHECKING:  # a name of a file is checked without loading torch
+    from covey.data.dataset import Dataset
 
 COLUMNS = ("user", "item", "rank", "score", "title")
 KINDS = (".csv", ".jsonl", ".parquet")
@@ -40,16 +42,14 @@ def frame(lists: Lists) -> Any:
 
 
 def check_target(path: Path) -> None:
-    """Refuses, before anything is computed, a file that cannot be written or belongs to a run."""
+    """Refuses, before anything is computed, a name of another kind, or of a file of a run."""
     if path.suffix not in KINDS or path.name in ("metrics.jsonl", "rounds.jsonl"):
         raise CoveyError(f"{path} is no name for lists; give one that ends in {', '.join(KINDS)}")
     if path.suffix == ".parquet":
         _arrow()
-    if not path.parent.is_dir():
-        raise CoveyError(f"there is no folder {path.parent} for {path.name}; make it first")
 
 
-def write(lists: Lists, path: Path, dataset: Dataset) -> Path:
+def write(lists: Lists, path: Path, dataset: "Dataset") -> Path:
     """Writes lists as they come, in memory that does not grow with their number.
 
     Args:
@@ -78,7 +78,7 @@ def _rows(lists: Lists) -> Iterator[tuple[Any, ...]]:
             yield user, choice.item, rank, choice.score, choice.title
 
 
-def _fill_parquet(lists: Lists, part: Path, dataset: Dataset) -> None:
+def _fill_parquet(lists: Lists, part: Path, dataset: "Dataset") -> None:
     arrow, rows = _arrow(), _rows(lists)
     kinds = [arrow.string(), arrow.string(), arrow.int32(), arrow.float64(), arrow.string()]
     for at, ids in enumerate((dataset.users, dataset.items)):
