@@ -297,7 +297,7 @@ def test_the_quick_start_works(
     pytest.importorskip("pandas")
     page = (Path(__file__).parents[1] / "docs" / "quick-start.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     for block in [*blocks, blocks[0]]:  # a second time too, beside what the first has left

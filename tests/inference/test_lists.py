@@ -102,7 +102,7 @@ def test_no_similar_items_without_shared_vectors(method: str, rounds: int | None
 def test_ids_keep_the_type_of_the_table() -> None:
     pd = pytest.importorskip("pandas")
     numbers = [(7 + n // 6, 10**12 + n % 9) for n in range(90)]
-    for kind in (int, object, "Int64", str):
+    for kind in (int, "Int64", str):
         frame = pd.DataFrame(numbers, columns=["user", "item"]).astype(kind)
         frame.insert(0, "noise", "x")
         own: Any = str if kind is str else int

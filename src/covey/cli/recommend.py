@@ -54,10 +54,9 @@ def _recommend(options: argparse.Namespace) -> int:
     k, hide_seen = options.k, not options.seen
     if options.out:
         recommender.recommend(options.user or None, k, hide_seen, out=options.out)
-        done = {"out": str(options.out), "users": len(set(options.user) or there)}
-        print(
-            json.dumps(done) if options.json else "users: {users:,}, lists in {out}".format(**done)
-        )
+        done = {"users": len(set(options.user) or there), "out": str(options.out)}
+        text = f"lists of {done['users']:,} users are in {options.out}"
+        print(json.dumps(done) if options.json else text)
         return 0
     lists = list(recommender.ranked(options.user, k, hide_seen).items())
     if options.items:

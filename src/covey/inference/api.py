@@ -81,8 +81,6 @@ def _typed(ids: Array | None, frame: Any) -> Array | None:
     """Returns ids as whole numbers if they are such in the frame; values identify the column."""
     for column in frame.columns:
         values = np.asarray(frame[column])
-        if values.dtype == object and all(type(value) is int for value in values):
-            values = np.array(values.tolist())
         if ids is not None and values.dtype.kind in "iu":
             own = renumber(values)[1]
             if np.array_equal(own.astype(np.str_), ids):

@@ -59,15 +59,7 @@ def grow_catalogue(
     items: Iterable[Any],
     interactions: Iterable[tuple[Any, Any]],
 ) -> CatalogueGrowth:
-    """Adds items to the dataset of a run.
-
-    Args:
-        config: The configuration of the run.
-        prepared: Its dataset and split.
-        numbers: The numbers of its users and items by the text of their ids.
-        items: Ids of the new items, or a dictionary from ids to titles.
-        interactions: Pairs of a user's id and a new item's id, oldest first.
-    """
+    """Adds items to the dataset of a run; `numbers` are those of its users and items by id."""
     if isinstance(items, str):
         raise CoveyError("new items are a list of ids, or {id: title}")
     titles = dict(items) if isinstance(items, Mapping) else dict.fromkeys(items, "")

@@ -4,6 +4,7 @@ import csv
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,8 @@ if TYPE_CHECKING:  # a name of a file is checked without loading torch
 
 COLUMNS = ("user", "item", "rank", "score", "title")
 KINDS = (".csv", ".jsonl", ".parquet")
+PARQUET = "a Parquet file"
 AT_ONCE = 1 << 16  # rows of a Parquet file in memory
-EXTRA = "install it with pip install 'covey[tables]'"
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,7 @@ Lists = Iterable[tuple[Any, list[Choice]]]  # a user and its list, best first
 
 def frame(lists: Lists) -> Any:
     """A pandas DataFrame with a row for each item of each list."""
-    try:
-        import pandas
-    except ImportError as error:
-        raise CoveyError(f"as_frame=True needs pandas; {EXTRA}") from error
+    pandas = _extra("pandas", "as_frame=True")
     return pandas.DataFrame(list(_rows(lists)), columns=list(COLUMNS))
 
 
@@ -46,7 +44,7 @@ def check_target(path: Path) -> None:
     if path.suffix not in KINDS or path.name in ("metrics.jsonl", "rounds.jsonl"):
         raise CoveyError(f"{path} is no name for lists; give one that ends in {', '.join(KINDS)}")
     if path.suffix == ".parquet":
-        _arrow()
+        _extra("pyarrow.parquet", PARQUET)
 
 
 def write(lists: Lists, path: Path, dataset: "Dataset") -> Path:
@@ -79,20 +77,20 @@ def _rows(lists: Lists) -> Iterator[tuple[Any, ...]]:
 
 
 def _fill_parquet(lists: Lists, part: Path, dataset: "Dataset") -> None:
-    arrow, rows = _arrow(), _rows(lists)
+    arrow, parquet = (_extra(name, PARQUET) for name in ("pyarrow", "pyarrow.parquet"))
     kinds = [arrow.string(), arrow.string(), arrow.int32(), arrow.float64(), arrow.string()]
     for at, ids in enumerate((dataset.users, dataset.items)):
         if ids is not None and ids.dtype.kind in "iu":
             kinds[at] = arrow.from_numpy_dtype(ids.dtype)
-    schema = arrow.schema(list(zip(COLUMNS, kinds)))
-    with arrow.parquet.ParquetWriter(part, schema) as writer:
+    schema, rows = arrow.schema(list(zip(COLUMNS, kinds))), _rows(lists)
+    with parquet.ParquetWriter(part, schema) as writer:
         while some := list(islice(rows, AT_ONCE)):
             writer.write_table(arrow.table(list(map(list, zip(*some))), schema=schema))
 
 
-def _arrow() -> Any:
+def _extra(name: str, what: str) -> Any:
     try:
-        import pyarrow.parquet
+        return import_module(name)
     except ImportError as error:
-        raise CoveyError(f"a Parquet file needs pyarrow; {EXTRA}") from error
-    return pyarrow
+        remedy = "install it with pip install 'covey[tables]'"
+        raise CoveyError(f"{what} needs {name.partition('.')[0]}; {remedy}") from error
