@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -22,7 +23,7 @@ from covey.evaluate.ranking import distinct, nothing
 from covey.methods.ease_sums import GramTiles
 from covey.methods.private_sums import PrivateCount
 from covey.methods.spectral import SubspaceIteration
-from covey.run.assemble import clients_of, method_of, server_side_of, simulation_of
+from covey.run.assemble import clients_of, device_of, method_of, server_side_of, simulation_of
 
 from .catalogue_growth import prepared_again, with_rows
 from .membership import join, update
@@ -36,8 +37,8 @@ def with_interactions(old: Ranking, interactions: Iterable[tuple[Any, Any]]) -> 
     new, pairs = _numbered(old, interactions)
     rows = with_rows(assigned(old.prepared.dataset, old.config.split), pairs, users=new)
     made = replace(old, **prepared_again(old.config, rows))
-    changed_C = torch.tensor(sorted({user for user, _ in pairs if user < n}), dtype=torch.int64)
-    new_C = torch.arange(n, n + len(new))
+    new_C = torch.arange(n, n + len(new), device=device_of(old.config))
+    changed_C = torch.tensor(sorted({user for user, _ in pairs if user < n})).to(new_C)
     if isinstance(part, GramTiles):
         lists = Ragged.cat([distinct(old.prepared.split.train), nothing(len(new))])
         before = replace(made, prepared=replace(made.prepared, avoid=lists))  # to send differences
@@ -87,10 +88,11 @@ def _numbered(
         if str(user) not in users:
             new[str(user)] = user
         pairs[users.setdefault(str(user), len(users)), old.item(item)] = None
-    there = set(zip(data.user_E.tolist(), data.item_E.tolist()))
-    if not (fresh := [pair for pair in pairs if pair not in there]):
+    own_E = data.user_E.astype(np.int64) * data.n_items + data.item_E
+    known = np.isin([user * data.n_items + item for user, item in pairs], own_E)
+    if known.all():
         raise CoveyError("partial_fit: the dataset has all of these interactions; give new ones")
-    return list(new.values()), fresh
+    return list(new.values()), [pair for pair, there in zip(pairs, known) if not there]
 
 
 def _moved(made: Ranking) -> tuple[DeviceScorer, Method, Fleet]:

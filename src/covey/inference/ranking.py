@@ -106,7 +106,8 @@ class Ranking:
                 table_ID = public["weight"]
             elif "items" in (*model.shared, *model.uploaded):  # else each device has its own
                 # The filter is the gain of a direction, half of it for each of the two items.
-                table_ID = public["items"] * public.get("filter", torch.ones(1)).clamp(min=0).sqrt()
+                gain_D = public.get("filter", public["items"].new_ones(1)).clamp(min=0)
+                table_ID = public["items"] * gain_D.sqrt()
         if table_ID.shape[1] < 2:
             why = "this method has no vector of each item that all clients share"
             raise CoveyError(f"similar_items: {why}; use one such as spectral, ease-sums or fedmf")

@@ -113,8 +113,9 @@ class Recommender:
         filter_seen: bool = True,
         as_frame: bool = False,
         *,
+        candidates: Any = None,
+        exclude: Any = (),
         out: str | Path | None = None,
-        **only: Any,
     ) -> Any:
         """Recommends items to users of the dataset.
 
@@ -123,13 +124,15 @@ class Recommender:
             k: The length of each list.
             filter_seen: Leave out the items that a user has.
             as_frame: Return a DataFrame with user, item, rank, score and title instead.
+            candidates: The items to choose from; by default all of them.
+            exclude: Items to leave out.
             out: Write all of that to a .csv, .jsonl or .parquet file instead, user by user.
-            **only: `candidates`, the items to choose from, and `exclude`, items to leave out.
 
         Returns:
             The ids of the best items, best first: {user: [item, ...]}, in the type that ids have in
             the dataset. With `out` it is the path of the file.
         """
+        only = {"candidates": candidates, "exclude": exclude}
         lists = self.ranking.lists(users, k, filter_seen, **only)
         if out is not None:
             return writing.write(lists, Path(out), self.prepared.dataset)
