@@ -6,7 +6,7 @@ from typing import Any
 
 from covey.run.assemble import Prepared
 
-LEFT, BAR, ROW = 190, 200, 22  # pixels: of names, of the longest bar, and the height of a row
+LEFT, BAR, ROW = 215, 200, 22  # pixels: of names, of the longest bar, and the height of a row
 BOX = "display:inline-block;padding:10px 14px;border:1px solid #8888;border-radius:6px"
 
 
@@ -39,7 +39,9 @@ def _content(
 ) -> tuple[str, str, str, list[tuple[str, float, str]]]:
     """Title, sizes, what was measured, and figures by name: floor, method and ceilings."""
     split, ours, test = prepared.split, result.get("method") or "a method", result.get("test", {})
-    metric = next((k for k in test if k.startswith("ndcg@")), next(iter(test), ""))
+    ndcg = (name for name in test if name.startswith("ndcg@"))
+    select = result.get("config", {}).get("evaluate", {}).get("select")
+    metric = select if select in test else next(ndcg, next(iter(test), ""))
     rounds, best = result.get("rounds"), result.get("round")
     when = f", round {best} of {rounds}" if rounds and best else ""  # none for a closed form
     groups = {"floor": result.get("floor", {}), "": {ours: test}}
@@ -56,6 +58,6 @@ def _content(
 
 
 def _short(name: Any) -> str:
-    """A name as one line of at most 30 printable characters."""
+    """A name as one line of at most 24 printable characters."""
     line = "".join(c if c.isprintable() else " " for c in str(name))
-    return line if len(line) <= 30 else f"{line[:29]}…"
+    return line if len(line) <= 24 else f"{line[:23]}…"
