@@ -63,9 +63,14 @@ def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
         ([run, "--user", "nobody"], "no user 'nobody'.*: --items ID ID$"),
         (
             [run, "--items", "nothing"],
-            "no item 'nothing'.*; give items that the run was trained with$",
+            "no item 'nothing'.*; give items that the run was trained with",
         ),
         ([tmp_path, "--user", "3"], "no run folder"),
+        ([run, "--all"], "--all --out FILE"),
+        ([run, "--all", "--user", "3", "--out", "a.csv"], "--all --out FILE"),
+        ([run, "--items", "3", "--out", "a.csv"], "a file has users of the dataset"),
+        ([run, "--all", "--out", run / "metrics.jsonl"], r"ends in \.csv, \.jsonl, \.parquet$"),
+        ([run, "--all", "--out", tmp_path / "none" / "a.csv"], "cannot write"),
     ]
     for words, message in cases:
         with pytest.raises(CoveyError, match=message) as output:
@@ -84,6 +89,34 @@ def test_its_example_works(
     recommend.add(commands)
     epilog = commands.choices["recommend"].epilog
     assert epilog is not None
-    words = epilog.removeprefix("example: covey recommend ").replace("runs/first", str(run)).split()
-    assert call(*words) == 0
+    monkeypatch.chdir(run.parent)
+    for example in epilog.splitlines():
+        words = example.removeprefix("example: covey recommend ").replace("runs/first", str(run))
+        assert call(*words.split()) == 0
     assert "user 3" in capsys.readouterr().out
+    assert (run.parent / "recs.csv").read_text().startswith("user,item,rank,score,title\n0,")
+
+
+def test_lists_of_all_users_in_a_file(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = run.parent / "recs.jsonl"
+    assert call(run, "--all", "-k", 3, "--out", out, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    lists = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert told == {"out": str(out), "users": len(lists)} and len(lists) > 20
+    assert call(run, "--user", "3", "3", "7", "-k", 3, "--out", out) == 0
+    assert "lists of 2 users are in" in capsys.readouterr().out
+    some = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    expected = {one["user"]: [choice["item"] for choice in one["items"]] for one in lists}
+    assert {one["user"]: [choice["item"] for choice in one["items"]] for one in some} == {
+        user: expected[user] for user in ("3", "7")
+    }
+
+
+def test_unknown_items_of_a_new_user_are_named(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(run, "--items", "1", "none", "-k", 2, "--json") == 0
+    shown = capsys.readouterr()
+    why = "1 of 2 items of the new user are not in the dataset and were left out: 'none'"
+    assert shown.err == f"covey: {why}\n"
+    assert len(json.loads(shown.out)[0]["items"]) == 2

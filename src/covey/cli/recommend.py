@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,53 +16,65 @@ def add(commands: Any) -> None:
     command = commands.add_parser(
         "recommend",
         help="items for users of a run, or for a new one",
-        epilog="example: covey recommend runs/first --user 3 7 -k 5",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="example: covey recommend runs/first --user 3 7 -k 5\n"
+        "example: covey recommend runs/first --all --out recs.csv",
     )
     option = command.add_argument
     option("run", type=Path, metavar="RUN", help="the folder of a run")
     users, items = "users of the dataset", "the items of a new user, oldest first"
     option("--user", nargs="+", action="extend", default=[], metavar="ID", help=users)
+    option("--all", action="store_true", help="all users of the dataset; needs --out")
     option("--items", nargs="+", default=[], metavar="ID", help=items)
     option("-k", type=int, default=10, help="items for each (default: 10)")
     option("--seen", action="store_true", help="also items that the user has already")
+    kinds = "write the lists of users to a .csv, .jsonl or .parquet file"
+    option("--out", type=Path, metavar="FILE", help=kinds)
     arguments.finish(command, _recommend, "the lists")
 
 
 def _recommend(options: argparse.Namespace) -> int:
-    if not options.user and not options.items:
+    if not options.user and not options.items and not options.all:
         raise CoveyError(
             "name users: covey recommend RUN --user ID, or the items of a new one: --items ID ID"
         )
+    if (options.all and (options.user or not options.out)) or (options.out and options.items):
+        raise CoveyError("a file has users of the dataset: --all --out FILE, or --user ID ID --out")
+    if options.out:
+        from covey.inference.writing import check_target
+
+        check_target(options.out)
     arguments.check_run(options.run)
     from covey.inference.api import Recommender
 
     recommender = Recommender.load(options.run)
-    remedy = "a new one gets a list from its own items: --items ID ID"
-    _check_known("user", options.user, recommender.users, remedy)
-    remedy = "give items that the run was trained with"
-    _check_known("item", options.items, recommender.items, remedy)
+    there = set(map(str, recommender.users))
+    if unknown := [name for name in options.user if name not in there]:
+        remedy = "a new one gets a list from its own items: --items ID ID"
+        raise CoveyError(f"there is no user {unknown[0]!r} in the run's dataset; {remedy}")
     k, hide_seen = options.k, not options.seen
-    lists: list[tuple[str, Any]] = [*recommender.ranked(options.user, k, hide_seen).items()]
+    if options.out:
+        recommender.recommend(options.user or None, k, hide_seen, out=options.out)
+        done = {"users": len(set(options.user) or there), "out": str(options.out)}
+        text = f"lists of {done['users']:,} users are in {options.out}"
+        print(json.dumps(done) if options.json else text)
+        return 0
+    lists = list(recommender.ranked(options.user, k, hide_seen).items())
     if options.items:
-        lists.append(("new", recommender.ranked_new(options.items, k, hide_seen)))
+        with warnings.catch_warnings(record=True, action="always") as unknown_items:
+            lists.append(("new", recommender.ranked_new(options.items, k, hide_seen)))
+        for note in unknown_items:
+            print(f"covey: {note.message}", file=sys.stderr)
     print(_json(lists) if options.json else _text(lists))
     return 0
 
 
-def _check_known(kind: str, asked: list[str], known: list[Any], remedy: str) -> None:
-    """Refuses unknown ids with the remedy of the command line instead of that of Python."""
-    there = set(map(str, known))
-    for name in asked:
-        if name not in there:
-            raise CoveyError(f"there is no {kind} {name!r} in the run's dataset; {remedy}")
-
-
-def _json(lists: list[tuple[str, Any]]) -> str:
+def _json(lists: list[tuple[Any, Any]]) -> str:
     rows = [{"user": user, "items": list(map(vars, chosen))} for user, chosen in lists]
     return json.dumps(rows)
 
 
-def _text(lists: list[tuple[str, Any]]) -> str:
+def _text(lists: list[tuple[Any, Any]]) -> str:
     from covey.study.render.tables import Screen, framed_table
 
     screen = Screen()

@@ -28,7 +28,7 @@ ARRAYS = ("user_E", "item_E", "time_E", "users", "items", "part_E")
 TRAIN, VALID, TEST = 0, 1, 2
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Interactions with dense ids from 0; the ids of the original data are in `users`, `items`."""
 
@@ -46,6 +46,10 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.user_E)
+
+    def __repr__(self) -> str:
+        sizes = f"{self.n_users:,} users, {self.n_items:,} items, {len(self):,} interactions"
+        return f"<Dataset {self.name!r:.40}: {sizes}>"
 
     @cached_property
     def flaw(self) -> str | None:

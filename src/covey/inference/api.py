@@ -21,11 +21,11 @@ from covey.data.tables.importing import Columns, Imported, from_file, from_frame
 from covey.run.config.compose import checked, compose, options_of
 from covey.run.config.overrides import options_in
 from covey.run.config.schema import Config
-from covey.run.config.tree import Tree, merge
 from covey.run.loop import run_locked
 from covey.run.workers import with_workers
 
-from .recommender import DATA, Choice, Recommender
+from .recommender import DATA, Recommender
+from .writing import Choice
 
 __all__ = ["Choice", "Recommender", "fit", "load"]
 
@@ -125,13 +125,11 @@ def fit(
     assignments = list(set)
     if "data.name" in [*options_of(sections), *options_in(assignments)]:
         raise CoveyError("data.name is what fit takes as its dataset: fit(method, 'ml-100k')")
-    # Ceilings are for the report of a run folder that is kept.
-    more: Tree = {} if out is not None else {"run": {"ceilings": []}}
     with tempfile.TemporaryDirectory(prefix="covey-") as away:
         folder = Path(away) / "run" if out is None else Path(out)
         name = str(dataset if _is_name(dataset) else (folder / DATA).absolute())
         given: dict[str, Any] = {"presets": [preset] if preset else [], "dataset": name}
-        given |= {"sections": merge(more, sections), "set": assignments}
+        given |= {"sections": sections, "set": assignments}
         tree = compose(method, rounds=rounds, seed=seed, **given)
         config = checked(tree, assignments, rounds=rounds, sections=sections, trust=trust)
         config = with_workers(config, jobs)

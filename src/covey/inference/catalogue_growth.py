@@ -3,7 +3,7 @@
 Shape suffix: E = interactions.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -59,15 +59,7 @@ def grow_catalogue(
     items: Iterable[Any],
     interactions: Iterable[tuple[Any, Any]],
 ) -> CatalogueGrowth:
-    """Adds items to the dataset of a run.
-
-    Args:
-        config: The configuration of the run.
-        prepared: Its dataset and split.
-        numbers: The numbers of its users and items by the text of their ids.
-        items: Ids of the new items, or a dictionary from ids to titles.
-        interactions: Pairs of a user's id and a new item's id, oldest first.
-    """
+    """Adds items to the dataset of a run; `numbers` are those of its users and items by id."""
     if isinstance(items, str):
         raise CoveyError("new items are a list of ids, or {id: title}")
     titles = dict(items) if isinstance(items, Mapping) else dict.fromkeys(items, "")
@@ -78,12 +70,18 @@ def grow_catalogue(
         raise CoveyError(f"item {known[0]!r} is there already; leave it out")
     pairs = dict.fromkeys(_pair(user, item, numbers[0], new) for user, item in interactions)
     rows = assigned(prepared.dataset, config.split)
-    dataset = _with_items(rows, list(titles), list(titles.values()), list(pairs))
+    dataset = _titled(with_rows(rows, list(pairs), items=list(titles)), rows, titles)
+    again = prepared_again(config, dataset)
+    return CatalogueGrowth(**again, before=rows.n_items, titled=any(titles.values()))
+
+
+def prepared_again(config: Config, rows: Dataset) -> dict[str, Any]:
+    """The configuration and the prepared data of a run on rows that are assigned to parts."""
     kept = SplitConfig("given", rows="given")
     tree = config.tree | {"split": {"kind": kept.kind, "rows": kept.rows}}
     config = Config.of(tree, config.trust)
-    made = prepare_split(config, dataset, split_rows(dataset, kept))
-    return CatalogueGrowth(config, made, prepared.dataset.n_items, any(titles.values()))
+    made = prepare_split(config, check(rows), split_rows(rows, kept))
+    return {"config": config, "prepared": made}
 
 
 def _pair(
@@ -98,38 +96,49 @@ def _pair(
     return users[str(user)], new[str(item)]
 
 
-def _with_items(
-    rows: Dataset, own: list[Any], titles: list[str], pairs: list[tuple[int, int]]
+def with_rows(
+    rows: Dataset,
+    pairs: list[tuple[int, int]],
+    users: Sequence[Any] = (),
+    items: Sequence[Any] = (),
 ) -> Dataset:
-    """Adds rows at the end, in the order given and in the part for training."""
+    """Adds users, items and rows at the end; rows in the order given, and in the training part."""
     user_E, item_E = np.array(pairs, np.int64).reshape(-1, 2).T
     time_E = rows.time_E
     if time_E is not None:
         time_E = np.r_[time_E, time_E.max() + 1 + np.arange(len(pairs))]
     assert rows.part_E is not None
-    before, shown = rows.titles, [title or str(name) for name, title in zip(own, titles)]
-    if any(titles) and not before:
-        before = tuple(map(str, own_ids(rows).tolist()))
-    return check(
-        replace(
-            rows,
-            n_items=rows.n_items + len(own),
-            user_E=np.r_[rows.user_E, user_E],
-            item_E=np.r_[rows.item_E, item_E],
-            time_E=time_E,
-            items=_joined(own_ids(rows), own),
-            titles=(*before, *shown) if before else (),
-            part_E=np.r_[rows.part_E, np.full(len(pairs), TRAIN, np.uint8)],
-        )
+    return replace(
+        rows,
+        n_users=rows.n_users + len(users),
+        n_items=rows.n_items + len(items),
+        user_E=np.r_[rows.user_E, user_E],
+        item_E=np.r_[rows.item_E, item_E],
+        time_E=time_E,
+        users=_joined(rows.users, rows.n_users, users, "users"),
+        items=_joined(rows.items, rows.n_items, items, "items"),
+        part_E=np.r_[rows.part_E, np.full(len(pairs), TRAIN, np.uint8)],
     )
 
 
-def _joined(ids: Array, own: list[Any]) -> Array:
+def _titled(dataset: Dataset, before: Dataset, titles: Mapping[Any, str]) -> Dataset:
+    """Adds the titles of the new items, if any item has one."""
+    old, new = before.titles, tuple(title or str(own) for own, title in titles.items())
+    if any(titles.values()) and not old:
+        old = tuple(map(str, own_ids(before).tolist()))
+    return replace(dataset, titles=(*old, *new) if old else ())
+
+
+def _joined(ids: Array | None, count: int, own: Sequence[Any], kind: str) -> Array | None:
     """Joins ids, which stay whole numbers if they are."""
+    if not own:
+        return ids
+    if ids is None:
+        ids = np.arange(count).astype(np.str_)
     if ids.dtype.kind not in "iu":
         return np.concatenate([ids, np.array([str(name) for name in own])])
     try:
         return np.concatenate([ids, np.array([int(name) for name in own], ids.dtype)])
     except (ValueError, TypeError, OverflowError) as error:
-        message = "the ids of this dataset are whole numbers; give new items such ids"
+        message = f"the ids of this dataset are whole numbers; give new {kind} such ids"
         raise CoveyError(message) from error

@@ -35,13 +35,7 @@ UNGUARDED = "guards the uploads, and rounds for new items would go without it"
 
 
 def with_new_items(scorer: Scorer, growth: CatalogueGrowth, rounds: int) -> Scorer:
-    """Returns a scorer of old and new items; the given one is not changed.
-
-    Args:
-        scorer: The scorer of the old items.
-        growth: The dataset with the new items.
-        rounds: The rounds of training; 0 for as many as a client of the run took part in.
-    """
+    """Returns a scorer of old and new items; `Recommender.add_items` explains `rounds`."""
     if isinstance(scorer, PooledScorer):
         if not isinstance(scorer.fitted, FittedEase | FittedPopularity):
             why = "a pooled model with a vector for each item has none for a new one"

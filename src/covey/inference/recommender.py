@@ -1,7 +1,4 @@
-"""A trained method that recommends by the user's own ids.
-
-Shape suffixes: C = users of a chunk, I = items, K = places of a list.
-"""
+"""A trained method that recommends by the user's own ids."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -10,44 +7,32 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-import torch
-from torch import Tensor
-
 from covey.core import atomic, toml_writer
 from covey.core.checks import positive
 from covey.core.errors import CoveyError
 from covey.core.lock import hold
 from covey.core.ragged import Ragged
 from covey.data.dataset import Array
-from covey.data.split import SplitConfig
-from covey.data.split import split as split_rows
-from covey.evaluate.ranking import merged
 from covey.run.assemble import Prepared, device_of, prepare
 from covey.run.checkpoint import CHECKPOINT, MODEL, STATE, USERS
 from covey.run.config.schema import Config
 from covey.run.config.tree import parse
 from covey.run.rounds_log import ROUNDS
 
+from . import card, writing
 from .catalogue_growth import grow_catalogue
 from .new_items import with_new_items
+from .partial_fit import with_interactions
+from .ranking import Ranking
 from .scorers import Scorer, load_devices, load_pooled
+from .writing import Choice
 
 DATA = "dataset.npz"  # a run folder's own copy of its dataset
 TENSORS = (MODEL, USERS, CHECKPOINT, STATE)
 FILES = ("config.toml", "metrics.jsonl", "result.json", "report.html", DATA, ROUNDS, *TENSORS)
-NUMBERS_AT_ONCE = 1 << 24  # in memory; about 64 for each item that is scored
 
 
-@dataclass(frozen=True)
-class Choice:
-    """One item of a list of recommendations, by the id that the dataset has for it."""
-
-    item: Any
-    title: str
-    score: float
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Recommender:
     """A trained method with the clients of its simulation, from `covey.fit` or `Recommender.load`.
 
@@ -115,73 +100,102 @@ class Recommender:
             # The configuration comes last, since it is what makes a folder a run folder.
             atomic.write_text(folder / "config.toml", toml_writer.dumps(config.tree))
 
+    def __repr__(self) -> str:
+        return card.text(self.result, self.prepared)
+
+    def _repr_html_(self) -> str:
+        return card.html(self.result, self.prepared)
+
     def recommend(
-        self, users: Any, k: int = 10, filter_seen: bool = True, as_frame: bool = False
+        self,
+        users: Any = None,
+        k: int = 10,
+        filter_seen: bool = True,
+        as_frame: bool = False,
+        *,
+        candidates: Any = None,
+        exclude: Any = (),
+        out: str | Path | None = None,
     ) -> Any:
         """Recommends items to users of the dataset.
 
         Args:
-            users: The id of a user, or several.
+            users: The id of a user, or several; all users if it is left out.
             k: The length of each list.
             filter_seen: Leave out the items that a user has.
-            as_frame: Return a DataFrame with rank, score and title instead.
+            as_frame: Return a DataFrame with user, item, rank, score and title instead.
+            candidates: The items to choose from; by default all of them.
+            exclude: Items to leave out.
+            out: Write all of that to a .csv, .jsonl or .parquet file instead, user by user.
 
         Returns:
-            The ids of the best items, best first: {user: [item, ...]}.
+            The ids of the best items, best first: {user: [item, ...]}, in the type that ids have in
+            the dataset. With `out` it is the path of the file.
         """
-        lists = self.ranked(users, k, filter_seen)
-        if not as_frame:
-            return {user: [choice.item for choice in chosen] for user, chosen in lists.items()}
-        rows = [
-            (user, choice.item, rank, choice.score, choice.title)
-            for user, chosen in lists.items()
-            for rank, choice in enumerate(chosen, 1)
-        ]
-        return _pandas().DataFrame(rows, columns=["user", "item", "rank", "score", "title"])
+        only = {"candidates": candidates, "exclude": exclude}
+        lists = self.ranking.lists(users, k, filter_seen, **only)
+        if out is not None:
+            return writing.write(lists, Path(out), self.prepared.dataset)
+        if as_frame:
+            return writing.frame(lists)
+        return {user: [choice.item for choice in chosen] for user, chosen in lists}
 
     def ranked(
-        self, users: Any, k: int = 10, filter_seen: bool = True, as_tested: bool = False
+        self, users: Any = None, k: int = 10, filter_seen: bool = True, **only: Any
     ) -> dict[Any, list[Choice]]:
         """Recommends like `recommend`, with titles and scores.
 
-        With `as_tested` a user's test items are unknown and can be recommended, as in the test.
+        With `as_tested=True` the test items are unknown and can be recommended, as in the test.
         """
-        positive("recommend", k=k)
-        single = isinstance(users, str) or not isinstance(users, Iterable)
-        asked = [users] if single else list(users)
-        ids = torch.tensor([self._user(user) for user in asked], dtype=torch.int64)
-        lists: list[list[Choice]] = []
-        for ids_C in ids.split(max(1, NUMBERS_AT_ONCE // (64 * self.prepared.split.n_items))):
-            history = (self._before_test if as_tested else self._known).take(ids_C)
-            score_CI = self.scorer.scores(ids_C, history)
-            lists += self._best(score_CI, history if filter_seen else None, k)
-        return dict(zip(asked, lists, strict=True))
+        return dict(self.ranking.lists(users, k, filter_seen, **only))
 
-    def recommend_new(
-        self, items: Sequence[Any], k: int = 10, filter_seen: bool = True, rounds: int = 0
-    ) -> list[Any]:
+    def predict(self, users: Any, items: Any) -> Array:
+        """Returns the scores [n] of n pairs, by which `recommend` ranks the items of a user.
+
+        Args:
+            users: The id of the user of each pair, or one user for all items.
+            items: The id of the item of each pair, or one item for all users.
+        """
+        return self.ranking.pairs(users, items)
+
+    def similar_items(self, item: Any, k: int = 10) -> list[Choice]:
+        """Returns the items that the model holds to be most similar to an item, best first.
+
+        The score is the cosine of the two items' vectors. EASE has no vectors: there it is the
+        weight from this item to the other.
+
+        Args:
+            item: The id of the item.
+            k: The length of the list.
+        """
+        return self.ranking.similar(item, k)
+
+    def recommend_new(self, items: Sequence[Any], k: int = 10, **options: Any) -> list[Any]:
         """Recommends items to a new user; see `ranked_new`."""
-        return [choice.item for choice in self.ranked_new(items, k, filter_seen, rounds)]
+        return [choice.item for choice in self.ranked_new(items, k, **options)]
 
     def ranked_new(
-        self, items: Sequence[Any], k: int = 10, filter_seen: bool = True, rounds: int = 0
+        self, items: Any, k: int = 10, filter_seen: bool = True, rounds: int = 0, **only: Any
     ) -> list[Choice]:
         """Recommends items to a user who is not in the dataset, with titles and scores.
 
         Args:
-            items: The ids of the user's items, oldest first.
+            items: The ids of the user's items, oldest first; unknown ones are skipped with a
+                warning.
             k: The length of the list.
             filter_seen: Leave out the user's items.
             rounds: How often the private part is trained, as on a new device with a fixed public
                 model; 0 for as often as that of a client of the run.
+            **only: `candidates` and `exclude`, as in `recommend`.
         """
         positive("recommend", k=k)
         if isinstance(items, str) or not len(items):
             raise CoveyError("a new user is a list of at least one item id")
-        rows = [self._item(item) for item in items]
+        rows = self.ranking.known_items(items, "items of the new user")
         history = Ragged.of([list(dict.fromkeys(reversed(rows)))[::-1]])  # repeated ones once, last
+        hidden_I = self.ranking.hidden(**only)
         score_CI = self.scorer.newcomer(history, rounds)
-        return self._best(score_CI, history if filter_seen else None, k)[0]
+        return self.ranking.best(score_CI, history if filter_seen else None, hidden_I, k)[0]
 
     def add_items(
         self, items: Iterable[Any], interactions: Iterable[tuple[Any, Any]] = (), rounds: int = 0
@@ -195,75 +209,44 @@ class Recommender:
             rounds: The rounds in which all users train the new rows; 0 for as many as a client of
                 the run took part in.
         """
-        growth = grow_catalogue(self.config, self.prepared, self._numbers, items, interactions)
+        growth = grow_catalogue(
+            self.config, self.prepared, self.ranking.numbers, items, interactions
+        )
         scorer = with_new_items(self.scorer, growth, rounds)
         return replace(self, config=growth.config, prepared=growth.prepared, scorer=scorer)
+
+    def partial_fit(self, interactions: Iterable[tuple[Any, Any]]) -> Self:
+        """Returns a recommender that has learned from new interactions too, for methods by sums.
+
+        In `ease-sums`, new users add their parts of the sums and known ones the differences: the
+        result is that of a fit with everything. In `spectral`, all clients take part in one more
+        sum, from the present basis. In `popularity-private`, new users add their noisy lists; the
+        budget of known ones is spent. `result` stays that of the run, `evaluate` measures anew.
+
+        Args:
+            interactions: Pairs of a user's id, known or new, and a known item's id, oldest first.
+        """
+        new = with_interactions(self.ranking, interactions)
+        return replace(self, config=new.config, prepared=new.prepared, scorer=new.scorer)
 
     def evaluate(self) -> dict[str, dict[str, float]]:
         """Returns averages over users for the held-out parts: {"valid": {...}, "test": {...}}."""
         return self.scorer.averages(self.config, self.prepared)
 
     @cached_property
-    def _known(self) -> Ragged:
-        """All items of each user including held-out ones, oldest first."""
-        config, split = self.config.split, self.prepared.split
-        if config.kind != "loo" or config.order != "time":
-            split = split_rows(self.prepared.dataset, SplitConfig(rows=config.rows))
-        return merged(merged(split.train, split.valid), split.test)
+    def ranking(self) -> Ranking:
+        """What ranks items, and knows users and items by the dataset's own ids."""
+        return Ranking(self.config, self.prepared, self.scorer)
 
-    @cached_property
-    def _before_test(self) -> Ragged:
-        return merged(self.prepared.split.train, self.prepared.split.valid)
-
-    @cached_property
+    @property
     def users(self) -> list[Any]:
         """The dataset's own user ids."""
-        return _ids(self.prepared.dataset.users, self.prepared.dataset.n_users)
+        return self.ranking.users
 
-    @cached_property
+    @property
     def items(self) -> list[Any]:
         """The dataset's own item ids."""
-        return _ids(self.prepared.dataset.items, self.prepared.dataset.n_items)
-
-    @cached_property
-    def _numbers(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Numbers by the text of an id: 7 and "7" are the same user, "07" is another."""
-        users = {str(own): number for number, own in enumerate(self.users)}
-        return users, {str(own): number for number, own in enumerate(self.items)}
-
-    def _user(self, user: Any) -> int:
-        if (number := self._numbers[0].get(str(user))) is None:
-            remedy = "a new one gets a list from its own items: recommend_new(items)"
-            where = self.prepared.dataset.name
-            raise CoveyError(f"there is no user {str(user)!r} in {where}; {remedy}")
-        return number
-
-    def _item(self, item: Any) -> int:
-        if (number := self._numbers[1].get(str(item))) is None:
-            remedy = "one added after training is made known with add_items, or by fitting again"
-            where = self.prepared.dataset.name
-            raise CoveyError(f"there is no item {str(item)!r} in {where}; {remedy}")
-        return number
-
-    def _best(self, score_CI: Tensor, hidden: Ragged | None, k: int) -> list[list[Choice]]:
-        score_CI = score_CI.float()
-        score_CI = torch.where(score_CI.isnan(), -torch.inf, score_CI)
-        if hidden is not None:
-            score_CI[hidden.owner, hidden.values] = -torch.inf
-        best_CK, item_CK = score_CI.topk(min(k, score_CI.shape[1]), 1)
-        pairs = (zip(row, scores) for row, scores in zip(item_CK.tolist(), best_CK.tolist()))
-        return [
-            [self._choice(item, score) for item, score in row if score > -torch.inf]
-            for row in pairs
-        ]
-
-    def _choice(self, item: int, score: float) -> Choice:
-        titles = self.prepared.dataset.titles
-        return Choice(self.items[item], titles[item] if titles else "", score)
-
-
-def _ids(ids: Array | None, count: int) -> list[Any]:
-    return [str(n) for n in range(count)] if ids is None else list(ids.tolist())
+        return self.ranking.items
 
 
 def _clear(folder: Path) -> None:
@@ -281,12 +264,3 @@ def _result(path: Path) -> dict[str, Any]:
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
     except ValueError as error:
         raise CoveyError(f"{path} is damaged ({error}); remove it and try again") from error
-
-
-def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        message = "as_frame=True needs pandas; install it with pip install pandas"
-        raise CoveyError(message) from error
-    return pandas

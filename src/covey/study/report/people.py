@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from covey.core.errors import CoveyError
 from covey.core.ragged import Ragged
-from covey.inference.recommender import Choice, Recommender
+from covey.inference.recommender import Recommender
+from covey.inference.writing import Choice
 from covey.run.checkpoint import STATE
 from covey.study.render.markup import Child, Html, join, tag
 from covey.study.render.page_shell import aside, figure, section
