@@ -69,7 +69,7 @@ def _find(name: str, root: str | Path | None) -> Dataset:
     if Path(name).is_file():
         remedy = f"import it: covey data import {name}"
         raise CoveyError(f"{name} is a file, not the name of a dataset; {remedy}")
-    if name.removesuffix(".gz").endswith(TABLES):
+    if name.removesuffix(".gz").endswith((*TABLES, ".zip")):
         raise CoveyError(f"no file {name}; is the path right?")
     names = folder.available(where) if where else ["synthetic", *kept]
     cached = f"; in the cache: {', '.join(kept)}" if where and kept else ""

@@ -150,7 +150,7 @@ def collect(name: str, rows: Iterable[Row], clock: bool = True) -> Dataset:
         rows: User, item and time of each interaction; without any time, the dataset has none.
         clock: Whether times can be compared across users.
     """
-    users, items = _numbering(), _numbering()
+    users, items = numbering(), numbering()
     user_E, item_E, time_E = array("i"), array("i"), array("d")
     for user, item, time in rows:
         user_E.append(users[user])
@@ -175,11 +175,11 @@ def with_titles(dataset: Dataset, titles: Iterable[tuple[str, str]]) -> Dataset:
     """Adds titles, given as (item, title); the title of an item without one is its id."""
     known = {item: title for item, title in titles if title}
     assert dataset.items is not None
-    all_titles = tuple(known.get(item) or item for item in dataset.items.tolist())
+    all_titles = tuple(known.get(str(item)) or str(item) for item in dataset.items.tolist())
     return replace(dataset, titles=all_titles)
 
 
-def _numbering() -> defaultdict[str, int]:
+def numbering() -> defaultdict[Any, int]:
     """A dict that numbers its keys by first appearance."""
     ids: defaultdict[str, int] = defaultdict()
     ids.default_factory = ids.__len__
@@ -193,3 +193,21 @@ def renumber(id_E: Array) -> tuple[Array, Array]:
     rank = np.empty(len(old), np.int32)
     rank[order] = np.arange(len(old))
     return rank[dense_E], old[order]
+
+
+def select(dataset: Dataset, keep_E: Array) -> Dataset:
+    """The rows of a mask, with ids by first appearance."""
+    user_E, user = renumber(dataset.user_E[keep_E])
+    item_E, item = renumber(dataset.item_E[keep_E])
+    return replace(
+        dataset,
+        n_users=len(user),
+        n_items=len(item),
+        user_E=user_E,
+        item_E=item_E,
+        time_E=None if dataset.time_E is None else dataset.time_E[keep_E],
+        part_E=None if dataset.part_E is None else dataset.part_E[keep_E],
+        users=user.astype(np.str_) if dataset.users is None else dataset.users[user],
+        items=item.astype(np.str_) if dataset.items is None else dataset.items[item],
+        titles=tuple(dataset.titles[i] for i in item) if dataset.titles else (),
+    )

@@ -20,7 +20,7 @@ import numpy as np
 
 from covey.core.errors import CoveyError
 
-from .dataset import NO_TIME, Array, Dataset, Row, check, collect, renumber, with_titles
+from .dataset import NO_TIME, Array, Dataset, Row, check, collect, select, with_titles
 from .supplied_split import part_of
 
 Reader = Iterator[list[str]]
@@ -28,11 +28,12 @@ Reader = Iterator[list[str]]
 
 @dataclass(frozen=True)
 class Filter:
-    """What is dropped before use: the first line, then rare items, then users with few rows."""
+    """What is dropped: the first line, rare items, users with few rows, and outside of a core."""
 
     min_user: int = 0  # rows that a user needs
     min_item: int = 0  # rows that an item needs
     drop_first_line: bool = False
+    core: int = 0  # rows that every user and every item needs in the end
 
 
 # The filters of the papers. In their files, the first line of FilmTrust was taken for a header.
@@ -75,26 +76,19 @@ def apply_filter(dataset: Dataset, filter: Filter) -> Dataset:
         return dataset
     keep_E = np.ones(len(dataset), bool)
     keep_E[: int(filter.drop_first_line)] = False
-    for id_E, least in ((dataset.item_E, filter.min_item), (dataset.user_E, filter.min_user)):
-        keep_E &= np.bincount(id_E[keep_E], minlength=int(id_E.max(initial=0)) + 1)[id_E] >= least
-    return check(_select(dataset, keep_E))
+    both = dataset.item_E, dataset.user_E
+    _keep(keep_E, both, (filter.min_item, filter.min_user))
+    while filter.core and _keep(keep_E, both, (filter.core, filter.core)):
+        pass  # a dropped user may leave an item with too few rows, and so on
+    return check(select(dataset, keep_E))
 
 
-def _select(dataset: Dataset, keep_E: Array) -> Dataset:
-    user_E, user = renumber(dataset.user_E[keep_E])
-    item_E, item = renumber(dataset.item_E[keep_E])
-    return replace(
-        dataset,
-        n_users=len(user),
-        n_items=len(item),
-        user_E=user_E,
-        item_E=item_E,
-        time_E=None if dataset.time_E is None else dataset.time_E[keep_E],
-        part_E=None if dataset.part_E is None else dataset.part_E[keep_E],
-        users=user.astype(np.str_) if dataset.users is None else dataset.users[user],
-        items=item.astype(np.str_) if dataset.items is None else dataset.items[item],
-        titles=tuple(dataset.titles[i] for i in item) if dataset.titles else (),
-    )
+def _keep(keep_E: Array, ids: tuple[Array, Array], least: tuple[int, int]) -> bool:
+    """Clears the rows of rare ids, of one kind after the other; returns whether there were any."""
+    before = int(keep_E.sum())
+    for id_E, count in zip(ids, least):
+        keep_E &= np.bincount(id_E[keep_E], minlength=int(id_E.max(initial=0)) + 1)[id_E] >= count
+    return int(keep_E.sum()) < before
 
 
 def _read_interactions(name: str, path: Path) -> Dataset:

@@ -36,7 +36,7 @@ def member(
 
     Args:
         copy: A folder, an archive or a file.
-        names: The names of the file, in order of preference.
+        names: The names of the file, in order of preference, also with a folder.
         encoding: The encoding of the text.
         alone: Whether `copy` may be the file itself, under any name.
 
@@ -69,20 +69,21 @@ def _find(
 ) -> tuple[str, IO[bytes] | None]:
     there: dict[str, Callable[[], Any]]  # what opens each file
     if copy.is_dir():
-        paths = sorted(copy.rglob("*"), reverse=True)
-        there = {path.name: partial(path.open, "rb") for path in paths if path.is_file()}
+        paths = [path for path in sorted(copy.rglob("*")) if path.is_file()]
+        there = {path.relative_to(copy).as_posix(): partial(path.open, "rb") for path in paths}
     elif copy.name.endswith((".zip", ".whl")):
         zipped = stack.enter_context(zipfile.ZipFile(copy))
-        there = {Path(name).name: partial(zipped.open, name) for name in zipped.namelist()}
+        there = {name: partial(zipped.open, name) for name in zipped.namelist()}
     elif copy.name.endswith((".tar", ".tgz", ".tar.gz")):
         tarred = stack.enter_context(tarfile.TarFile.open(copy))
-        there = {Path(m.name).name: partial(tarred.extractfile, m) for m in tarred if m.isfile()}
+        there = {m.name: partial(tarred.extractfile, m) for m in tarred if m.isfile()}
     else:
         there = {}
         file = stack.enter_context(copy.open("rb"))
         if alone:
             return copy.name, file
-    name = next((name for name in names if name in there), "")
+    ends = (f"/{name}" for name in names)
+    name = next((full for end in ends for full in there if f"/{full}".endswith(end)), "")
     return name, stack.enter_context(there[name]()) if name else None
 
 

@@ -49,6 +49,11 @@ def _from_origin(source: Source, progress: Progress | None) -> Dataset:
     if not source.url:
         remedy = f"get it from {source.page}, then covey data get {source.name} --from FILE"
         raise CoveyError(f"{source.title} is given out by hand only: {remedy}")
+    if source.test:
+        folder = cache.downloads() / source.name
+        for file in (source.rows[-1], source.test[-1]):
+            fetch(f"{source.url}/{file}", folder / file, "", progress)
+        return parse(source, folder)
     target = cache.downloads() / source.url.rsplit("/", 1)[1]
     try:
         return parse(source, fetch(source.url, target, source.checksum, progress))
