@@ -1,22 +1,20 @@
-"""Readers of the cells of one column: ids, ratings, and the values that rows are chosen by."""
+"""Readers of the cells of one column: ids, numbers, and the values that rows are chosen by."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import compress
 from typing import Any
 
 import numpy as np
 
-from covey.core.errors import CoveyError
 from covey.data.dataset import Array, numbering
-from covey.data.supplied_split import part_of
 
 from .columns import Columns, place
 from .reader import Chunk, Misread
-from .times import MISSING, numbers
+from .times import MISSING
 
 LONGEST_ID = 1000  # characters
-FEW = 100  # distinct values that are looked at for a message
+FEW = 20  # distinct values that a message names
 
 
 class Ids:
@@ -60,91 +58,66 @@ def clean(value: Any) -> str:
     return str(value).strip()
 
 
-class Ratings:
-    """Reads ratings where a least one is asked for; otherwise finds out which there are."""
+class Distinct:
+    """Reads each distinct cell of a column once, as a number; `read` refuses by a ValueError."""
 
-    def __init__(self, at: int, least: float | None) -> None:
-        self.at, self.least = at, least
-        self.parts: list[Array] = [np.empty(0)]
-        self.seen: set[Any] = set()
+    def __init__(self, at: int, read: Callable[[Any], float], kind: str = "f8") -> None:
+        self.at, self.read, self.kind = at, read, kind
+        self.parts: list[Array] = [np.empty(0, kind)]
 
     def add(self, cells: Sequence[Any]) -> None:
-        if self.least is None:
-            self.seen |= set(cells) if len(self.seen) <= FEW else set()
-            return
-        found = numbers(cells)
-        if found is None:
-            known = {cell: self._read(cell) for cell in dict.fromkeys(cells)}
-            found = np.array([known[cell] for cell in cells], np.float64)
-        self.parts.append(found)
+        known = dict.fromkeys(cells)
+        for cell in known:
+            try:
+                known[cell] = self.read(cell)
+            except ValueError as error:
+                raise Misread.cell(str(error), self.at, cell) from None
+        self.parts.append(np.array([known[cell] for cell in cells], self.kind))
 
-    def _read(self, cell: Any) -> float:
-        if clean(cell).lower() in MISSING:
+    def finish(self) -> Array:
+        return np.concatenate(self.parts)
+
+
+def rating(cell: Any, wanted: bool = True) -> float:
+    """A rating, NaN if it is missing; text is an error only where ratings are `wanted`."""
+    text = clean(cell).lower()
+    try:
+        return float("nan") if text in MISSING else float(text)
+    except ValueError:
+        if not wanted:
             return float("nan")
-        if (found := numbers([cell])) is None:
-            raise Misread.cell(f"{cell!r} is no rating; use numbers", self.at, cell)
-        return float(found[0])
-
-    def note(self, column: str, option: str) -> tuple[str, ...]:
-        """What happens to ratings that nobody asked about, if they differ."""
-        found = numbers([cell for cell in self.seen if clean(cell).lower() not in MISSING])
-        if found is None or len(found) < 2:
-            return ()
-        span = f"{found.min():g} to {found.max():g}"
-        why = f"every row counts as a like, whatever its rating in '{column}' ({span})"
-        return (f"{why}; {option} keeps the rows from N up",)
-
-
-class Parts:
-    """Reads which part of a split a row belongs to."""
-
-    def __init__(self, at: int) -> None:
-        self.at = at
-        self.parts: list[Array] = [np.empty(0, np.uint8)]
-
-    def add(self, cells: Sequence[Any]) -> None:
-        known = {cell: self._read(cell) for cell in dict.fromkeys(cells)}
-        self.parts.append(np.array([known[cell] for cell in cells], np.uint8))
-
-    def _read(self, cell: Any) -> int:
-        try:
-            return part_of(cell)
-        except ValueError as error:
-            raise Misread.cell(str(error), self.at, cell) from None
+        raise ValueError(f"{cell!r} is no rating; use numbers") from None
 
 
 class Chosen:
     """Keeps the rows with the values that `Columns.where` asks for."""
 
     def __init__(self, header: list[str], columns: Columns, where: str) -> None:
-        self.wanted = {k: (place(header, "", k, where), v) for k, v in columns.wanted().items()}
-        self.where = where
+        several = {k: [v] if isinstance(v, str) else v for k, v in columns.where.items()}
+        self.wanted = {k: set(map(str, values)) for k, values in several.items()}
+        self.at = {k: place(header, "", k, where) or 0 for k in self.wanted}
         self.rows = self.kept = 0
-        self.seen: dict[str, set[str]] = {column: set() for column in self.wanted}
+        self.seen: dict[str, None] = {}
 
     def of(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         """The chunks with the rows that are kept."""
-        if not self.wanted:
-            yield from chunks
-            return
         for chunk in chunks:
-            mask: Any = None
-            for column, (at, values) in self.wanted.items():
-                texts = list(map(clean, chunk(at or 0)))
-                self.seen[column] |= set(texts) if len(self.seen[column]) <= FEW else set()
-                hits = np.fromiter(map(values.__contains__, texts), bool, len(texts))
-                mask = hits if mask is None else mask & hits
-            self.rows, self.kept = self.rows + len(mask), self.kept + int(mask.sum())
-            yield partial(_compressed, chunk, mask)
-        if not self.kept:
-            has = (f"'{c}' has {', '.join(sorted(seen)[:8])}" for c, seen in self.seen.items())
-            raise CoveyError(f"{self.where}: no row is as asked; {'; '.join(has)}")
+            masks = [self._hits(chunk(self.at[k]), k) for k in self.wanted]
+            mask = np.logical_and.reduce(masks)
+            self.rows, self.kept = self.rows + mask.size, self.kept + int(mask.sum())
+            yield partial(_compressed, chunk, mask) if masks else chunk
+        if self.wanted and not self.kept:
+            raise ValueError(f"no row has what was asked for; there is {', '.join(self.seen)}")
+
+    def _hits(self, cells: Sequence[Any], column: str) -> Array:
+        texts = list(map(clean, cells))
+        if len(self.seen) < FEW:
+            self.seen |= {f"{column}={text}": None for text in dict.fromkeys(texts[:FEW])}
+        return np.fromiter(map(self.wanted[column].__contains__, texts), bool, len(texts))
 
     def notes(self) -> tuple[str, ...]:
-        asked = " and ".join(
-            f"{c} is {' or '.join(sorted(v))}" for c, (_, v) in self.wanted.items()
-        )
-        return (f"{self.kept:,} of {self.rows:,} rows are kept: {asked}",) if self.wanted else ()
+        asked = " and ".join(f"{k} is {' or '.join(sorted(v))}" for k, v in self.wanted.items())
+        return (f"{self.kept:,} of {self.rows:,} rows are kept: {asked}",) if asked else ()
 
 
 def _compressed(chunk: Chunk, mask: Array, at: int) -> list[Any]:

@@ -18,6 +18,7 @@ ALIASES = {
     "title": "title itemtitle itemname movietitle producttitle productname booktitle artistname",
     "rating": "rating ratings stars score overall userrating bookrating",
     "split": "",
+    "order": "",
 }
 
 
@@ -31,6 +32,7 @@ class Columns:
     title: str | None = None
     rating: str | None = None
     split: str | None = None  # which part a row belongs to: train, valid or test
+    order: str | None = None  # settles the order of equal times
     names: tuple[str, ...] = ()  # of all columns, for a file without a header
     delimiter: str | None = None  # of any length; None: found from the first lines
     encoding: str = "utf-8-sig"
@@ -65,11 +67,6 @@ class Columns:
                 f" say {self.option(kind, name)}{bare}"
             )
         return at
-
-    def wanted(self) -> dict[str, set[str]]:
-        """The values of each column that `where` keeps."""
-        several = {k: [v] if isinstance(v, str) else v for k, v in self.where.items()}
-        return {column: set(map(str, values)) for column, values in several.items()}
 
 
 def place(header: list[str], kind: str, given: str | None, where: str) -> int | None:

@@ -28,13 +28,14 @@ def of_object(source: Any) -> tuple[Table, str]:
         return _of_sparse(source), "the sparse matrix"
     if isinstance(source, list | tuple):
         return _of_pairs(source), "the list of pairs"
-    header = getattr(source, "column_names", getattr(source, "columns", ()))
-    distinct([str(name) for name in header])
     try:
         frame = nw.from_native(source)
     except TypeError:
         why = f"a dataset cannot be made of a {type(source).__name__}; covey.load takes {TAKES}"
         raise CoveyError(why) from None
+    except nw.exceptions.DuplicateError:
+        distinct([str(name) for name in getattr(source, "column_names", source.columns)])
+        raise
     whole = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
     return _of_frames(list(whole.columns), _slices(whole)), "the DataFrame"
 

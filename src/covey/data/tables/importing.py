@@ -7,16 +7,17 @@ Ids are text and stay as they are written: 007 is not 7. Every row is an interac
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from covey.core.errors import CoveyError
-from covey.data.dataset import Dataset, check, select, with_titles
-from covey.data.supplied_split import together
+from covey.data.dataset import Array, Dataset, check, select, with_titles
+from covey.data.supplied_split import part_of, together
 
-from .cells import Chosen, Ids, Parts, Ratings, clean
+from .cells import Chosen, Distinct, Ids, clean, rating
 from .columns import CLOCKLESS, Columns, place, plain
 from .reader import Table, open_table
 from .times import Times, looks_like_times
@@ -93,10 +94,10 @@ def from_frame(source: Any, name: str, columns: Columns = USUAL, items: Any = No
     """
     from .frames import of_object  # loads narwhals
 
-    where = "the table"
+    where = "the DataFrame"
     try:
         table, where = of_object(source)
-        made, titles = _read(table, name, columns, where, typed=True)
+        made, titles = read_table(table, name, columns, where, typed=True)
         if isinstance(items, str | Path):
             with open_table(Path(items), None, columns.encoding) as table:
                 titles |= _read_titles(table, columns, str(items))
@@ -115,10 +116,10 @@ def _whole(made: Imported, titles: Mapping[str, str]) -> Imported:
 
 def _read_file(path: Path, name: str, columns: Columns) -> tuple[Imported, dict[str, str]]:
     with open_table(path, columns.delimiter, columns.encoding, columns.names) as table:
-        return _read(table, name, columns, str(path))
+        return read_table(table, name, columns, str(path))
 
 
-def _read(
+def read_table(
     table: Table, name: str, columns: Columns, where: str, typed: bool = False
 ) -> tuple[Imported, dict[str, str]]:
     """The interactions of a table and the titles in it; `where` names the table in messages."""
@@ -137,10 +138,9 @@ def _read(
         sample = sample or {k: chunk(k)[:SAMPLE] for k in left}
     time = header[at["time"]] if "time" in at else ""
     dataset, notes = _dataset(name, readers, columns, plain(time) not in CLOCKLESS)
-    notes = chosen.notes() + notes
+    notes = chosen.notes() * (not columns.python) + notes
     if columns.min_rating is None and "rating" in at:
-        option = columns.option("min_rating", "N")
-        notes += readers["rating"].note(header[at.pop("rating")], option)
+        notes += _unread_ratings(readers["rating"].finish(), header[at.pop("rating")], columns)
     taken = {kind: header[k] for kind, k in at.items()}
     left = [k for k, column in enumerate(header) if column and k not in at.values()]
     if columns.time is None and plain(time) in ("", *CLOCKLESS):
@@ -155,17 +155,20 @@ def _readers(at: Mapping[str, int], columns: Columns, typed: bool) -> dict[str, 
     if "time" in at:
         how = columns.option("time", "''"), columns.option("time_format")
         made["time"] = Times(at["time"], columns.time_format, *how)
+    if "order" in at:
+        made["order"] = Times(at["order"])
     if "rating" in at:
-        made["rating"] = Ratings(at["rating"], columns.min_rating)
+        wanted = columns.min_rating is not None
+        made["rating"] = Distinct(at["rating"], partial(rating, wanted=wanted))
     if "split" in at:
-        made["split"] = Parts(at["split"])
+        made["split"] = Distinct(at["split"], part_of, "u1")
     return made
 
 
 def _dataset(
     name: str, readers: Mapping[str, Any], columns: Columns, clock: bool
 ) -> tuple[Dataset, tuple[str, ...]]:
-    """The rows that count; rows without a user, item, time or rating are refused or left out."""
+    """The rows that count, and notes."""
     user_E, users = readers["user"].finish()
     item_E, items = readers["item"].finish()
     missing = {"user": user_E < 0, "item": item_E < 0}
@@ -175,27 +178,45 @@ def _dataset(
         if missing["time"].all():
             time_E, _ = None, missing.pop("time")
             notes = ("no row has a time: the order of the file counts",)
-    keep_E = np.ones(len(user_E), bool)
+    if time_E is not None and "order" in readers:
+        place_E, _ = readers["order"].finish()
+        time_E = time_E + place_E / (place_E.max() + 1)
+    keep_E, done = np.ones(len(user_E), bool), []
     if columns.min_rating is not None:
-        rating_E = np.concatenate(readers["rating"].parts)
-        missing["rating"], keep_E = np.isnan(rating_E), ~(rating_E < columns.min_rating)
+        rating_E = readers["rating"].finish()
+        missing["rating"], keep_E = np.isnan(rating_E), rating_E >= columns.min_rating
         rated = f"{keep_E.sum():,} of {len(keep_E):,} rows are kept"
-        notes += (f"{rated}: their rating is {columns.min_rating:g} or more",)
-    gaps = {
-        kind: f"{mask_E.sum():,} have no {kind}" for kind, mask_E in missing.items() if mask_E.any()
-    }
-    if gaps:
-        found = f"of {len(user_E):,} rows {' and '.join(gaps.values())}"
-        if not columns.drop_incomplete:
-            remedy = f"{columns.option('drop_incomplete')} leaves such rows out"
-            times = f", {columns.option('time', repr(''))} reads no times"
-            raise ValueError(f"{found}; {remedy}{times if 'time' in gaps else ''}")
+        done = [f"{rated}: their rating is {columns.min_rating:g} or more"]
+    if gaps := _gaps(missing, columns):
         keep_E &= ~np.logical_or.reduce(list(missing.values()))
-        notes += (f"{found}: they are left out",)
-    part_E = np.concatenate(readers["split"].parts) if "split" in readers else None
+        done += [f"{gaps}: they are left out"]
+    part_E = readers["split"].finish() if "split" in readers else None
     sizes, timed = (len(users), len(items)), time_E is not None
     made = Dataset(name, *sizes, user_E, item_E, time_E, users, items, (), clock and timed, part_E)
+    notes += () if columns.python else tuple(done)  # in Python a note warns
     return made if keep_E.all() else select(made, keep_E), notes
+
+
+def _gaps(missing: Mapping[str, Array], columns: Columns) -> str:
+    """How many rows lack something, in words; refuses them unless they are to be left out."""
+    counts = {kind: int(mask_E.sum()) for kind, mask_E in missing.items()}
+    gaps = " and ".join(f"{count:,} have no {kind}" for kind, count in counts.items() if count)
+    found = f"of {len(missing['user']):,} rows {gaps}"
+    if gaps and not columns.drop_incomplete:
+        command = "" if columns.python else "covey data import "
+        remedy = f"{command}{columns.option('drop_incomplete')} leaves such rows out"
+        times = f", {columns.option('time', repr(''))} reads no times"
+        raise ValueError(f"{found}; {remedy}{times if counts.get('time') else ''}")
+    return found if gaps else ""
+
+
+def _unread_ratings(rating_E: Array, column: str, columns: Columns) -> tuple[str, ...]:
+    """What happens to ratings that nobody asked about, if they differ."""
+    found_E = rating_E[np.isfinite(rating_E)]
+    if not len(found_E) or found_E.min() == found_E.max():
+        return ()
+    why = f"every row counts, whatever its {column} ({found_E.min():g} to {found_E.max():g})"
+    return (f"{why}; {columns.option('min_rating', 'N')} keeps those of N or more",)
 
 
 def _missed_times(header: list[str], sample: Mapping[int, list[Any]]) -> tuple[str, ...]:

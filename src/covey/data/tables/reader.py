@@ -1,13 +1,10 @@
 """Opens files with one interaction per row: CSV and similar text, JSON lines, RecBole, Parquet."""
 
 import csv
-import gzip
 import io
 import itertools
 import json
 import re
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -15,13 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from covey.core.errors import CoveyError
+from covey.data.public.archives import ARCHIVES, DAMAGED, files, unzipped
 
 DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar", "::": "::"}
 JSON = (".jsonl", ".ndjson", ".json")
 PARQUET = (".parquet", ".pq")
 TABLES = (".csv", ".tsv", ".txt", ".dat", ".inter", *JSON, *PARQUET)  # endings of such files
 SNIFFED = 20  # lines from which the delimiter is found
-LONGEST = 1 << 20  # characters of a line that are read at once
+LONGEST = 1 << 17  # characters of a line that are read at once
 ROWS = 512  # that are read at once: more make Python's garbage collector search all objects
 TYPED = re.compile(r":(token|float|token_seq|float_seq)$")  # RecBole's headers
 Row = list[Any]
@@ -54,7 +52,7 @@ def open_table(
     """Opens a file as a table; errors in the block name the file and the line.
 
     Args:
-        path: The file, also compressed as .gz or .zip, or a file in an archive: x.zip/ratings.csv.
+        path: The file, also as .gz or in an archive: x.zip, or x.zip/ratings.csv if it has several.
         delimiter: The delimiter; None to find it from the first lines.
         encoding: The encoding of the text.
         names: The header, for a file without one.
@@ -74,11 +72,11 @@ def open_table(
         remedy = "say which with covey data import --encoding, such as cp1252 or utf-16"
         raise CoveyError(f"{path} is not {name} text; {remedy}") from None
     except (ValueError, TypeError, OverflowError, csv.Error) as error:
-        line = text.line(error) if text else 0
+        line = text.line(error) if text else getattr(error, "line", 0)
         raise CoveyError(f"{path}{f', line {line}' if line else ''}: {error}") from None
     except LookupError as error:  # an encoding that does not exist
         raise CoveyError(f"cannot read {path}: {error}") from None
-    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError) as error:
+    except DAMAGED as error:
         raise CoveyError(_unreadable(path, error)) from None
 
 
@@ -97,33 +95,31 @@ def _unreadable(path: Path, error: Exception) -> str:
 
 def _archive(path: Path) -> Path | None:
     parts = (path, *path.parents)
-    return next((p for p in parts if p.suffix.lower() == ".zip" and p.is_file()), None)
+    return next((p for p in parts if p.name.endswith(ARCHIVES) and p.is_file()), None)
 
 
 def _lines(path: Path, encoding: str, stack: ExitStack) -> tuple[str, Iterator[str]]:
     """The name of the file without .gz, and its lines; too long ones come in pieces."""
     if archive := _archive(path):
-        zipped = stack.enter_context(zipfile.ZipFile(archive))
-        name = _member(zipped.namelist(), archive, path.relative_to(archive).as_posix())
-        stream: Any = stack.enter_context(zipped.open(name))
+        there = files(archive, stack)
+        name = _member(list(there), archive, path.relative_to(archive).as_posix())
+        opener = there[name]
     else:
-        name, stream = path.name, stack.enter_context(path.open("rb"))
-    if name.endswith(".gz"):
-        stream = stack.enter_context(gzip.GzipFile(fileobj=stream))
-    text = stack.enter_context(io.TextIOWrapper(stream, encoding=encoding, newline=""))
+        name, opener = path.name, partial(path.open, "rb")
+    binary = stack.enter_context(unzipped(name, stack.enter_context(opener())))
+    text = stack.enter_context(io.TextIOWrapper(binary, encoding=encoding, newline=""))
     return name.removesuffix(".gz"), iter(partial(text.readline, LONGEST), "")
 
 
 def _member(names: list[str], archive: Path, wanted: str) -> str:
-    files = [n for n in names if not n.endswith("/") and not n.startswith("__MACOSX/")]
-    tables = [name for name in files if name.removesuffix(".gz").endswith(TABLES)] or files
+    tables = [name for name in names if name.removesuffix(".gz").endswith(TABLES)] or names
     if wanted != ".":
-        tables = [name for name in files if f"/{name}".endswith(f"/{wanted}")]
+        tables = [name for name in names if f"/{name}".endswith(f"/{wanted}")]
     if len(tables) != 1:
-        there = ", ".join((tables or files)[:8]) or "nothing"
-        example = f"{archive}/{(tables or files or ['ratings.csv'])[0]}"
-        found = f"no file {wanted}" if wanted != "." and not tables else "several files"
-        raise CoveyError(f"{archive} has {found}; it has: {there}; name one, such as {example}")
+        there = ", ".join((tables or names)[:8])
+        found = "several files" if tables else "no such file"
+        example = f"name one, such as {archive}/{(tables or names or ['ratings.csv'])[0]}"
+        raise CoveyError(f"{archive} has {found}: {there}; {example}")
     return tables[0]
 
 
@@ -136,26 +132,29 @@ class _Text:
         first = list(itertools.islice(lines, 10 * SNIFFED))
         head = [line for line in first if line.strip()][:SNIFFED]
         if not head:
-            raise CoveyError(
-                f"{name} is empty; a header and one row for each interaction are needed"
-            )
+            raise ValueError("it is empty; a header and one row for each interaction are needed")
         lines = itertools.chain(first, lines)
         self.start = 0  # lines before the chunk
         self.raw: list[Row] = []
         self.rows: Iterator[Row]
         self.full: Callable[[Row], object] = any
         if name.endswith(JSON):
-            self.header = list(names) or list(dict.fromkeys(k for x in head for k in _object(x)))
-            self.rows, self.full = _records(lines, self.header), len
+            records = _records(lines)
+            known = list(itertools.islice(records, 10 * SNIFFED))
+            self.header = list(names) or list(dict.fromkeys(key for row in known for key in row))
+            records = itertools.chain(known, records)
+            self.rows = ([row.get(k) for k in self.header] if row else [] for row in records)
+            self.full = len
             return
         if name.endswith((".inter", ".item")):  # RecBole's files have no quotes
             self.rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
         else:
-            self.rows = _split(lines, delimiter or _sniff(head, name))
+            self.rows = _split(lines, delimiter or _sniff(head))
         if not names:
-            found = next((n, row) for n, row in enumerate(self.rows, 1) if any(row))
-            self.start = getattr(self.rows, "line_num", found[0])
-            names = tuple(TYPED.sub("", str(cell).strip()) for cell in found[1])
+            found = ((n, row) for n, row in enumerate(self.rows, 1) if any(row))
+            number, first_row = next(found, (0, []))
+            self.start = getattr(self.rows, "line_num", number)
+            names = tuple(TYPED.sub("", cell.strip()) for cell in first_row)
         self.header = distinct(list(names))
 
     def chunks(self) -> Iterator[Chunk]:
@@ -193,30 +192,19 @@ def _split(lines: Iterable[str], mark: str) -> Iterator[Row]:
     return (line.rstrip("\r\n").split(None if mark == " " else mark) for line in lines)
 
 
-def _object(line: str) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
-    except RecursionError:
-        found = None
-    except ValueError as error:
-        raise Misread(f"no JSON ({getattr(error, 'msg', error)})") from None
-    if not isinstance(found, dict):
-        raise Misread("no JSON object; write one object in each line, not an array")
-    return found
-
-
-def _records(lines: Iterable[str], header: list[str]) -> Iterator[Row]:
-    """The rows of JSON lines; lists and objects in a row become text."""
+def _records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The object of each line; lists and objects in it become text."""
     for number, line in enumerate(lines, 1):
         try:
-            found = _object(line) if line.strip() else {}
-        except Misread as error:
-            raise Misread(str(error), line=number) from None
-        cells = [found.get(name) for name in header] if found else []
-        yield [str(c) if isinstance(c, dict | list) else c for c in cells]
+            found = json.loads(line) if line.strip() else {}
+        except (ValueError, RecursionError) as error:
+            raise Misread(f"no JSON ({getattr(error, 'msg', error)})", line=number) from None
+        if not isinstance(found, dict):
+            raise Misread("no JSON object; write one object in each line", line=number)
+        yield {k: str(v) if isinstance(v, dict | list) else v for k, v in found.items()}
 
 
-def _sniff(head: list[str], name: str) -> str:
+def _sniff(head: list[str]) -> str:
     """The delimiter that gives the most columns, and the same number in each of the first lines."""
     best, most, alike = "", (False, 1), {}
     for mark in (*DELIMITERS, " "):
@@ -227,8 +215,9 @@ def _sniff(head: list[str], name: str) -> str:
     if not best and alike[" "] and len(head[0].split()) > 1:
         return " "
     if not best:
-        why = f"{name} has one column only, with any of {', '.join(DELIMITERS.values())}, spaces"
-        raise CoveyError(f"{why}; say which with covey data import --delimiter")
+        tried = ", ".join(DELIMITERS.values())
+        remedy = "say which with covey data import --delimiter"
+        raise ValueError(f"one column only, with any of {tried}, spaces; {remedy}")
     return best
 
 

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -21,10 +21,6 @@ SECONDS = (6e8, 4.2e9)  # since 1970: from 1989 to 2103
 YEAR_FIRST = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})")
 YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4})")
 NAMED = re.compile(r"(?:(\d{1,2})[- ])?([A-Za-z]{3,9})\.?[- ](?:(\d{1,2}),? )?(\d{4})")
-CLOCK = re.compile(
-    r"(\d{1,2}):(\d\d)(?::(\d\d(?:[.,]\d+)?))?\s*([ap]\.?m\.?)?\s*(?:Z|UTC|GMT|([+-])(\d\d):?(\d\d))?",
-    re.IGNORECASE,
-)
 MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 CACHED = 1 << 17  # days, and times of day, that are remembered
 Moment = tuple[float, float]  # seconds with the month first, and with the day first, as in 1/2/2024
@@ -73,22 +69,22 @@ class Times:
 
     def finish(self) -> tuple[Array, tuple[str, ...]]:
         """The times, NO_TIME where there is none, and notes; refuses 1/2/2024 without evidence."""
-        if not any(part.ndim == 2 for part in self.parts):
-            return np.concatenate([*self.parts, np.empty(0)]), ()
-        parts = [part if part.ndim == 2 else np.stack([part, part]) for part in self.parts]
-        both = np.concatenate(parts, axis=1)
-        if len(found := {k: v for k, v in self.shown.items() if k != "either"}) == 2:
-            why = f"{found['month']!r} has the month first and {found['day']!r} the day"
+        if not self.dates:
+            flat = [part if part.ndim == 1 else part[0] for part in self.parts]
+            return np.concatenate([*flat, np.empty(0)]), ()
+        both = np.concatenate(
+            [np.broadcast_to(part, (2, part.shape[-1])) for part in self.parts], 1
+        )
+        day, month, either = (self.shown.get(order) for order in ("day", "month", "either"))
+        if day and month:
+            why = f"{month!r} has the month first and {day!r} the day"
             raise ValueError(f"dates of two orders: {why}; fix them, or {self.without}")
-        if not found and "either" in self.shown:
-            value = self.shown["either"]
+        if either and not (day or month):
             how = f"{self.say} '%d/%m/%Y' (with %H:%M if there is a time of day) or '%m/%d/%Y'"
-            raise ValueError(f"{value!r} may have the day or the month first; say which: {how}")
-        if not found:
-            return both[0], ()
-        ((first, value),) = found.items()
-        note = f"dates have the {first} first, as {value!r} shows"
-        return both[int(first == "day")], (note,)
+            raise ValueError(f"{either!r} may have the day or the month first; say which: {how}")
+        first, shown = ("day", day) if day else ("month", month)
+        note = f"dates have the {first} first, as {shown!r} shows"
+        return both[int(first == "day")], (note,) if shown else ()
 
     def _same_kind(self, value: Any, dates: bool) -> None:
         if self.dates is None:
@@ -181,17 +177,17 @@ def _clock(text: str) -> float | None:
     """The seconds since midnight in UTC; 0 for an empty text."""
     if not text:
         return 0.0
-    if not (found := CLOCK.fullmatch(text)):
-        return None
-    hour, minute, second = int(found[1]), int(found[2]), float((found[3] or "0").replace(",", "."))
-    if found[4]:
-        if not 1 <= hour <= 12:
+    text = f"0{text}" if text[1:2] == ":" else text
+    try:
+        found = time.fromisoformat(text.removesuffix(" UTC"))
+    except ValueError:  # 08:26 PM
+        try:
+            found = datetime.strptime(text, f"%I:%M{':%S' * (text.count(':') - 1)} %p").time()
+        except ValueError:
             return None
-        hour = hour % 12 + 12 * (found[4][0] in "pP")
-    if hour > 23 or minute > 59 or second >= 61:
-        return None
-    away = int(found[6]) * 3600 + int(found[7]) * 60 if found[5] else 0
-    return hour * 3600 + minute * 60 + second - (-away if found[5] == "-" else away)
+    away = found.utcoffset() or timedelta()
+    seconds = found.hour * 3600 + found.minute * 60 + found.second + found.microsecond / 1e6
+    return seconds - away.total_seconds()
 
 
 def _seconds(moment: datetime) -> float:
