@@ -95,20 +95,24 @@ class Times:
 
     def _read(self, value: Any) -> Moment:
         text = str(value).strip()
-        if value is None or text.lower() in MISSING:
+        number = _number(text) if not (self.format or self.dates) else None
+        moment = self._formatted(text) if self.format else number or _moment(text)
+        if moment is None and text.lower() in MISSING:
             return NO_TIME, NO_TIME
-        moment = self._formatted(text) if self.format else _number(text) or _moment(text)
         if moment is None:
+            if self.dates and _number(text):
+                self._same_kind(value, False)
             remedy = "use numbers, or dates like 2024-01-31"
             remedy += f", or say how they are written: {self.say} FORMAT" if self.say else ""
             remedy += f"; or leave times out: {self.without}"
             raise Misread.cell(f"{text!r} is no time; {remedy}", self.at, value)
-        self._same_kind(value, bool(self.format) or _number(text) is None)
-        if moment[0] != moment[1]:
+        if number is None and moment[0] != moment[1]:
             order = (
                 "day" if math.isnan(moment[0]) else "month" if math.isnan(moment[1]) else "either"
             )
             self.shown.setdefault(order, text)
+        if number is None or not math.isnan(number[0]):
+            self._same_kind(value, number is None)
         return moment
 
     def _formatted(self, text: str) -> Moment:
@@ -129,19 +133,21 @@ def numbers(cells: Sequence[Any]) -> Array | None:
 
 
 def _number(text: str) -> Moment | None:
-    found = numbers([text])
-    return None if found is None else (float(found[0]), float(found[0]))
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return None if math.isinf(number) else (number, number)
 
 
 def _moment(text: str) -> Moment | None:
     """The seconds of a date with or without a time of day, which may follow a space or T."""
-    if named := NAMED.match(text):
-        before, month, after, year = named.groups()
-        day, number = before or after, month[:3].lower()
-        if day and number in MONTHS:
-            text = f"{year}-{MONTHS.index(number) + 1}-{day}{text[named.end() :]}"
-    day, _, clock = text.replace(",", " ").partition("T" if "T" in text[:11] else " ")
-    days, seconds = _day(day), _clock(clock.strip())
+    day, _, clock = text.partition("T" if text[10:11] == "T" else " ")
+    days = _day(day)
+    if days is None:
+        day, _, clock = _numeric(text).replace(",", " ").partition("T" if "T" in text[:11] else " ")
+        days = _day(day)
+    seconds = _clock(clock.strip())
     if days is None or seconds is None:
         try:
             seconds = _seconds(datetime.fromisoformat(text))
@@ -149,6 +155,16 @@ def _moment(text: str) -> Moment | None:
             return None
         return seconds, seconds
     return days[0] + seconds, days[1] + seconds
+
+
+def _numeric(text: str) -> str:
+    """A date with the month as a number in place of its name."""
+    named = NAMED.match(text)
+    before, month, after, year = named.groups() if named else ("",) * 4
+    if named is None or month[:3].lower() not in MONTHS or not (before or after):
+        return text
+    number = MONTHS.index(month[:3].lower()) + 1
+    return f"{year}-{number}-{before or after} {text[named.end() :]}"
 
 
 @lru_cache(maxsize=CACHED)
