@@ -110,10 +110,10 @@ ODD: dict[str, tuple[str | bytes, str, str, list[float] | None, str]] = {
         "",
     ),
     "months by name": (
-        'user,item,date\na,x,"Feb 1, 2024 10:00"\nb,x,3 February 2024\nb,y,03-feb-2024\n',
-        "",
-        "a x, b x, b y",
-        [at("2024-02-01 10:00"), at("2024-02-03"), at("2024-02-03")],
+        'user,item,date\na,x,"Feb 1, 2024"\nb,x,"Mar 3, 2024"\nb,y,\nc,x,\nc,y,"Mar 3, 2024"\n',
+        "--time-format '%b %d, %Y' --drop-incomplete",
+        "a x, b x, c y",
+        [at("2024-02-01"), at("2024-03-03"), at("2024-03-03")],
         "",
     ),
     "zones and fractions": (

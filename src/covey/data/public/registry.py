@@ -45,8 +45,7 @@ class Source:
     rows: tuple[str, ...]  # file names of the interactions; the first that exists is read
     items: tuple[str, ...] = ()  # file names of the titles
     test: tuple[str, ...] = ()  # file names of a test part of its own
-    url: str = ""  # the address for programs, of the folder if there is a test part; empty if
-    # people have to get the dataset themselves
+    url: str = ""  # for programs: the file's, the folder's with `test`; empty: people get it
     checksum: str = ""  # "algorithm:digest" of the file at `url`
     keep: Filter = ALL  # makes the papers' file of the original
     years: tuple[int, int] | None = None  # the first year, and the first that is left out again
@@ -65,12 +64,12 @@ def _amazon(
     return replace(source, url=f"{SNAP}/{rows[0]}", keep=keep or ALL, counts=counts)
 
 
-def _lightgcn(name: str, title: str, licence: str, counts: tuple[int, int, int]) -> Source:
+def _lightgcn(folder: str, terms: str, counts: tuple[int, int, int]) -> Source:
     """A split of LightGCN: each line of both files has a user and the items of that user."""
-    folder = name.removesuffix("-lightgcn")
+    name, title = f"{folder}-lightgcn", f"{folder.title()} (LightGCN's split)"
     rows, test = ((f"{folder}/{part}.txt", f"{part}.txt") for part in ("train", "test"))
     page, url = f"github.com/{LIGHTGCN[0]}", "/".join(("githubusercontent.com", *LIGHTGCN))
-    source = Source(name, title, "lists", licence, f"https://{page}", rows, test=test)
+    source = Source(name, title, "lists", TERMS[terms], f"https://{page}", rows, test=test)
     return replace(source, url=f"https://raw.{url}/data/{folder}", counts=counts)
 
 
@@ -171,18 +170,8 @@ SOURCES: tuple[Source, ...] = (
         years=(2019, 2020),
         counts=(30_431, 20_033, 316_354),
     ),
-    _lightgcn(
-        "gowalla-lightgcn",
-        "Gowalla (LightGCN's split)",
-        TERMS["gowalla"],
-        (29_858, 40_981, 1_027_370),
-    ),
-    _lightgcn(
-        "yelp2018-lightgcn",
-        "Yelp2018 (LightGCN's split)",
-        TERMS["yelp"],
-        (31_668, 38_048, 1_561_406),
-    ),
+    _lightgcn("gowalla", "gowalla", (29_858, 40_981, 1_027_370)),
+    _lightgcn("yelp2018", "yelp", (31_668, 38_048, 1_561_406)),
     Source(
         "qb-article",
         "QB-Article (Tenrec)",

@@ -31,21 +31,20 @@ class Ids:
 
     def finish(self) -> tuple[Array, Array]:
         """The number of each row's id, -1 where there is none, and the ids."""
-        names: dict[Any, int] = {}
-        kinds: dict[bool, Any] = {}
+        names: dict[str, int] = {}
+        kinds: dict[type, Any] = {}
         number = np.full(len(self.cells), -1, np.int32)
         for at, cell in enumerate(self.cells):
-            text = clean(cell)
-            if text:
-                kinds.setdefault(isinstance(cell, str), cell)
+            if text := clean(cell):
+                kinds.setdefault(type(cell), cell)
                 number[at] = names.setdefault(text, len(names))
-        if len(kinds) > 1:
-            why = f"the {self.kind} column mixes numbers and text (here {kinds[False]!r}"
-            raise ValueError(f"{why} and {kinds[True]!r}); make it one or the other")
+        if str in kinds and len(kinds) > 1:
+            why = f"the {self.kind} column mixes numbers and text"
+            raise ValueError(f"{why} ({list(kinds.values())[:2]}); make it one or the other")
         if longest := next((name for name in names if len(name) > LONGEST_ID), ""):
             raise ValueError(f"an id of the {self.kind} has {len(longest):,} characters")
         ids = np.array(list(names), np.str_)
-        whole = {int} == set(map(type, self.cells)) and self.typed
+        whole = self.typed and {int} == set(kinds) and ids.itemsize < 4 * 19  # fits in 64 bits
         return number[np.concatenate(self.parts)], ids.astype(np.int64) if whole else ids
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from covey.core.errors import CoveyError
 
-from .reader import TABLES, Chunk, Table, distinct
+from .reader import TABLES, Table, distinct
 
 CHUNK = 1 << 16  # rows that are read at once
 TAKES = (
@@ -68,24 +67,10 @@ def of_parquet(path: Path, stack: ExitStack) -> Table:
     except ImportError:
         remedy = f"pip install 'covey[tables]'; or save {path.name} as CSV"
         raise CoveyError(f"reading Parquet needs pyarrow: {remedy}") from None
-
-    def frames(file: Any) -> Iterator[Any]:
-        try:
-            for batch in file.iter_batches(CHUNK):
-                yield nw.from_native(pyarrow.Table.from_batches([batch]), eager_only=True)
-        except pyarrow.ArrowException as error:
-            raise CoveyError(_damaged(path, error)) from None
-
-    try:
-        file = stack.enter_context(parquet.ParquetFile(path))
-    except pyarrow.ArrowException as error:
-        raise CoveyError(_damaged(path, error)) from None
-    return _of_frames(file.schema_arrow.names, frames(file))
-
-
-def _damaged(path: Path, error: Exception) -> str:
-    why = " ".join(str(error).split())
-    return f"cannot read {path}: {why}; is it a whole Parquet file?"
+    file = stack.enter_context(parquet.ParquetFile(path))
+    tables = (pyarrow.Table.from_batches([batch]) for batch in file.iter_batches(CHUNK))
+    frames = (nw.from_native(table, eager_only=True) for table in tables)
+    return _of_frames(file.schema_arrow.names, frames)
 
 
 def _of_sparse(matrix: Any) -> Table:
@@ -98,23 +83,19 @@ def _of_sparse(matrix: Any) -> Table:
     return _of_columns(("user", "item", "rating"), (user_E, item_E, entries.data[keep_E]))
 
 
-def _of_columns(names: Sequence[str], columns: Sequence[Any]) -> Table:
-    def part(begin: int, at: int) -> list[Any]:
-        return columns[at][begin : begin + CHUNK].tolist()
-
-    return Table([*names], (partial(part, at) for at in range(0, len(columns[0]), CHUNK)))
-
-
 def _of_pairs(rows: Sequence[Any]) -> Table:
     wrong = next((row for row in rows if not isinstance(row, tuple | list)), None)
     widths = {len(row) for row in rows} if wrong is None else set()
     if wrong is not None or len(widths) > 1 or not widths <= {2, 3}:
         found = repr(wrong) if wrong is not None else f"rows of lengths {sorted(widths)}"
         raise ValueError(f"found {found[:80]}; covey.load takes {TAKES}")
+    return _of_columns(("user", "item", "time")[: max([2, *widths])], [*zip(*rows)])
 
-    def chunk(begin: int) -> Chunk:
-        columns = [list(column) for column in zip(*rows[begin : begin + CHUNK])]
-        return columns.__getitem__
 
-    header = ["user", "item", "time"][: max(chain(widths, [2]))]
-    return Table(header, (chunk(begin) for begin in range(0, len(rows), CHUNK)))
+def _of_columns(names: Sequence[str], columns: Sequence[Any]) -> Table:
+    def part(begin: int, at: int) -> list[Any]:
+        cells = columns[at][begin : begin + CHUNK]
+        return cells.tolist() if isinstance(cells, np.ndarray) else list(cells)
+
+    rows = len(columns[0]) if columns else 0
+    return Table([*names], (partial(part, begin) for begin in range(0, rows, CHUNK)))

@@ -73,7 +73,8 @@ def open_table(
         raise CoveyError(f"{path} is not {name} text; {remedy}") from None
     except (ValueError, TypeError, OverflowError, csv.Error) as error:
         line = text.line(error) if text else getattr(error, "line", 0)
-        raise CoveyError(f"{path}{f', line {line}' if line else ''}: {error}") from None
+        why = " ".join(str(error).split())
+        raise CoveyError(f"{path}{f', line {line}' if line else ''}: {why}") from None
     except LookupError as error:  # an encoding that does not exist
         raise CoveyError(f"cannot read {path}: {error}") from None
     except DAMAGED as error:

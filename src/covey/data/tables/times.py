@@ -20,8 +20,6 @@ NAMES = re.compile(
 SECONDS = (6e8, 4.2e9)  # since 1970: from 1989 to 2103
 YEAR_FIRST = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})")
 YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4})")
-NAMED = re.compile(r"(?:(\d{1,2})[- ])?([A-Za-z]{3,9})\.?[- ](?:(\d{1,2}),? )?(\d{4})")
-MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 CACHED = 1 << 17  # days, and times of day, that are remembered
 Moment = tuple[float, float]  # seconds with the month first, and with the day first, as in 1/2/2024
 
@@ -95,10 +93,10 @@ class Times:
 
     def _read(self, value: Any) -> Moment:
         text = str(value).strip()
+        if text.lower() in MISSING:
+            return NO_TIME, NO_TIME
         number = _number(text) if not (self.format or self.dates) else None
         moment = self._formatted(text) if self.format else number or _moment(text)
-        if moment is None and text.lower() in MISSING:
-            return NO_TIME, NO_TIME
         if moment is None:
             if self.dates and _number(text):
                 self._same_kind(value, False)
@@ -111,8 +109,7 @@ class Times:
                 "day" if math.isnan(moment[0]) else "month" if math.isnan(moment[1]) else "either"
             )
             self.shown.setdefault(order, text)
-        if number is None or not math.isnan(number[0]):
-            self._same_kind(value, number is None)
+        self._same_kind(value, number is None)
         return moment
 
     def _formatted(self, text: str) -> Moment:
@@ -143,11 +140,7 @@ def _number(text: str) -> Moment | None:
 def _moment(text: str) -> Moment | None:
     """The seconds of a date with or without a time of day, which may follow a space or T."""
     day, _, clock = text.partition("T" if text[10:11] == "T" else " ")
-    days = _day(day)
-    if days is None:
-        day, _, clock = _numeric(text).replace(",", " ").partition("T" if "T" in text[:11] else " ")
-        days = _day(day)
-    seconds = _clock(clock.strip())
+    days, seconds = _day(day.rstrip(",")), _clock(clock.strip())
     if days is None or seconds is None:
         try:
             seconds = _seconds(datetime.fromisoformat(text))
@@ -155,16 +148,6 @@ def _moment(text: str) -> Moment | None:
             return None
         return seconds, seconds
     return days[0] + seconds, days[1] + seconds
-
-
-def _numeric(text: str) -> str:
-    """A date with the month as a number in place of its name."""
-    named = NAMED.match(text)
-    before, month, after, year = named.groups() if named else ("",) * 4
-    if named is None or month[:3].lower() not in MONTHS or not (before or after):
-        return text
-    number = MONTHS.index(month[:3].lower()) + 1
-    return f"{year}-{number}-{before or after} {text[named.end() :]}"
 
 
 @lru_cache(maxsize=CACHED)
