@@ -265,7 +265,7 @@ def test_pip_is_asked_for_the_wheel_alone(site: Site, monkeypatch: pytest.Monkey
     assert {"download", "--no-deps", "recbole==1.2.1"} <= set(asked[0])
     cache.prepared("ml-100k").unlink()
     wheel(b"half")
-    with pytest.raises(CoveyError, match="recbole.*not a zip file.*remove that file"):
+    with pytest.raises(CoveyError, match=r"recbole.*not a zip file.*remove that file"):
         getting.get_recbole()
     assert not cache.names()
 

@@ -6,7 +6,6 @@ Shape suffix: E = interactions, in the order of the file they came from.
 import json
 import os
 import zipfile
-from array import array
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -20,7 +19,6 @@ import numpy.typing as npt
 from covey.core.errors import CoveyError
 
 Array = npt.NDArray[Any]
-Row = tuple[str, str, float]  # user, item, time; NO_TIME if there is none
 NO_TIME = float("nan")
 
 FORMAT = 1
@@ -140,35 +138,6 @@ def _outside(id_E: Array, count: int) -> bool:
     if id_E.dtype.kind not in "iu":
         return True
     return len(id_E) > 0 and (int(id_E.min()) < 0 or int(id_E.max()) >= count)
-
-
-def collect(name: str, rows: Iterable[Row], clock: bool = True) -> Dataset:
-    """Makes a dataset from rows, with ids by first appearance.
-
-    Args:
-        name: The name of the dataset.
-        rows: User, item and time of each interaction; without any time, the dataset has none.
-        clock: Whether times can be compared across users.
-    """
-    users, items = numbering(), numbering()
-    user_E, item_E, time_E = array("i"), array("i"), array("d")
-    for user, item, time in rows:
-        user_E.append(users[user])
-        item_E.append(items[item])
-        time_E.append(time)
-    times = np.array(time_E, np.float64)
-    timed = bool(len(times)) and not np.isnan(times).all()
-    return Dataset(
-        name,
-        len(users),
-        len(items),
-        np.array(user_E, np.int32),
-        np.array(item_E, np.int32),
-        times if timed else None,
-        np.array(list(users), np.str_),
-        np.array(list(items), np.str_),
-        clock=clock and timed,
-    )
 
 
 def with_titles(dataset: Dataset, titles: Iterable[tuple[str, str]]) -> Dataset:

@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import IO, Any
 
 from covey.core.errors import CoveyError
-from covey.data.dataset import NO_TIME, Dataset, Row, check, collect, with_titles
+from covey.data.dataset import NO_TIME, Dataset, check, with_titles
 from covey.data.folder import Filter, apply_filter
 from covey.data.supplied_split import together
+from covey.data.tables.importing import USUAL, read_table
+from covey.data.tables.reader import of_rows
 
 from .archives import member
 from .registry import Form, Source
 
-Rows = Iterator[Row]
+Rows = Iterator[tuple[str, str, float]]  # user, item, time; NO_TIME if there is none
 Titles = Iterator[tuple[str, str]]
 
 
@@ -31,7 +33,8 @@ def parse(source: Source, copy: str | Path) -> Dataset:
             if lines is None:
                 no = f"{copy} has no file {' or '.join(files)}"
                 raise CoveyError(f"{no}; get it from {source.page}")
-            made[part] = collect(source.name, read_rows(name, lines))
+            table = of_rows(["user", "item", "time"], read_rows(name, lines))
+            made[part] = read_table(table, source.name, USUAL, str(copy))[0].dataset
     dataset = together(made) if source.test else made["train"]
     with member(copy, source.items, encoding) as (_, lines):
         dataset = with_titles(dataset, read_titles(lines)) if lines is not None else dataset

@@ -21,6 +21,8 @@ TERMS = {
     "yelp": "Yelp dataset terms: academic use, no redistribution; accept them on the page",
     "gowalla": "no licence is stated; cite Cho, Myers and Leskovec (KDD 2011) for the check-ins and"
     " He et al. (SIGIR 2020) for the split",
+    "yelp2018": "no licence is stated for the split, cite He et al. (SIGIR 2020); the data are under"
+    " Yelp's terms: academic use, no redistribution",
     "tenrec": "Tenrec licence: on request, research only, no redistribution",
 }
 GROUPLENS = "https://grouplens.org/datasets"
@@ -64,12 +66,12 @@ def _amazon(
     return replace(source, url=f"{SNAP}/{rows[0]}", keep=keep or ALL, counts=counts)
 
 
-def _lightgcn(folder: str, terms: str, counts: tuple[int, int, int]) -> Source:
+def _lightgcn(folder: str, counts: tuple[int, int, int]) -> Source:
     """A split of LightGCN: each line of both files has a user and the items of that user."""
     name, title = f"{folder}-lightgcn", f"{folder.title()} (LightGCN's split)"
     rows, test = ((f"{folder}/{part}.txt", f"{part}.txt") for part in ("train", "test"))
     page, url = f"github.com/{LIGHTGCN[0]}", "/".join(("githubusercontent.com", *LIGHTGCN))
-    source = Source(name, title, "lists", TERMS[terms], f"https://{page}", rows, test=test)
+    source = Source(name, title, "lists", TERMS[folder], f"https://{page}", rows, test=test)
     return replace(source, url=f"https://raw.{url}/data/{folder}", counts=counts)
 
 
@@ -170,8 +172,8 @@ SOURCES: tuple[Source, ...] = (
         years=(2019, 2020),
         counts=(30_431, 20_033, 316_354),
     ),
-    _lightgcn("gowalla", "gowalla", (29_858, 40_981, 1_027_370)),
-    _lightgcn("yelp2018", "yelp", (31_668, 38_048, 1_561_406)),
+    _lightgcn("gowalla", (29_858, 40_981, 1_027_370)),
+    _lightgcn("yelp2018", (31_668, 38_048, 1_561_406)),
     Source(
         "qb-article",
         "QB-Article (Tenrec)",

@@ -186,6 +186,12 @@ def _column(rows: list[Row], at: int) -> list[Any]:
     return [row[at] for row in rows]
 
 
+def of_rows(header: list[str], rows: Iterator[Any]) -> Table:
+    """Rows that a program reads, as a table."""
+    chunks = iter(lambda: list(itertools.islice(rows, ROWS)), [])
+    return Table(header, (partial(_column, chunk) for chunk in chunks))
+
+
 def _split(lines: Iterable[str], mark: str) -> Iterator[Row]:
     """Splits lines at a delimiter; a space stands for any spaces and tabs."""
     if len(mark) == 1 and mark != " ":
