@@ -146,7 +146,7 @@ def test_get_shows_the_licence_first_and_once(say: Covey) -> None:
         ("import ratings.csv --where item=9", "no row has what was asked for; there is item=0, "),
         ("import ratings.csv --min-rating 4", "no column for the rating; .* say --rating COLUMN"),
         ("import ratings.csv --core 7", "no interactions.*filter too strict"),
-        ("import ratings.csv --time-format %d", "time-format: time data '0' does not match"),
+        ("import ratings.csv --time-format %d", "time-format FORMAT: time data '0' does not match"),
         (
             "import ml-100k.zip --name my",
             r"several files: ml-100k/u\.data, ml-100k/u\.item; name one, such",

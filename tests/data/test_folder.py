@@ -71,9 +71,9 @@ def test_a_plain_csv_is_read_too(tmp_path: Path) -> None:
         ("", "it is empty; a header"),
         ("user,item\na\n", "line 2: 1 columns, the header has 2"),
         ("user,item,timestamp\na,b,1\na,c,soon\n", "line 3: 'soon' is no time"),
-        ("user,item\n,b\na,b\n", "of 2 rows 1 have no user"),
+        ("user,item\n,b\na,b\n", "of 2 rows there are 1 without user"),
         ("user,item\n", "no interactions"),
-        ("user,item,order\na,b,nan\nb,c,1\n", "of 2 rows 1 have no time"),
+        ("user,item,order\na,b,nan\nb,c,1\n", "of 2 rows there are 1 without time"),
     ],
 )
 def test_a_bad_file_is_named_with_its_line(text: str, message: str, tmp_path: Path) -> None:

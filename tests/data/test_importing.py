@@ -64,14 +64,18 @@ MISSING = "user,item,time\n ,x,1\na,y,\nb,x,1\nb,y,NaN\nb,z,2\na,x,3\n"
 
 def test_rows_without_a_user_or_a_time_are_refused_and_can_be_left_out(tmp_path: Path) -> None:
     path = write(tmp_path / "d.csv", MISSING)
-    with pytest.raises(CoveyError, match="of 6 rows 1 have no user and 2 have no time; covey data"):
+    with pytest.raises(
+        CoveyError, match="of 6 rows there are 1 without user and 2 without time; covey data"
+    ):
         from_file(path, "d")
     with pytest.raises(CoveyError, match=r"drop_incomplete=True leaves.* time='' reads no times"):
         from_file(path, "d", Columns(python=True))
     read = from_file(path, "d", Columns(drop_incomplete=True))
     assert own(read.dataset) == [("b", "x"), ("b", "z"), ("a", "x")] and read.dataset.clock
     assert read.dataset.time_E is not None and read.dataset.time_E.tolist() == [1, 2, 3]
-    assert read.notes == ("of 6 rows 1 have no user and 2 have no time: they are left out",)
+    assert read.notes == (
+        "of 6 rows there are 1 without user and 2 without time: they are left out",
+    )
     untimed = from_file(path, "d", Columns(time="", drop_incomplete=True))
     assert len(untimed.dataset) == 5 and untimed.dataset.time_E is None
 
@@ -194,7 +198,11 @@ def test_atomic_files_of_recbole(tmp_path: Path) -> None:
         ("user,item\na,b\n", Columns(item="sku"), "no column 'sku'; it has: user, item"),
         ("user,item\na,b\na\n", Columns(), "line 3: 1 columns, the header has 2"),
         ("user,item\na,b\na,b,c\n", Columns(), "line 3: 3 columns, the header has 2; put quotes"),
-        ("user,item\na,b\n,b\n", Columns(), "of 2 rows 1 have no user; covey data import --drop"),
+        (
+            "user,item\na,b\n,b\n",
+            Columns(),
+            "of 2 rows there are 1 without user; covey data import --drop",
+        ),
         ("user,item,time\na,b,1\na,c,soon\n", Columns(), "line 3: 'soon' is no time"),
         ("user,item,time\na,b,soon\n", Columns(), "leave times out: --time ''"),
         ("user,item,time\na,b,soon\n", Columns(python=True), "leave times out: time=''"),
@@ -241,14 +249,14 @@ def test_a_frame_comes_in() -> None:
     assert d.time_E is not None and d.time_E[0] == 1706659200
     for wrong, message in (
         (frame.assign(item=["01", 1, "1"]), "the item column mixes numbers and text"),
-        (frame.assign(user=[1.0, np.nan, 2.0]), "of 3 rows 1 have no user"),
+        (frame.assign(user=[1.0, np.nan, 2.0]), "of 3 rows there are 1 without user"),
         (frame.drop(columns="user"), "the DataFrame has no column for the user"),
         (frame.rename(columns={"time": "item"}), "the DataFrame: two columns are called 'item'"),
     ):
         with pytest.raises(CoveyError, match=message):
             from_frame(wrong, "f")
     gaps = frame.assign(time=pandas.to_datetime(["2024-01-31", None, None]))
-    with pytest.raises(CoveyError, match="of 3 rows 2 have no time"):
+    with pytest.raises(CoveyError, match="of 3 rows there are 2 without time"):
         from_frame(gaps, "f")
 
 

@@ -152,7 +152,7 @@ ODD: dict[str, tuple[str | bytes, str, str, list[float] | None, str]] = {
         "--drop-incomplete",
         "1 x, 2 y",
         [at("2019-03-04 05:06:07"), at("2019-03-05 05:06:07")],
-        "of 3 rows 1 have no time: they are left out",
+        "of 3 rows there are 1 without time: they are left out",
     ),
     "lines.json.gz": (
         gzip.compress("\n".join(map(json.dumps, LINES)).encode()),

@@ -33,7 +33,7 @@ def test_a_frame_of_any_library(library: str) -> None:
     assert d.time_E is not None and d.time_E.tolist() == [day.timestamp() for day in DAYS]
     days = [date(2024, 1, 2), None, date(2024, 1, 1), date(2024, 1, 2)]
     gaps = frame_of(library, user=USERS, item=ITEMS, date=days)
-    with pytest.raises(CoveyError, match="the DataFrame: of 4 rows 1 have no time"):
+    with pytest.raises(CoveyError, match="the DataFrame: of 4 rows there are 1 without time"):
         covey.load(gaps)
     kept = covey.load(gaps, drop_incomplete=True).time_E
     assert kept is not None and kept.tolist() == [1704153600, 1704067200, 1704153600]
@@ -49,6 +49,21 @@ def test_rows_of_a_frame_are_chosen(library: str) -> None:
     assert own(liked) == [(7, "x"), (8, "y")]
     bought = covey.load(frame, where={"event": "b"}, rating="")
     assert own(bought) == [(8, "y"), (9, "x")]
+
+
+def test_missing_values_of_pandas() -> None:
+    """Its nullable columns have a missing value that cannot be compared."""
+    pandas = pytest.importorskip("pandas")
+    columns = {k: pandas.array([1, None, 3], dtype="Int64") for k in ("user", "rating", "time")}
+    frame = pandas.DataFrame(columns | {"item": pandas.array(["x", "y", None], dtype="string")})
+    with pytest.raises(
+        CoveyError, match="of 3 rows there are 1 without user and 1 without item and 1 without"
+    ):
+        covey.load(frame)
+    frame.loc[3] = [5, 2, 6, "y"]
+    kept = covey.load(frame, min_rating=1, drop_incomplete=True)
+    assert own(kept) == [(1, "x"), (5, "y")]
+    assert kept.time_E is not None and kept.time_E.tolist() == [1, 6]
 
 
 def test_a_lazy_frame_is_collected() -> None:

@@ -21,8 +21,8 @@ TERMS = {
     "yelp": "Yelp dataset terms: academic use, no redistribution; accept them on the page",
     "gowalla": "no licence is stated; cite Cho, Myers and Leskovec (KDD 2011) for the check-ins and"
     " He et al. (SIGIR 2020) for the split",
-    "yelp2018": "no licence is stated for the split, cite He et al. (SIGIR 2020); the data are under"
-    " Yelp's terms: academic use, no redistribution",
+    "yelp2018": "no licence is stated for the split, cite He et al. (SIGIR 2020); Yelp's terms for"
+    " the data: academic use, no redistribution",
     "tenrec": "Tenrec licence: on request, research only, no redistribution",
 }
 GROUPLENS = "https://grouplens.org/datasets"

@@ -56,7 +56,10 @@ def _cells(frame: Any, names: list[Any], at: int) -> list[Any]:
     if column.dtype == nw.Datetime:
         micro_E = column.dt.timestamp("us").cast(nw.Float64).to_numpy()
         return (micro_E / 1e6).tolist()
-    return column.to_list()
+    cells = column.to_list()
+    if column.null_count():  # some libraries have missing values that cannot be compared
+        return [None if null else cell for cell, null in zip(cells, column.is_null().to_list())]
+    return cells
 
 
 def of_parquet(path: Path, stack: ExitStack) -> Table:

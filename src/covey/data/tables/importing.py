@@ -103,7 +103,9 @@ def from_frame(source: Any, name: str, columns: Columns = USUAL, items: Any = No
                 titles |= _read_titles(table, columns, str(items))
         elif items is not None:
             titles |= _read_titles(of_object(items)[0], columns, "the DataFrame of items")
-    except (ValueError, TypeError) as error:
+    except TypeError as error:
+        raise CoveyError(f"{where}: {error}; a cell has to be one number or text") from None
+    except ValueError as error:
         raise CoveyError(f"{where}: {error}") from None
     return _whole(made, titles)
 
@@ -153,7 +155,7 @@ def _readers(at: Mapping[str, int], columns: Columns, typed: bool) -> dict[str, 
     """What reads each column that is not a title."""
     made: dict[str, Any] = {kind: Ids(kind, typed) for kind in ("user", "item")}
     if "time" in at:
-        how = columns.option("time", "''"), columns.option("time_format")
+        how = columns.option("time", "''"), columns.option("time_format", "FORMAT")
         made["time"] = Times(at["time"], columns.time_format, *how)
     if "order" in at:
         made["order"] = Times(at["order"])
@@ -200,8 +202,8 @@ def _dataset(
 def _gaps(missing: Mapping[str, Array], columns: Columns) -> str:
     """How many rows lack something, in words; refuses them unless they are to be left out."""
     counts = {kind: int(mask_E.sum()) for kind, mask_E in missing.items()}
-    gaps = " and ".join(f"{count:,} have no {kind}" for kind, count in counts.items() if count)
-    found = f"of {len(missing['user']):,} rows {gaps}"
+    gaps = " and ".join(f"{count:,} without {kind}" for kind, count in counts.items() if count)
+    found = f"of {len(missing['user']):,} rows there are {gaps}"
     if gaps and not columns.drop_incomplete:
         command = "" if columns.python else "covey data import "
         remedy = f"{command}{columns.option('drop_incomplete')} leaves such rows out"

@@ -78,7 +78,7 @@ class Times:
             why = f"{month!r} has the month first and {day!r} the day"
             raise ValueError(f"dates of two orders: {why}; fix them, or {self.without}")
         if either and not (day or month):
-            how = f"{self.say} '%d/%m/%Y' (with %H:%M if there is a time of day) or '%m/%d/%Y'"
+            how = f"{self.say} such as '%d/%m/%Y' or '%m/%d/%Y', with %H:%M for a time of day"
             raise ValueError(f"{either!r} may have the day or the month first; say which: {how}")
         first, shown = ("day", day) if day else ("month", month)
         note = f"dates have the {first} first, as {shown!r} shows"
@@ -101,9 +101,9 @@ class Times:
             if self.dates and _number(text):
                 self._same_kind(value, False)
             remedy = "use numbers, or dates like 2024-01-31"
-            remedy += f", or say how they are written: {self.say} FORMAT" if self.say else ""
+            remedy += f", or say how they are written: {self.say}" if self.say else ""
             remedy += f"; or leave times out: {self.without}"
-            raise Misread.cell(f"{text!r} is no time; {remedy}", self.at, value)
+            raise Misread.cell(f"{text[:80]!r} is no time; {remedy}", self.at, value)
         if number is None and moment[0] != moment[1]:
             order = (
                 "day" if math.isnan(moment[0]) else "month" if math.isnan(moment[1]) else "either"
