@@ -301,14 +301,14 @@ def imports(found: dict[str, Any]) -> list[str]:
     for row in found["rows"]:
         now, before = row["now"], row["before"] or {}
         most = f"{row['at most']:g}" if row["at most"] else "–"
-        cells = [f"{now['seconds']:.1f}", _or_refused(before.get("seconds"), ".1f"), most]
-        cells += [f"{now['megabytes']:.0f}", _or_refused(before.get("megabytes"), ".0f")]
+        cells = [f"{now['seconds']:.1f}", _or_none(before.get("seconds"), ".1f"), most]
+        cells += [f"{now['megabytes']:.0f}", _or_none(before.get("megabytes"), ".0f")]
         lines.append("| " + " | ".join([row["what"], *cells]) + " |")
     return lines
 
 
-def _or_refused(value: float | None, form: str) -> str:
-    return "refused" if value is None else f"{value:{form}}"
+def _or_none(value: float | None, form: str) -> str:
+    return "not read" if value is None else f"{value:{form}}"
 
 
 def parts() -> dict[str, Callable[[dict[str, Any]], list[str]]]:
