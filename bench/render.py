@@ -288,6 +288,29 @@ def ward(found: dict[str, Any]) -> list[str]:
     ]
 
 
+def imports(found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"`python bench/bench_import.py`, commit {found['commit']}, {found['machine']['cpu']}:"
+        f" imports of {found['count']:,} rows beside commit {found['before']}, one thread. Memory"
+        f" is above what the process had before (at most {found['megabytes']} MB), that of the"
+        " command is all of it.",
+        "",
+        "| what | CPU seconds | before | at most | MB | before |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in found["rows"]:
+        now, before = row["now"], row["before"] or {}
+        most = f"{row['at most']:g}" if row["at most"] else "–"
+        cells = [f"{now['seconds']:.1f}", _or_none(before.get("seconds"), ".1f"), most]
+        cells += [f"{now['megabytes']:.0f}", _or_none(before.get("megabytes"), ".0f")]
+        lines.append("| " + " | ".join([row["what"], *cells]) + " |")
+    return lines
+
+
+def _or_none(value: float | None, form: str) -> str:
+    return "not read" if value is None else f"{value:{form}}"
+
+
 def parts() -> dict[str, Callable[[dict[str, Any]], list[str]]]:
     parts = {
         "bench-engine": engine,
@@ -309,6 +332,7 @@ def parts() -> dict[str, Callable[[dict[str, Any]], list[str]]]:
         "bench-cofedrec": cofedrec,
         "bench-cofedrec-cuda": cofedrec_cuda,
         "bench-tables": own_tables,
+        "bench-import": imports,
     }
 
 

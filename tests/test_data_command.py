@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from command import SMALL, Covey, Output, expect_line, leftovers, sets
+from command import Covey, Output, expect_line, leftovers, sets
 from covey.cli import data as command
 from covey.core.errors import CoveyError
 from covey.data import cache, load
@@ -39,6 +39,10 @@ REAL = {  # users, items, rows of each copy; and as the papers filter it
     "amazon-video-pfedrec": ((8072, 11_830, 63_836), None),
     "amazon-office": ((4905, 2420, 53_258), None),
     "amazon-cellphones-5core": ((27_879, 10_429, 194_439), None),
+    "amazon-beauty-s3rec": ((22_363, 12_101, 198_502), None),
+    "amazon-toys-s3rec": ((19_412, 11_924, 167_597), None),
+    "gowalla-lightgcn": ((29_858, 40_981, 1_027_370), None),
+    "yelp2018-lightgcn": ((31_668, 38_048, 1_561_406), None),
 }
 DATA = os.environ.get("COVEY_DATA", "")
 
@@ -137,7 +141,17 @@ def test_get_shows_the_licence_first_and_once(say: Covey) -> None:
         ("import ratings.csv --name ml-1m", "is a known dataset"),
         ("import ratings.csv --name synthetic", "used first"),
         ("import ratings.csv --name ../up", "cannot name a dataset"),
-        ("import ratings.csv --delimiter ::", "one character"),
+        ("import ratings.csv --delimiter ::", "no column for the user"),
+        ("import ratings.csv --where item", "write COLUMN=VALUE"),
+        ("import ratings.csv --where item=9", "no row has what was asked for; there is item=0, "),
+        ("import ratings.csv --min-rating 4", "no column for the rating; .* say --rating COLUMN"),
+        ("import ratings.csv --core 7", "no interactions.*filter too strict"),
+        ("import ratings.csv --time-format %d", "time-format FORMAT: time data '0' does not match"),
+        (
+            "import ml-100k.zip --name my",
+            r"several files: ml-100k/u\.data, ml-100k/u\.item; name one, such",
+        ),
+        ("import ml-100k.zip/u.base", "no such file: ml-100k/u.data"),
         ("import ratings.csv --delimiter ;", "no column for the user"),
         ("import ratings.csv --user who", "no column 'who'"),
         ("import ratings.csv --columns user,item,time,item", "two columns are called 'item'"),
@@ -283,36 +297,6 @@ def test_real_counts(say: Covey, name: str, monkeypatch: pytest.MonkeyPatch) -> 
     ]
     assert tuple(shown) == REAL[name]
     assert "nothing to get" in say("data", "get", name).out
-
-
-ODD = {
-    "semicolons": "customer;product;date;title\r\n{}".format(
-        "".join(
-            f'{u:04};P{i};2024-01-{i + 1:02};"Tea; no. {i}"\r\n'
-            for u in range(8)
-            for i in range(u % 3, 6)
-        )
-    ),
-    "tabs": "\ufeffuser_id\titem_id\n"
-    + "".join(f"0{u}\t00{i}\n" for u in range(8) for i in range(u % 3, 6)),
-    "gaps": "userId,movieId,title,timestamp\n"
-    + "".join(
-        f'{u},{i},"No. {i}, ""the"" film",{"" if i == 2 else i}\n'
-        for u in range(8)
-        for i in range(u % 3, 6)
-    ),
-}
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_odd_files_are_imported_and_trained_on(
-    say: Covey, covey: Covey, name: str, home: Path
-) -> None:
-    Path(f"{name}.csv").write_text(ODD[name], encoding="utf-8", newline="")
-    assert say("data", "import", f"{name}.csv").code == 0
-    small = sets(*(text for text in SMALL if not text.startswith("data.")))
-    output = covey("run", "--method", "fedmf", "--dataset", name, *small, "--out", home / "run")
-    assert output.code == 0, output.err
 
 
 def test_the_command_is_declared_without_heavy_imports() -> None:

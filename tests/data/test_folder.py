@@ -67,16 +67,13 @@ def test_a_plain_csv_is_read_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("user,thing\na,b\n", "no column 'item'; its header is: user,thing"),
-        ("", "no column 'user'; its header is: empty"),
-        ("user,item\na\n", "line 2: fewer columns"),
-        (
-            "user,item,timestamp\na,b,1\na,c,soon\n",
-            "line 3: could not convert string to float: 'soon'",
-        ),
-        ("user,item\n,b\na,b\n", "rows without a user or an item"),
+        ("user,thing\na,b\n", "no column 'item'; it has: user, thing"),
+        ("", "it is empty; a header"),
+        ("user,item\na\n", "line 2: 1 columns, the header has 2"),
+        ("user,item,timestamp\na,b,1\na,c,soon\n", "line 3: 'soon' is no time"),
+        ("user,item\n,b\na,b\n", "of 2 rows there are 1 without user"),
         ("user,item\n", "no interactions"),
-        ("user,item,order\na,b,nan\nb,c,1\n", "missing or infinite times"),
+        ("user,item,order\na,b,nan\nb,c,1\n", "of 2 rows there are 1 without time"),
     ],
 )
 def test_a_bad_file_is_named_with_its_line(text: str, message: str, tmp_path: Path) -> None:
@@ -139,6 +136,12 @@ def test_filters_drop_the_first_line_then_items_then_users() -> None:
         apply_filter(d, Filter(min_user=99))
 
 
+def test_a_core_is_what_is_left_when_nothing_has_to_go() -> None:
+    d = Dataset("d", 5, 4, np.array([0, 0, 1, 1, 2, 2, 3, 4]), np.array([0, 1, 0, 1, 1, 2, 2, 3]))
+    core = apply_filter(d, Filter(core=2))  # user 3 goes, then item 2, and only then user 2
+    assert core.user_E.tolist() == [0, 0, 1, 1] and core.item_E.tolist() == [0, 1, 0, 1]
+
+
 def test_a_filter_keeps_titles_and_times_aligned() -> None:
     d = generate(Synthetic(users=50, items=60, mean_items=5))
     kept = apply_filter(d, Filter(min_item=5))
@@ -166,6 +169,14 @@ KNOWN = {
     "amazon-video-pfedrec": (8072, 11_830, 63_836, True, False),
     "amazon-office": (4905, 2420, 53_258, True, True),
     "amazon-cellphones-5core": (27_879, 10_429, 194_439, False, False),
+    "amazon-beauty-s3rec": (22_363, 12_101, 198_502, False, False),
+    "amazon-toys-s3rec": (19_412, 11_924, 167_597, False, False),
+    "gowalla-lightgcn": (29_858, 40_981, 1_027_370, False, False),
+    "yelp2018-lightgcn": (31_668, 38_048, 1_561_406, False, False),
+}
+PARTS = {  # rows to train, to validate and to test
+    "gowalla-lightgcn": (810_128, 0, 217_242),
+    "yelp2018-lightgcn": (1_237_259, 0, 324_147),
 }
 FILTERED = {
     ("filmtrust", DEFAULT_FILTERS["filmtrust"]): (1227, 2059, 34_888),
@@ -187,7 +198,9 @@ def real(name: str) -> str:
 def test_a_real_dataset_has_the_known_counts(name: str) -> None:
     d = folder.read(name, real(name))
     assert (d.n_users, d.n_items, len(d), d.clock, bool(d.titles)) == KNOWN[name]
-    assert (d.time_E is None) == (name == "filmtrust")
+    assert (d.time_E is None) == (name == "filmtrust" or name in PARTS)
+    if name in PARTS:
+        assert d.part_E is not None and tuple(np.bincount(d.part_E)) == PARTS[name]
 
 
 @pytest.mark.parametrize(("name", "filter"), FILTERED)

@@ -74,8 +74,12 @@ FILES: dict[str, dict[str, bytes]] = {
     },
     "qb-article": {"QB-article.csv": b"user_id,item_id,click,read\n1,10,1,0\n2,10,0,0\n2,11,1,1\n"},
 }
+for name in ("gowalla", "yelp2018"):
+    FILES[f"{name}-lightgcn"] = {"train.txt": b"0 10 11\n1 12\n", "test.txt": b"0 12\n1\n"}
 for category, name in (
     ("Sports_and_Outdoors", "amazon-sports-s3rec"),
+    ("Beauty", "amazon-beauty-s3rec"),
+    ("Toys_and_Games", "amazon-toys-s3rec"),
     ("Cell_Phones_and_Accessories", "amazon-cellphones-5core"),
 ):
     FILES[name] = {
@@ -94,6 +98,10 @@ EXPECTED = {  # users, items, rows, first time
     "lastfm-2k": (2, 2, 3, 1238536800),
     "amazon-office": (2, 2, 3, 9),
     "amazon-sports-s3rec": (2, 2, 3, 9),
+    "amazon-beauty-s3rec": (2, 2, 3, 9),
+    "amazon-toys-s3rec": (2, 2, 3, 9),
+    "gowalla-lightgcn": (2, 3, 4, None),
+    "yelp2018-lightgcn": (2, 3, 4, None),
     "amazon-cellphones-5core": (2, 2, 3, 9),
     "amazon-beauty-bert4rec": (6, 5, 30, 0),
     "amazon-video-pfedrec": (6, 5, 30, 0),
@@ -147,7 +155,7 @@ def test_the_original_is_read(name: str, copy: object, tmp_path: Path) -> None:
     assert d.time_E is None or d.time_E[0] == first
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("name", [name for name in EXPECTED if not find(name).test])
 def test_one_file_is_enough(name: str, tmp_path: Path) -> None:
     d = parse(find(name), single(tmp_path, name))
     assert counts(d) == EXPECTED[name][:3] and d.titles == ()
@@ -167,6 +175,26 @@ def test_titles_are_read_in_their_encoding(
     name: str, titles: tuple[str, ...], tmp_path: Path
 ) -> None:
     assert parse(find(name), folder(tmp_path, name)).titles == titles
+
+
+def test_a_test_part_of_its_own_is_kept(tmp_path: Path) -> None:
+    d = parse(find("gowalla-lightgcn"), folder(tmp_path, "gowalla-lightgcn"))
+    assert d.users is not None and d.items is not None and d.part_E is not None
+    assert list(zip(d.users[d.user_E], d.items[d.item_E], d.part_E)) == [
+        ("0", "10", 0),
+        ("0", "11", 0),
+        ("1", "12", 0),
+        ("0", "12", 2),
+    ]
+    (tmp_path / "both/gowalla").mkdir(parents=True)
+    (tmp_path / "both/train.txt").write_text("7 7\n")  # of another dataset
+    (tmp_path / "both/gowalla/train.txt").write_bytes(b"0 10 11\n1 12\n")
+    with pytest.raises(
+        CoveyError, match=r"has no file gowalla/test\.txt or test\.txt; get it from"
+    ):
+        parse(find("gowalla-lightgcn"), tmp_path / "both")
+    (tmp_path / "both/gowalla/test.txt").write_bytes(b"0 12\n1\n")
+    assert len(parse(find("gowalla-lightgcn"), tmp_path / "both")) == 4
 
 
 def test_the_older_table_of_lastfm_has_days(tmp_path: Path) -> None:

@@ -101,7 +101,9 @@ def _get(options: argparse.Namespace) -> int:
         dataset = getting.get_recbole()
     else:
         dataset = getting.get(source, options.copy, _progress())
-    return done(options, source.name, f"prepared in {path}", dataset, _differs(source, dataset))
+    use = "; its own split: --set split.kind=given" if source.test else ""
+    what = f"prepared in {path}{use}"
+    return done(options, source.name, what, dataset, _differs(source, dataset))
 
 
 def _print_licence(source: "Source") -> None:

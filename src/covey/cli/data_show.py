@@ -20,7 +20,7 @@ def show(options: argparse.Namespace) -> int:
     from covey.data import DEFAULT_FILTERS, Filter, apply_filter, load
     from covey.data.public.registry import SOURCES
 
-    asked = Filter(options.min_user, options.min_item)
+    asked = Filter(options.min_user, options.min_item, core=options.core)
     dataset = load(options.name, filter=asked)  # whole, unless a filter was given
     source = next((s for s in SOURCES if s.name == dataset.name), None)
     papers = DEFAULT_FILTERS.get(dataset.name) if asked == Filter() else None

@@ -35,7 +35,7 @@ def checks() -> dict[str, tuple[bool, str]]:
     import torch
 
     out = {"python": (sys.version_info >= (3, 11), platform.python_version())}
-    for package in ("torch", "numpy", "scipy", "scikit-learn", "rich", "safetensors"):
+    for package in ("torch", "numpy", "scipy", "scikit-learn", "rich", "safetensors", "narwhals"):
         try:
             out[package] = (True, version(package))
         except PackageNotFoundError:

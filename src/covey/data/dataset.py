@@ -6,7 +6,6 @@ Shape suffix: E = interactions, in the order of the file they came from.
 import json
 import os
 import zipfile
-from array import array
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -20,7 +19,6 @@ import numpy.typing as npt
 from covey.core.errors import CoveyError
 
 Array = npt.NDArray[Any]
-Row = tuple[str, str, float]  # user, item, time; NO_TIME if there is none
 NO_TIME = float("nan")
 
 FORMAT = 1
@@ -146,44 +144,15 @@ def _outside(id_E: Array, count: int) -> bool:
     return len(id_E) > 0 and (int(id_E.min()) < 0 or int(id_E.max()) >= count)
 
 
-def collect(name: str, rows: Iterable[Row], clock: bool = True) -> Dataset:
-    """Makes a dataset from rows, with ids by first appearance.
-
-    Args:
-        name: The name of the dataset.
-        rows: User, item and time of each interaction; without any time, the dataset has none.
-        clock: Whether times can be compared across users.
-    """
-    users, items = _numbering(), _numbering()
-    user_E, item_E, time_E = array("i"), array("i"), array("d")
-    for user, item, time in rows:
-        user_E.append(users[user])
-        item_E.append(items[item])
-        time_E.append(time)
-    times = np.array(time_E, np.float64)
-    timed = bool(len(times)) and not np.isnan(times).all()
-    return Dataset(
-        name,
-        len(users),
-        len(items),
-        np.array(user_E, np.int32),
-        np.array(item_E, np.int32),
-        times if timed else None,
-        np.array(list(users), np.str_),
-        np.array(list(items), np.str_),
-        clock=clock and timed,
-    )
-
-
 def with_titles(dataset: Dataset, titles: Iterable[tuple[str, str]]) -> Dataset:
     """Adds titles, given as (item, title); the title of an item without one is its id."""
     known = {item: title for item, title in titles if title}
     assert dataset.items is not None
-    all_titles = tuple(known.get(item) or item for item in dataset.items.tolist())
+    all_titles = tuple(known.get(str(item)) or str(item) for item in dataset.items.tolist())
     return replace(dataset, titles=all_titles)
 
 
-def _numbering() -> defaultdict[str, int]:
+def numbering() -> defaultdict[Any, int]:
     """A dict that numbers its keys by first appearance."""
     ids: defaultdict[str, int] = defaultdict()
     ids.default_factory = ids.__len__
@@ -197,3 +166,21 @@ def renumber(id_E: Array) -> tuple[Array, Array]:
     rank = np.empty(len(old), np.int32)
     rank[order] = np.arange(len(old))
     return rank[dense_E], old[order]
+
+
+def select(dataset: Dataset, keep_E: Array) -> Dataset:
+    """The rows of a mask, with ids by first appearance."""
+    user_E, user = renumber(dataset.user_E[keep_E])
+    item_E, item = renumber(dataset.item_E[keep_E])
+    return replace(
+        dataset,
+        n_users=len(user),
+        n_items=len(item),
+        user_E=user_E,
+        item_E=item_E,
+        time_E=None if dataset.time_E is None else dataset.time_E[keep_E],
+        part_E=None if dataset.part_E is None else dataset.part_E[keep_E],
+        users=user.astype(np.str_) if dataset.users is None else dataset.users[user],
+        items=item.astype(np.str_) if dataset.items is None else dataset.items[item],
+        titles=tuple(dataset.titles[i] for i in item) if dataset.titles else (),
+    )

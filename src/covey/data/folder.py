@@ -5,30 +5,25 @@ Columns: user, item, timestamp (a clock) or order (the position in that user's h
 interaction.
 """
 
-import csv
-import gzip
-import zlib
-from array import array
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 
 from covey.core.errors import CoveyError
 
 from . import places
-from .dataset import NO_TIME, Array, Dataset, Row, check, collect, renumber, with_titles
+from .dataset import Array, Dataset, check, select, with_titles
 from .places import available as available
 from .places import unknown as unknown
 from .settings import DEFAULT_FILTERS as DEFAULT_FILTERS
 from .settings import Filter as Filter
-from .supplied_split import part_of
 from .synthetic import Synthetic, generate
+from .tables.columns import Columns
+from .tables.importing import read_table
+from .tables.reader import open_table
 
-Reader = Iterator[list[str]]
+TITLED = ("item", "title")  # columns of the file of titles
 
 
 def load(
@@ -63,9 +58,18 @@ def read(name: str, root: str | Path) -> Dataset:
         raise CoveyError(unknown(name, names, root))
     path = _table(Path(root) / name / "interactions")
     assert path is not None
-    dataset = _read_interactions(name, path)
+    with open_table(path, ",", "utf-8-sig") as table:
+        times = [kind for kind in ("timestamp", "order") if kind in table.header]
+        split = "split" if "split" in table.header else None
+        columns = Columns("user", "item", times[0] if times else "", "", split=split)
+        # The order counts as a fraction of a second, so that equal times are in that order.
+        columns = replace(columns, order=times[1] if len(times) == 2 else None)
+        dataset = read_table(table, name, columns, str(path))[0].dataset
     if items := _table(Path(root) / name / "items"):
-        dataset = with_titles(dataset, _read_titles(items).items())
+        with open_table(items, ",", "utf-8-sig") as table:
+            i, n = (columns.needed(table.header, kind, kind, str(items)) for kind in TITLED)
+            titles = [pair for chunk in table.chunks for pair in zip(chunk(i), chunk(n))]
+        dataset = with_titles(dataset, titles)
     return check(dataset)
 
 
@@ -75,85 +79,19 @@ def apply_filter(dataset: Dataset, filter: Filter) -> Dataset:
         return dataset
     keep_E = np.ones(len(dataset), bool)
     keep_E[: int(filter.drop_first_line)] = False
-    for id_E, least in ((dataset.item_E, filter.min_item), (dataset.user_E, filter.min_user)):
-        keep_E &= np.bincount(id_E[keep_E], minlength=int(id_E.max(initial=0)) + 1)[id_E] >= least
-    return check(_select(dataset, keep_E))
+    both = dataset.item_E, dataset.user_E
+    _keep(keep_E, both, (filter.min_item, filter.min_user))
+    while filter.core and _keep(keep_E, both, (filter.core, filter.core)):
+        pass  # a dropped user may leave an item with too few rows, and so on
+    return check(select(dataset, keep_E))
 
 
-def _select(dataset: Dataset, keep_E: Array) -> Dataset:
-    user_E, user = renumber(dataset.user_E[keep_E])
-    item_E, item = renumber(dataset.item_E[keep_E])
-    return replace(
-        dataset,
-        n_users=len(user),
-        n_items=len(item),
-        user_E=user_E,
-        item_E=item_E,
-        time_E=None if dataset.time_E is None else dataset.time_E[keep_E],
-        part_E=None if dataset.part_E is None else dataset.part_E[keep_E],
-        users=user.astype(np.str_) if dataset.users is None else dataset.users[user],
-        items=item.astype(np.str_) if dataset.items is None else dataset.items[item],
-        titles=tuple(dataset.titles[i] for i in item) if dataset.titles else (),
-    )
-
-
-def _read_interactions(name: str, path: Path) -> Dataset:
-    order, parts = array("d"), array("B")
-    with _rows(path) as (header, rows):
-        u, i = _column(header, "user", path), _column(header, "item", path)
-        times = [header.index(k) for k in ("timestamp", "order") if k in header]
-        split = header.index("split") if "split" in header else None
-
-        def interactions() -> Iterator[Row]:
-            for row in rows:
-                yield row[u], row[i], float(row[times[0]]) if times else NO_TIME
-                if len(times) == 2:
-                    order.append(float(row[times[1]]))
-                if split is not None:
-                    parts.append(part_of(row[split]))
-
-        dataset = collect(name, interactions(), clock="timestamp" in header)
-    for ids in (dataset.users, dataset.items):
-        if ids is not None and "" in ids:
-            raise CoveyError(f"{path} has rows without a user or an item; fix or remove them")
-    if order and dataset.time_E is not None:
-        # The order counts as a fraction of a second, so that equal times are in that order.
-        place_E = np.frombuffer(order)
-        dataset = replace(dataset, time_E=dataset.time_E + place_E / (place_E.max() + 1))
-    return replace(dataset, part_E=np.array(parts, np.uint8)) if parts else dataset
-
-
-def _read_titles(path: Path) -> dict[str, str]:
-    with _rows(path) as (header, rows):
-        item, title = _column(header, "item", path), _column(header, "title", path)
-        return {row[item]: row[title] for row in rows}
-
-
-@contextmanager
-def _rows(path: Path) -> Iterator[tuple[list[str], Reader]]:
-    """The header and the rows that are not blank; errors in the block name file and line."""
-    line = 0
-    try:
-        opener: Callable[..., TextIO] = gzip.open if path.suffix == ".gz" else open
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
-            header = [name.strip() for name in next(reader, [])]
-            try:
-                yield header, filter(None, reader)
-            finally:
-                line = reader.line_num
-    except (IndexError, ValueError, csv.Error) as error:
-        why = "fewer columns than the header" if isinstance(error, IndexError) else str(error)
-        raise CoveyError(f"{path}, line {line}: {why}") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise CoveyError(f"cannot read {path}: {error}") from None
-
-
-def _column(header: list[str], name: str, path: Path) -> int:
-    if name not in header:
-        names = ",".join(header) or "empty"
-        raise CoveyError(f"{path} has no column '{name}'; its header is: {names}")
-    return header.index(name)
+def _keep(keep_E: Array, ids: tuple[Array, Array], least: tuple[int, int]) -> bool:
+    """Clears the rows of rare ids, of one kind after the other; returns whether there were any."""
+    before = int(keep_E.sum())
+    for id_E, count in zip(ids, least):
+        keep_E &= np.bincount(id_E[keep_E], minlength=int(id_E.max(initial=0)) + 1)[id_E] >= count
+    return int(keep_E.sum()) < before
 
 
 def _table(stem: Path) -> Path | None:

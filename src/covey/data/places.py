@@ -56,7 +56,7 @@ def find(name: str, root: str | Path | None = None) -> Path | None:
     if Path(name).is_file():
         remedy = f"import it: covey data import {name}"
         raise CoveyError(f"{name} is a file, not the name of a dataset; {remedy}")
-    if name.removesuffix(".gz").endswith(TABLES):
+    if name.removesuffix(".gz").endswith((*TABLES, ".zip")):
         raise CoveyError(f"no file {name}; is the path right?")
     names = available(where) if where else [BUILT_IN, *kept]
     cached = f"; in the cache: {', '.join(kept)}" if where and kept else ""

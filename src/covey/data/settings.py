@@ -41,11 +41,12 @@ class SplitConfig:
 
 @dataclass(frozen=True)
 class Filter:
-    """What is dropped before use: the first line, then rare items, then users with few rows."""
+    """What is dropped: the first line, rare items, users with few rows, and outside of a core."""
 
     min_user: int = 0  # rows that a user needs
     min_item: int = 0  # rows that an item needs
     drop_first_line: bool = False
+    core: int = 0  # rows that every user and every item needs in the end
 
 
 # The filters of the papers. In their files, the first line of FilmTrust was taken for a header.

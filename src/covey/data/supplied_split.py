@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .dataset import TEST, TRAIN, VALID, Dataset, check, renumber
+from .dataset import TEST, TRAIN, VALID, Array, Dataset, check, numbering, renumber
 
 PARTS = {"train": TRAIN, "valid": VALID, "test": TEST}
 NAMES = PARTS | {"training": TRAIN} | dict.fromkeys(("validation", "val", "dev"), VALID)
@@ -25,8 +25,8 @@ def together(parts: Mapping[str, Dataset]) -> Dataset:
     Times are kept if all parts have them; titles are not kept.
     """
     every = list(parts.values())
-    user_E, users = renumber(np.concatenate([_ids(d.users, d.n_users)[d.user_E] for d in every]))
-    item_E, items = renumber(np.concatenate([_ids(d.items, d.n_items)[d.item_E] for d in every]))
+    user_E, users = _joined([(_ids(d.users, d.n_users), d.user_E) for d in every])
+    item_E, items = _joined([(_ids(d.items, d.n_items), d.item_E) for d in every])
     times = [d.time_E for d in every if d.time_E is not None]
     timed = len(times) == len(every)
     part_E = np.concatenate([np.full(len(d), PARTS[k], np.uint8) for k, d in parts.items()])
@@ -48,3 +48,11 @@ def together(parts: Mapping[str, Dataset]) -> Dataset:
 
 def _ids(ids: Any, count: int) -> Any:
     return np.arange(count).astype(np.str_) if ids is None else ids
+
+
+def _joined(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Common numbers for the rows of all parts by first appearance, and the id of each number."""
+    number = numbering()
+    own = [np.array([number[name] for name in ids.tolist()], np.int32)[id_E] for ids, id_E in parts]
+    dense_E, old = renumber(np.concatenate(own))
+    return dense_E, np.array(list(number))[old]

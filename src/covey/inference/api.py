@@ -4,11 +4,8 @@ import tempfile
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from covey import data
 from covey.core import atomic
@@ -16,8 +13,11 @@ from covey.core.errors import CoveyError
 from covey.core.lock import hold
 from covey.core.progress import Bar
 from covey.core.trust import trusted
-from covey.data.dataset import Array, Dataset, renumber
-from covey.data.tables.importing import Columns, Imported, from_file, from_frame
+from covey.data.dataset import Dataset
+from covey.data.folder import Filter, apply_filter
+from covey.data.tables.columns import Columns
+from covey.data.tables.importing import Imported, from_file, from_frame
+from covey.data.tables.reader import is_file
 from covey.run.config.compose import checked, compose, options_of
 from covey.run.config.overrides import options_in
 from covey.run.config.schema import Config
@@ -40,29 +40,38 @@ def load(
     split: str | None = None,
     items: Any = None,
     name: str = "",
+    core: int = 0,
+    **how: Any,
 ) -> Dataset:
     """Loads a dataset.
 
     Args:
-        source: A name ('synthetic', a folder under $COVEY_DATA), a file (.npz, .csv, .inter ...)
-            or a DataFrame with one row per interaction.
+        source: A name ('synthetic', a folder under $COVEY_DATA), a file (.npz, .csv, .inter,
+            .jsonl, .parquet ..., also in .gz and .zip), a DataFrame of polars, pandas or pyarrow,
+            a scipy sparse matrix of users and items, or a list of (user, item) or
+            (user, item, time).
         user: The column of users, if it has an unusual name; likewise `item`, `time` and `title`.
         split: A column that says train, valid or test for each row.
         items: A second file or DataFrame, with the titles of items.
         name: What the dataset is called.
+        core: How many rows every user and every item needs among the rows that are kept.
+        **how: Other fields of `covey.data.tables.columns.Columns`, such as `min_rating=4`,
+            `where={"event": "buy"}`, `time_format="%d/%m/%Y"`, `drop_incomplete=True`.
 
     Returns:
         The dataset, which keeps the ids of users and items.
     """
-    if isinstance(source, Dataset):
-        return source
-    if _is_name(source):
-        return data.load(source)
-    columns = Columns(user=user, item=item, time=time, title=title, split=split, python=True)
-    if not hasattr(source, "columns"):
-        return _with_warnings(from_file(source, name or Path(source).stem, columns, items))
-    made = _with_warnings(from_frame(source, name or "frame", columns, items))
-    return replace(made, users=_typed(made.users, source), items=_typed(made.items, source))
+    columns = Columns(user, item, time, title, split=split, **{"python": True} | how)
+    if isinstance(source, Dataset) or _is_name(source):
+        if columns != Columns(python=True) or items is not None:
+            raise CoveyError("this dataset is prepared already: leave out how to read it")
+        dataset = source if isinstance(source, Dataset) else data.load(source)
+    elif isinstance(source, str | Path):
+        stem = Path(source).name.split(".")[0]
+        dataset = _with_warnings(from_file(source, name or stem, columns, items))
+    else:
+        dataset = _with_warnings(from_frame(source, name or "frame", columns, items))
+    return apply_filter(dataset, Filter(core=core))
 
 
 def _with_warnings(imported: Imported) -> Dataset:
@@ -72,21 +81,8 @@ def _with_warnings(imported: Imported) -> Dataset:
 
 
 def _is_name(source: Any) -> bool:
-    """Whether a configuration can name the source: a raw file or a DataFrame has to be imported."""
-    return isinstance(source, str | Path) and (
-        str(source).endswith(".npz") or not Path(source).is_file()
-    )
-
-
-def _typed(ids: Array | None, frame: Any) -> Array | None:
-    """Returns ids as whole numbers if they are such in the frame; values identify the column."""
-    for column in frame.columns:
-        values = np.asarray(frame[column])
-        if ids is not None and values.dtype.kind in "iu":
-            own = renumber(values)[1]
-            if np.array_equal(own.astype(np.str_), ids):
-                return own
-    return ids
+    """Whether a configuration can name the source: raw files and tables have to be imported."""
+    return isinstance(source, str | Path) and (str(source).endswith(".npz") or not is_file(source))
 
 
 def fit(

@@ -14,7 +14,8 @@ from typing import IO, Any
 
 from covey.core.errors import CoveyError
 
-DAMAGED = (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError, NotImplementedError)
+ARCHIVES = (".zip", ".whl", ".tar", ".tgz", ".tar.gz")
+DAMAGED = (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError, RuntimeError)
 MISREAD = (KeyError, IndexError, TypeError, ValueError, OverflowError, SyntaxError, csv.Error)
 
 
@@ -36,7 +37,7 @@ def member(
 
     Args:
         copy: A folder, an archive or a file.
-        names: The names of the file, in order of preference.
+        names: The names of the file, in order of preference, also with a folder.
         encoding: The encoding of the text.
         alone: Whether `copy` may be the file itself, under any name.
 
@@ -50,7 +51,7 @@ def member(
             if stream is None:
                 yield "", None
                 return
-            text = stack.enter_context(_Lines(_unzipped(name, stream), encoding=encoding))
+            text = stack.enter_context(_Lines(unzipped(name, stream), encoding=encoding))
             try:
                 yield name.removesuffix(".gz"), text
             finally:
@@ -67,24 +68,29 @@ def member(
 def _find(
     copy: Path, names: tuple[str, ...], alone: bool, stack: ExitStack
 ) -> tuple[str, IO[bytes] | None]:
-    there: dict[str, Callable[[], Any]]  # what opens each file
-    if copy.is_dir():
-        paths = sorted(copy.rglob("*"), reverse=True)
-        there = {path.name: partial(path.open, "rb") for path in paths if path.is_file()}
-    elif copy.name.endswith((".zip", ".whl")):
-        zipped = stack.enter_context(zipfile.ZipFile(copy))
-        there = {Path(name).name: partial(zipped.open, name) for name in zipped.namelist()}
-    elif copy.name.endswith((".tar", ".tgz", ".tar.gz")):
-        tarred = stack.enter_context(tarfile.TarFile.open(copy))
-        there = {Path(m.name).name: partial(tarred.extractfile, m) for m in tarred if m.isfile()}
-    else:
-        there = {}
-        file = stack.enter_context(copy.open("rb"))
-        if alone:
-            return copy.name, file
-    name = next((name for name in names if name in there), "")
+    if alone and not copy.is_dir() and not copy.name.endswith(ARCHIVES):
+        return copy.name, stack.enter_context(copy.open("rb"))
+    there = files(copy, stack)
+    ends = (f"/{name}" for name in names)
+    name = next((full for end in ends for full in there if f"/{full}".endswith(end)), "")
     return name, stack.enter_context(there[name]()) if name else None
 
 
-def _unzipped(name: str, stream: IO[bytes]) -> IO[bytes]:
+def files(copy: Path, stack: ExitStack) -> dict[str, Callable[[], Any]]:
+    """What opens each file in a folder or an archive, by its path; nothing for another file."""
+    if copy.is_dir():
+        paths = [path for path in sorted(copy.rglob("*")) if path.is_file()]
+        return {path.relative_to(copy).as_posix(): partial(path.open, "rb") for path in paths}
+    if copy.name.endswith((".zip", ".whl")):
+        zipped = stack.enter_context(zipfile.ZipFile(copy))
+        return {m.filename: partial(zipped.open, m) for m in zipped.infolist() if not m.is_dir()}
+    if copy.name.endswith(ARCHIVES):
+        tarred = stack.enter_context(tarfile.TarFile.open(copy))
+        return {m.name: partial(tarred.extractfile, m) for m in tarred if m.isfile()}
+    stack.enter_context(copy.open("rb"))  # an error if it is not there
+    return {}
+
+
+def unzipped(name: str, stream: IO[bytes]) -> IO[bytes]:
+    """The text of a file that may end in .gz."""
     return gzip.GzipFile(fileobj=stream) if name.endswith(".gz") else stream  # type: ignore[return-value]

@@ -10,24 +10,32 @@ from pathlib import Path
 from typing import IO, Any
 
 from covey.core.errors import CoveyError
-from covey.data.dataset import NO_TIME, Dataset, Row, check, collect, with_titles
+from covey.data.dataset import NO_TIME, Dataset, check, with_titles
 from covey.data.folder import Filter, apply_filter
+from covey.data.supplied_split import together
+from covey.data.tables.importing import USUAL, read_table
+from covey.data.tables.reader import of_rows
 
 from .archives import member
 from .registry import Form, Source
 
-Rows = Iterator[Row]
+Rows = Iterator[tuple[str, str, float]]  # user, item, time; NO_TIME if there is none
 Titles = Iterator[tuple[str, str]]
 
 
 def parse(source: Source, copy: str | Path) -> Dataset:
     """Reads a public dataset from a folder, an archive or a file; titles are read if they exist."""
     encoding, read_rows, read_titles = FORMS[source.form]
-    with member(copy, source.rows, encoding, alone=True) as (name, lines):
-        if lines is None:
-            files = " or ".join(source.rows)
-            raise CoveyError(f"{copy} has no file {files}; get it from {source.page}")
-        dataset = collect(source.name, read_rows(name, lines))
+    parts = {"train": source.rows} | ({"test": source.test} if source.test else {})
+    made = {}
+    for part, files in parts.items():
+        with member(copy, files, encoding, alone=not source.test) as (name, lines):
+            if lines is None:
+                no = f"{copy} has no file {' or '.join(files)}"
+                raise CoveyError(f"{no}; get it from {source.page}")
+            table = of_rows(["user", "item", "time"], read_rows(name, lines))
+            made[part] = read_table(table, source.name, USUAL, str(copy))[0].dataset
+    dataset = together(made) if source.test else made["train"]
     with member(copy, source.items, encoding) as (_, lines):
         dataset = with_titles(dataset, read_titles(lines)) if lines is not None else dataset
     return check(_cut(dataset, source))
@@ -43,12 +51,7 @@ def _cut(dataset: Dataset, source: Source) -> Dataset:
             raise CoveyError(f"{why}; is this the right file?")
         columns = {k: getattr(dataset, k)[keep_E] for k in ("user_E", "item_E", "time_E")}
         dataset = apply_filter(replace(dataset, **columns), Filter(min_user=1, min_item=1))
-    dataset = apply_filter(dataset, source.keep)
-    while source.core:  # a dropped user may leave an item with too few rows, and so on
-        before, dataset = len(dataset), apply_filter(dataset, Filter(source.core, source.core))
-        if len(dataset) == before:
-            break
-    return dataset
+    return apply_filter(dataset, source.keep)
 
 
 def _split(separator: str | None, least: int) -> Callable[[Iterable[str]], Iterator[list[str]]]:
@@ -94,6 +97,11 @@ def _amazon(name: str, lines: IO[str]) -> Rows:
 
 def _yelp(name: str, lines: IO[str]) -> Rows:
     return ((r["user_id"], r["business_id"], _date(r["date"])) for r in _records(lines))
+
+
+def _lists(name: str, lines: IO[str]) -> Rows:
+    """A user and the items of that user in each line; the list may be empty."""
+    return ((row[0], item, NO_TIME) for row in _split(None, 1)(lines) for item in row[1:])
 
 
 def _tenrec(name: str, lines: IO[str]) -> Rows:
@@ -142,4 +150,5 @@ FORMS: dict[Form, tuple[str, Callable[[str, IO[str]], Rows], Callable[[IO[str]],
     "amazon": ("utf-8-sig", _amazon, _named("asin", "title")),
     "yelp": ("utf-8-sig", _yelp, _named("business_id", "name")),
     "tenrec": ("utf-8-sig", _tenrec, _pairs(",")),
+    "lists": ("utf-8-sig", _lists, _pairs(",")),
 }

@@ -4,8 +4,6 @@ import importlib.util
 import os
 import subprocess
 import sys
-import tempfile
-import zipfile
 from pathlib import Path
 
 from covey.core.errors import CoveyError
@@ -49,6 +47,11 @@ def _from_origin(source: Source, progress: Progress | None) -> Dataset:
     if not source.url:
         remedy = f"get it from {source.page}, then covey data get {source.name} --from FILE"
         raise CoveyError(f"{source.title} is given out by hand only: {remedy}")
+    if source.test:
+        folder = cache.downloads() / source.name
+        for file in (source.rows[-1], source.test[-1]):
+            fetch(f"{source.url}/{file}", folder / file, "", progress)
+        return parse(source, folder)
     target = cache.downloads() / source.url.rsplit("/", 1)[1]
     try:
         return parse(source, fetch(source.url, target, source.checksum, progress))
@@ -80,14 +83,11 @@ def _find_recbole() -> Path | None:
 def _read_recbole(copy: Path) -> Dataset:
     if copy.is_dir():
         return from_file(copy / "ml-100k.inter", "ml-100k").dataset
+    rows, items = (copy / INSIDE / f"ml-100k.{end}" for end in ("inter", "item"))
     try:
-        with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(copy) as archive:
-            for end in ("inter", "item"):
-                archive.extract(f"{INSIDE}/ml-100k.{end}", folder)
-            return from_file(Path(folder, INSIDE, "ml-100k.inter"), "ml-100k").dataset
-    except (KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
-        why = f"cannot read MovieLens 100K in {copy}: {error}"
-        raise CoveyError(f"{why}; remove that file and try again") from None
+        return from_file(rows, "ml-100k", items=items).dataset
+    except CoveyError as error:
+        raise CoveyError(f"{error}; remove that file and try again") from None
 
 
 def _pip() -> Path:

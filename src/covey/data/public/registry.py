@@ -7,7 +7,9 @@ from typing import Literal
 from covey.core.errors import CoveyError
 from covey.data.settings import Filter
 
-Form = Literal["movielens-100k", "movielens-1m", "filmtrust", "lastfm", "amazon", "yelp", "tenrec"]
+Form = Literal[
+    "movielens-100k", "movielens-1m", "filmtrust", "lastfm", "amazon", "yelp", "tenrec", "lists"
+]
 
 TERMS = {
     "grouplens": "GroupLens, University of Minnesota: for research; no redistribution and no"
@@ -17,6 +19,10 @@ TERMS = {
     "filmtrust": "unclear: no licence is stated; cite Guo, Zhang and Yorke-Smith (IJCAI 2013)",
     "lastfm": "non-commercial use; cite Cantador, Brusilovsky and Kuflik (RecSys 2011) and Last.fm",
     "yelp": "Yelp dataset terms: academic use, no redistribution; accept them on the page",
+    "gowalla": "no licence is stated; cite Cho, Myers and Leskovec (KDD 2011) for the check-ins and"
+    " He et al. (SIGIR 2020) for the split",
+    "yelp2018": "no licence is stated for the split, cite He et al. (SIGIR 2020); Yelp's terms for"
+    " the data: academic use, no redistribution",
     "tenrec": "Tenrec licence: on request, research only, no redistribution",
 }
 GROUPLENS = "https://grouplens.org/datasets"
@@ -24,6 +30,8 @@ FILES = "https://files.grouplens.org/datasets"
 LIBREC = "https://guoguibing.github.io/librec/datasets"
 SNAP = "https://snap.stanford.edu/data/amazon/productGraph/categoryFiles"
 UCSD = "https://jmcauley.ucsd.edu/data/amazon/"
+# LightGCN's code with its data, at one commit
+LIGHTGCN = "gusye1234/LightGCN-PyTorch", "947ca2b3b1d2d3545b114145710cb06c4e57b3d2"
 ALL = Filter()
 
 
@@ -38,10 +46,10 @@ class Source:
     page: str  # the address for people
     rows: tuple[str, ...]  # file names of the interactions; the first that exists is read
     items: tuple[str, ...] = ()  # file names of the titles
-    url: str = ""  # the address for programs; empty if people have to get the dataset themselves
+    test: tuple[str, ...] = ()  # file names of a test part of its own
+    url: str = ""  # for programs: the file's, the folder's with `test`; empty: people get it
     checksum: str = ""  # "algorithm:digest" of the file at `url`
     keep: Filter = ALL  # makes the papers' file of the original
-    core: int = 0  # of the k-core that is kept: users and items with at least k rows; 0 for all
     years: tuple[int, int] | None = None  # the first year, and the first that is left out again
     counts: tuple[int, int, int] | None = None  # expected users, items and rows
 
@@ -58,6 +66,15 @@ def _amazon(
     return replace(source, url=f"{SNAP}/{rows[0]}", keep=keep or ALL, counts=counts)
 
 
+def _lightgcn(folder: str, counts: tuple[int, int, int]) -> Source:
+    """A split of LightGCN: each line of both files has a user and the items of that user."""
+    name, title = f"{folder}-lightgcn", f"{folder.title()} (LightGCN's split)"
+    rows, test = ((f"{folder}/{part}.txt", f"{part}.txt") for part in ("train", "test"))
+    page, url = f"github.com/{LIGHTGCN[0]}", "/".join(("githubusercontent.com", *LIGHTGCN))
+    source = Source(name, title, "lists", TERMS[folder], f"https://{page}", rows, test=test)
+    return replace(source, url=f"https://raw.{url}/data/{folder}", counts=counts)
+
+
 SOURCES: tuple[Source, ...] = (
     Source(
         "ml-100k",
@@ -67,8 +84,8 @@ SOURCES: tuple[Source, ...] = (
         f"{GROUPLENS}/movielens/100k/",
         ("u.data",),
         ("u.item",),
-        f"{FILES}/movielens/ml-100k.zip",
-        "md5:0e33842e24a9c977be4e0107933c0723",
+        url=f"{FILES}/movielens/ml-100k.zip",
+        checksum="md5:0e33842e24a9c977be4e0107933c0723",
         counts=(943, 1682, 100_000),
     ),
     Source(
@@ -79,8 +96,8 @@ SOURCES: tuple[Source, ...] = (
         f"{GROUPLENS}/movielens/1m/",
         ("ratings.dat",),
         ("movies.dat",),
-        f"{FILES}/movielens/ml-1m.zip",
-        "md5:c4d9eecfca2ab87c1945afe126590906",
+        url=f"{FILES}/movielens/ml-1m.zip",
+        checksum="md5:c4d9eecfca2ab87c1945afe126590906",
         counts=(6040, 3706, 1_000_209),
     ),
     Source(
@@ -101,7 +118,7 @@ SOURCES: tuple[Source, ...] = (
         f"{GROUPLENS}/hetrec-2011/",
         ("user_taggedartists-timestamps.dat", "user_taggedartists.dat"),
         ("artists.dat",),
-        f"{FILES}/hetrec2011/hetrec2011-lastfm-2k.zip",
+        url=f"{FILES}/hetrec2011/hetrec2011-lastfm-2k.zip",
         counts=(1892, 12_523, 186_479),
     ),
     # Rare items are dropped first, then short users, as the scripts of SASRec and BERT4Rec do.
@@ -111,6 +128,15 @@ SOURCES: tuple[Source, ...] = (
         "Beauty",
         (40_226, 54_542, 353_962),
         Filter(min_user=5, min_item=5),
+    ),
+    _amazon(
+        "amazon-beauty-s3rec", "Amazon Beauty (2014, 5-core)", "Beauty", (22_363, 12_101, 198_502)
+    ),
+    _amazon(
+        "amazon-toys-s3rec",
+        "Amazon Toys (2014, 5-core)",
+        "Toys_and_Games",
+        (19_412, 11_924, 167_597),
     ),
     _amazon(
         "amazon-sports-s3rec",
@@ -142,10 +168,12 @@ SOURCES: tuple[Source, ...] = (
         "https://business.yelp.com/data/resources/open-dataset/",
         ("yelp_academic_dataset_review.json", "review.json"),
         ("yelp_academic_dataset_business.json", "business.json"),
-        core=5,
+        keep=Filter(core=5),
         years=(2019, 2020),
         counts=(30_431, 20_033, 316_354),
     ),
+    _lightgcn("gowalla", (29_858, 40_981, 1_027_370)),
+    _lightgcn("yelp2018", (31_668, 38_048, 1_561_406)),
     Source(
         "qb-article",
         "QB-Article (Tenrec)",

@@ -1,61 +1,28 @@
-"""Imports a user's table as a dataset: CSV and similar text, RecBole's .inter, Parquet, DataFrames.
+"""Imports a user's table as a dataset: a file, a DataFrame, a sparse matrix or a list of pairs.
 
-Ids are text and stay as they are written: 007 is not 7. Every row is an interaction.
+Ids are text and stay as they are written: 007 is not 7. Every row is an interaction, unless
+`Columns` says which rows count.
 """
 
-import math
-import re
 import shlex
-from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from covey.core.errors import CoveyError
-from covey.data.dataset import NO_TIME, Dataset, Row, check, collect, with_titles
+from covey.data.dataset import Array, Dataset, check, select, with_titles
 from covey.data.supplied_split import part_of, together
 
-from .reader import Table, of_frame, open_table
+from .cells import Chosen, Distinct, Ids, clean, rating
+from .columns import CLOCKLESS, Columns, place, plain
+from .reader import Table, open_table
 from .times import Times, looks_like_times
 
 SAMPLE = 20  # rows in which columns that are not read are searched for times
-CLOCKLESS = ("order", "position", "rank")  # names of positions in a user's history
-ALIASES = {
-    "user": "user userid uid username reviewerid customer customerid client clientid member"
-    " memberid visitor visitorid account accountid person personid reader readerid viewer viewerid",
-    "item": "item itemid iid product productid movie movieid film filmid asin parentasin sku"
-    " article articleid artist artistid business businessid book bookid isbn song songid track"
-    " trackid game gameid content contentid",
-    "time": "timestamp time date datetime ts unixreviewtime unixtime reviewdate createdat"
-    " order position rank",
-    "title": "title itemtitle itemname movietitle producttitle productname booktitle artistname",
-}
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Which columns to read, and how. A column that is None is found by its usual names.
-
-    Unless rows without a time are dropped, one such row means that no times are used.
-    """
-
-    user: str | None = None
-    item: str | None = None
-    time: str | None = None  # empty: no times are read
-    title: str | None = None
-    split: str | None = None  # which part a row belongs to: train, valid or test
-    names: tuple[str, ...] = ()  # of all columns, for a file without a header
-    delimiter: str | None = None  # None: found from the first lines
-    encoding: str = "utf-8-sig"
-    drop_untimed: bool = False
-    python: bool = False  # messages name arguments of Python, not options of the command line
-
-    def option(self, kind: str, value: str) -> str:
-        """How the caller names a column, for messages."""
-        return f"{kind}={value!r}" if self.python else f"--{kind} {value or repr(value)}"
 
 
 @dataclass(frozen=True)
@@ -112,17 +79,34 @@ def from_file(
     if items is not None:
         with open_table(Path(items), None, columns.encoding) as table:
             titles |= _read_titles(table, columns, str(items))
-    return _whole(replace(first, dataset=dataset, notes=notes), titles)
+    return _whole(replace(first, dataset=dataset, notes=tuple(dict.fromkeys(notes))), titles)
 
 
-def from_frame(frame: Any, name: str, columns: Columns = USUAL, items: Any = None) -> Imported:
-    """Imports a DataFrame with interactions; `items` is a second one with titles."""
+def from_frame(source: Any, name: str, columns: Columns = USUAL, items: Any = None) -> Imported:
+    """Imports a table in memory, whose ids stay whole numbers if they are.
+
+    Args:
+        source: A DataFrame of polars, pandas or pyarrow, a sparse matrix with a row for each user
+            and a column for each item, or a list of (user, item) or (user, item, time).
+        name: The name of the dataset.
+        columns: Which columns to read, and how.
+        items: A DataFrame or file with titles.
+    """
+    from .frames import of_object  # loads narwhals
+
+    where = "the DataFrame"
     try:
-        made, titles = _read(of_frame(frame), name, columns, "the DataFrame")
-        if items is not None:
-            titles |= _read_titles(of_frame(items), columns, "the DataFrame of items")
-    except (ValueError, TypeError) as error:
-        raise CoveyError(f"the DataFrame: {error}") from None
+        table, where = of_object(source)
+        made, titles = read_table(table, name, columns, where, typed=True)
+        if isinstance(items, str | Path):
+            with open_table(Path(items), None, columns.encoding) as table:
+                titles |= _read_titles(table, columns, str(items))
+        elif items is not None:
+            titles |= _read_titles(of_object(items)[0], columns, "the DataFrame of items")
+    except TypeError as error:
+        raise CoveyError(f"{where}: {error}; a cell has to be one number or text") from None
+    except ValueError as error:
+        raise CoveyError(f"{where}: {error}") from None
     return _whole(made, titles)
 
 
@@ -134,121 +118,131 @@ def _whole(made: Imported, titles: Mapping[str, str]) -> Imported:
 
 def _read_file(path: Path, name: str, columns: Columns) -> tuple[Imported, dict[str, str]]:
     with open_table(path, columns.delimiter, columns.encoding, columns.names) as table:
-        return _read(table, name, columns, str(path))
+        return read_table(table, name, columns, str(path))
 
 
-def _read(table: Table, name: str, columns: Columns, where: str) -> tuple[Imported, dict[str, str]]:
+def read_table(
+    table: Table, name: str, columns: Columns, where: str, typed: bool = False
+) -> tuple[Imported, dict[str, str]]:
     """The interactions of a table and the titles in it; `where` names the table in messages."""
-    header, rows = table
-    u = _needed(header, "user", columns.user, where, columns)
-    i = _needed(header, "item", columns.item, where, columns)
-    t = _place(header, "time", columns.time, where)
-    n = _place(header, "title", columns.title, where)
-    users, items, times = _Ids("user"), _Ids("item"), Times(columns.option("time", ""))
-    titles: dict[str, str] = {}
-    sample: list[list[Any]] = []
-    s, parts = _place(header, "split", columns.split, where) if columns.split else None, array("B")
-
-    def pick() -> Iterator[Row]:
-        for row in rows:
-            if len(sample) < SAMPLE:
-                sample.append(row)
-            user, item = users.read(row[u]), items.read(row[i])
-            time = NO_TIME if t is None else times.read(row[t])
-            if columns.drop_untimed and t is not None and math.isnan(time):
-                continue
-            if n is not None and not titles.get(item):
-                titles[item] = _title(row[n])
-            if s is not None:
-                parts.append(part_of(row[s]))
-            yield user, item, time
-
-    dataset = collect(name, pick(), clock=t is not None and _plain(header[t]) not in CLOCKLESS)
-    if times.missing and not columns.drop_untimed:
-        # Without the times of some rows, the order of the others would be wrong, too.
-        dataset = replace(dataset, time_E=None, clock=False)
-    if s is not None:
-        dataset = replace(dataset, part_E=np.array(parts, np.uint8))
-    notes = times.notes(columns.drop_untimed)
-    places = {"user": u, "item": i, "time": t, "title": n, "split": s}
-    taken = {kind: header[at] for kind, at in places.items() if at is not None}
-    left = [at for at, column in enumerate(header) if column and at not in places.values()]
-    if columns.time is None and (t is None or _plain(header[t]) in CLOCKLESS):
-        notes += _missed_times(header, sample, left)
-    return Imported(dataset, notes, taken, tuple(header[at] for at in left)), titles
+    header, at = table.header, columns.places(table.header, where)
+    readers = _readers(at, columns, typed)
+    chosen = Chosen(header, columns, where)
+    titles: dict[Any, str] = {}
+    sample: dict[int, list[Any]] = {}
+    left = [k for k, column in enumerate(header) if column and k not in at.values()]
+    for chunk in chosen.of(table.chunks):
+        for kind, reader in readers.items():
+            reader.add(chunk(at[kind]))
+        if "title" in at:
+            for item, title in dict.fromkeys(zip(chunk(at["item"]), chunk(at["title"]))):
+                titles[item] = titles.get(item) or _title(title)
+        sample = sample or {k: chunk(k)[:SAMPLE] for k in left}
+    time = header[at["time"]] if "time" in at else ""
+    dataset, notes = _dataset(name, readers, columns, plain(time) not in CLOCKLESS)
+    notes = chosen.notes() * (not columns.python) + notes
+    if columns.min_rating is None and "rating" in at:
+        notes += _unread_ratings(readers["rating"].finish(), header[at.pop("rating")], columns)
+    taken = {kind: header[k] for kind, k in at.items()}
+    left = [k for k, column in enumerate(header) if column and k not in at.values()]
+    if columns.time is None and plain(time) in ("", *CLOCKLESS):
+        notes += _missed_times(header, sample)
+    ignored = tuple(header[k] for k in left)
+    return Imported(dataset, notes, taken, ignored), {clean(k): v for k, v in titles.items()}
 
 
-def _missed_times(header: list[str], sample: list[list[Any]], left: list[int]) -> tuple[str, ...]:
+def _readers(at: Mapping[str, int], columns: Columns, typed: bool) -> dict[str, Any]:
+    """What reads each column that is not a title."""
+    made: dict[str, Any] = {kind: Ids(kind, typed) for kind in ("user", "item")}
+    if "time" in at:
+        how = columns.option("time", "''"), columns.option("time_format", "FORMAT")
+        made["time"] = Times(at["time"], columns.time_format, *how)
+    if "order" in at:
+        made["order"] = Times(at["order"])
+    if "rating" in at:
+        wanted = columns.min_rating is not None
+        made["rating"] = Distinct(at["rating"], partial(rating, wanted=wanted))
+    if "split" in at:
+        made["split"] = Distinct(at["split"], part_of, "u1")
+    return made
+
+
+def _dataset(
+    name: str, readers: Mapping[str, Any], columns: Columns, clock: bool
+) -> tuple[Dataset, tuple[str, ...]]:
+    """The rows that count, and notes."""
+    user_E, users = readers["user"].finish()
+    item_E, items = readers["item"].finish()
+    missing = {"user": user_E < 0, "item": item_E < 0}
+    time_E, notes = readers["time"].finish() if "time" in readers else (None, ())
+    if time_E is not None and len(time_E):
+        missing["time"] = np.isnan(time_E)
+        if missing["time"].all():
+            time_E, _ = None, missing.pop("time")
+            notes = ("no row has a time: the order of the file counts",)
+    if time_E is not None and "order" in readers:
+        place_E, _ = readers["order"].finish()
+        time_E = time_E + place_E / (place_E.max() + 1)
+    keep_E, done = np.ones(len(user_E), bool), []
+    if columns.min_rating is not None:
+        rating_E = readers["rating"].finish()
+        missing["rating"], keep_E = np.isnan(rating_E), rating_E >= columns.min_rating
+        rated = f"{keep_E.sum():,} of {len(keep_E):,} rows are kept"
+        done = [f"{rated}: their rating is {columns.min_rating:g} or more"]
+    if gaps := _gaps(missing, columns):
+        keep_E &= ~np.logical_or.reduce(list(missing.values()))
+        done += [f"{gaps}: they are left out"]
+    part_E = readers["split"].finish() if "split" in readers else None
+    sizes, timed = (len(users), len(items)), time_E is not None
+    made = Dataset(name, *sizes, user_E, item_E, time_E, users, items, (), clock and timed, part_E)
+    notes += () if columns.python else tuple(done)  # in Python a note warns
+    return made if keep_E.all() else select(made, keep_E), notes
+
+
+def _gaps(missing: Mapping[str, Array], columns: Columns) -> str:
+    """How many rows lack something, in words; refuses them unless they are to be left out."""
+    counts = {kind: int(mask_E.sum()) for kind, mask_E in missing.items()}
+    gaps = " and ".join(f"{count:,} without {kind}" for kind, count in counts.items() if count)
+    found = f"of {len(missing['user']):,} rows there are {gaps}"
+    if gaps and not columns.drop_incomplete:
+        command = "" if columns.python else "covey data import "
+        remedy = f"{command}{columns.option('drop_incomplete')} leaves such rows out"
+        times = f", {columns.option('time', repr(''))} reads no times"
+        raise ValueError(f"{found}; {remedy}{times if counts.get('time') else ''}")
+    return found if gaps else ""
+
+
+def _unread_ratings(rating_E: Array, column: str, columns: Columns) -> tuple[str, ...]:
+    """What happens to ratings that nobody asked about, if they differ."""
+    found_E = rating_E[np.isfinite(rating_E)]
+    if not len(found_E) or found_E.min() == found_E.max():
+        return ()
+    why = f"every row counts, whatever its {column} ({found_E.min():g} to {found_E.max():g})"
+    return (f"{why}; {columns.option('min_rating', 'N')} keeps those of N or more",)
+
+
+def _missed_times(header: list[str], sample: Mapping[int, list[Any]]) -> tuple[str, ...]:
     """A hint about the first column that seems to have times and was not read."""
-    for at in left:
-        name = header[at]
-        if looks_like_times(name, [row[at] for row in sample]):
+    for at, cells in sample.items():
+        if looks_like_times(name := header[at], cells):
             how = f"say --time {shlex.quote(name)}, or time={name!r} in Python, to use it"
             return (f"the column '{name}' looks like times and was ignored; {how}",)
     return ()
 
 
 def _read_titles(table: Table, columns: Columns, where: str) -> dict[str, str]:
-    header, rows = table
-    i = _needed(header, "item", columns.item if columns.item in header else None, where, columns)
-    n = _place(header, "title", columns.title if columns.title in header else None, where)
+    header = table.header
+    i = columns.needed(header, "item", columns.item if columns.item in header else None, where)
+    n = place(header, "title", columns.title if columns.title in header else None, where)
     if n is None and "name" in header:  # in a table of users it could be the name of a person
         n = header.index("name")
     if n is None:
         there = f"it has: {', '.join(header)}; say {columns.option('title', 'COLUMN')}"
         raise CoveyError(f"{where} has no column for the title; {there}")
-    ids = _Ids("item")
-    return {ids.read(row[i]): _title(row[n]) for row in rows}
-
-
-def _needed(header: list[str], kind: str, given: str | None, where: str, columns: Columns) -> int:
-    place = _place(header, kind, given, where)
-    if place is None:
-        bare = "" if columns.python else ", or --columns for a file without a header"
-        raise CoveyError(
-            f"{where} has no column for the {kind}; it has: {', '.join(header) or 'nothing'};"
-            f" say {columns.option(kind, 'COLUMN')}{bare}"
-        )
-    return place
-
-
-def _place(header: list[str], kind: str, given: str | None, where: str) -> int | None:
-    """The place of a column: the given one, or the one with the most usual name."""
-    if given:
-        if given not in header:
-            there = f"it has: {', '.join(header)}; is the delimiter right?"
-            raise CoveyError(f"{where} has no column '{given}'; {there}")
-        return header.index(given)
-    plain = [_plain(name) for name in header]
-    aliases = [] if given == "" else ALIASES[kind].split()
-    return next((plain.index(alias) for alias in aliases if alias in plain), None)
+    pairs = (pair for chunk in table.chunks for pair in zip(chunk(i), chunk(n)))
+    return {clean(item): _title(title) for item, title in pairs}
 
 
 def _title(value: Any) -> str:
     """The title in one line; empty for a missing value."""
     return "" if value is None or value != value else " ".join(str(value).split())
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z]", "", name.lower())
-
-
-class _Ids:
-    """Reads the ids of one column as text; 3.0 is 3, since DataFrames turn integers into floats."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.type: bool | None = None
-
-    def read(self, value: Any) -> str:
-        text = isinstance(value, str)
-        if value is None or value != value or (text and not value.strip()):
-            raise ValueError(f"a row without {self.kind}; fix or remove it")
-        if self.type is None:
-            self.type = text
-        if text != self.type:
-            why = f"the {self.kind} column mixes numbers and text (here {value!r})"
-            raise ValueError(f"{why}; make it one or the other")
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        return str(value).strip()

@@ -1,69 +1,89 @@
-"""Reads tables as a header and rows: CSV and similar text, RecBole's files, Parquet, DataFrames."""
+"""Opens files with one interaction per row: CSV and similar text, JSON lines, RecBole, Parquet."""
 
 import csv
-import gzip
-import importlib
+import io
 import itertools
+import json
 import re
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, NamedTuple
 
 from covey.core.errors import CoveyError
+from covey.data.public.archives import ARCHIVES, DAMAGED, files, unzipped
 
-Table = tuple[list[str], Iterator[list[Any]]]
-DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
-TABLES = (".csv", ".tsv", ".txt", ".inter", ".parquet", ".pq")  # endings of such files
+DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar", "::": "::"}
+JSON = (".jsonl", ".ndjson", ".json")
+PARQUET = (".parquet", ".pq")
+TABLES = (".csv", ".tsv", ".txt", ".dat", ".inter", *JSON, *PARQUET)  # endings of such files
 SNIFFED = 20  # lines from which the delimiter is found
+LONGEST = 1 << 17  # characters of a line that are read at once
+ROWS = 512  # that are read at once: more make Python's garbage collector search all objects
 TYPED = re.compile(r":(token|float|token_seq|float_seq)$")  # RecBole's headers
+Row = list[Any]
+Chunk = Callable[[int], list[Any]]  # some rows: gives the cells of a column by its place
+
+
+class Table(NamedTuple):
+    """The names of the columns, and the rows in chunks."""
+
+    header: list[str]
+    chunks: Iterator[Chunk]
+
+
+class Misread(ValueError):
+    """A wrong row, which `wrong` recognises, so that its line can be named."""
+
+    def __init__(self, why: str, wrong: Callable[[Row], bool] | None = None, line: int = 0) -> None:
+        super().__init__(why)
+        self.wrong, self.line = wrong, line
+
+    @classmethod
+    def cell(cls, why: str, at: int, value: Any) -> "Misread":
+        return cls(why, lambda row: at < len(row) and row[at] == value)
 
 
 @contextmanager
 def open_table(
     path: Path, delimiter: str | None, encoding: str, names: tuple[str, ...] = ()
 ) -> Iterator[Table]:
-    """Opens a table as a header and an iterator of rows; errors in the block name the line.
+    """Opens a file as a table; errors in the block name the file and the line.
 
     Args:
-        path: The file.
+        path: The file, also as .gz or in an archive: x.zip, or x.zip/ratings.csv if it has several.
         delimiter: The delimiter; None to find it from the first lines.
         encoding: The encoding of the text.
         names: The header, for a file without one.
     """
-    line = 0
+    text: _Text | None = None
     try:
-        if path.name.endswith((".parquet", ".pq")):
-            yield of_frame(_parquet(path))
-            return
-        with _text(path, encoding) as file:
-            head = list(itertools.islice((text for text in file if text.strip()), SNIFFED))
-            if not head:
-                remedy = "a header and one row for each interaction are needed"
-                raise CoveyError(f"{path} is empty; {remedy}")
-            file.seek(0)
-            if path.suffix in (".inter", ".item"):  # RecBole's files have no quotes
-                reader = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-            else:
-                mark = delimiter or _sniff(head, path)
-                reader = csv.reader(file, delimiter=mark, skipinitialspace=True)
-            first = names or [TYPED.sub("", x.strip()) for x in next(filter(None, reader), [])]
-            header = _distinct(list(first))
-            try:
-                yield header, _full(reader, len(header))
-            finally:
-                line = reader.line_num
+        with ExitStack() as stack:
+            if path.name.endswith(PARQUET):
+                from .frames import of_parquet  # loads narwhals
+
+                yield of_parquet(path, stack)
+                return
+            text = _Text(*_lines(path, encoding, stack), delimiter, names)
+            yield Table(text.header, text.chunks())
     except UnicodeDecodeError:
         name = encoding.upper().removesuffix("-SIG")
         remedy = "say which with covey data import --encoding, such as cp1252 or utf-16"
         raise CoveyError(f"{path} is not {name} text; {remedy}") from None
     except (ValueError, TypeError, OverflowError, csv.Error) as error:
-        raise CoveyError(f"{path}{f', line {line}' if line else ''}: {error}") from None
+        line = text.line(error) if text else getattr(error, "line", 0)
+        why = " ".join(str(error).split())
+        raise CoveyError(f"{path}{f', line {line}' if line else ''}: {why}") from None
     except LookupError as error:  # an encoding that does not exist
         raise CoveyError(f"cannot read {path}: {error}") from None
-    except (OSError, EOFError, zlib.error) as error:
+    except DAMAGED as error:
         raise CoveyError(_unreadable(path, error)) from None
+
+
+def is_file(path: str | Path) -> bool:
+    """Whether there is such a file, or an archive that may have it."""
+    return Path(path).is_file() or _archive(Path(path)) is not None
 
 
 def _unreadable(path: Path, error: Exception) -> str:
@@ -74,34 +94,141 @@ def _unreadable(path: Path, error: Exception) -> str:
     return f"cannot read {path}: {error}; is it whole?"
 
 
-def of_frame(frame: Any) -> Table:
-    """A DataFrame as a header and rows; values are not converted."""
-    header = _distinct([str(name).strip() for name in frame.columns])
-    columns = [frame[name].tolist() for name in frame.columns]
-    return header, (list(row) for row in zip(*columns))
+def _archive(path: Path) -> Path | None:
+    parts = (path, *path.parents)
+    return next((p for p in parts if p.name.endswith(ARCHIVES) and p.is_file()), None)
 
 
-def _text(path: Path, encoding: str) -> IO[str]:
-    opener: Any = gzip.open if path.suffix == ".gz" else open
-    return opener(path, "rt", encoding=encoding, newline="")
+def _lines(path: Path, encoding: str, stack: ExitStack) -> tuple[str, Iterator[str]]:
+    """The name of the file without .gz, and its lines; too long ones come in pieces."""
+    if archive := _archive(path):
+        there = files(archive, stack)
+        name = _member(list(there), archive, path.relative_to(archive).as_posix())
+        opener = there[name]
+    else:
+        name, opener = path.name, partial(path.open, "rb")
+    binary = stack.enter_context(unzipped(name, stack.enter_context(opener())))
+    text = stack.enter_context(io.TextIOWrapper(binary, encoding=encoding, newline=""))
+    return name.removesuffix(".gz"), iter(partial(text.readline, LONGEST), "")
 
 
-def _sniff(head: list[str], path: Path) -> str:
+def _member(names: list[str], archive: Path, wanted: str) -> str:
+    tables = [name for name in names if name.removesuffix(".gz").endswith(TABLES)] or names
+    if wanted != ".":
+        tables = [name for name in names if f"/{name}".endswith(f"/{wanted}")]
+    if len(tables) != 1:
+        there = ", ".join((tables or names)[:8])
+        found = "several files" if tables else "no such file"
+        example = f"name one, such as {archive}/{(tables or names or ['ratings.csv'])[0]}"
+        raise CoveyError(f"{archive} has {found}: {there}; {example}")
+    return tables[0]
+
+
+class _Text:
+    """The rows of a text in chunks, and the number of the line that is wrong."""
+
+    def __init__(
+        self, name: str, lines: Iterator[str], delimiter: str | None, names: tuple[str, ...]
+    ) -> None:
+        first = list(itertools.islice(lines, 10 * SNIFFED))
+        head = [line for line in first if line.strip()][:SNIFFED]
+        if not head:
+            raise ValueError("it is empty; a header and one row for each interaction are needed")
+        lines = itertools.chain(first, lines)
+        self.start = 0  # lines before the chunk
+        self.raw: list[Row] = []
+        self.rows: Iterator[Row]
+        self.full: Callable[[Row], object] = any
+        if name.endswith(JSON):
+            records = _records(lines)
+            known = list(itertools.islice(records, 10 * SNIFFED))
+            self.header = list(names) or list(dict.fromkeys(key for row in known for key in row))
+            records = itertools.chain(known, records)
+            self.rows = ([row.get(k) for k in self.header] if row else [] for row in records)
+            self.full = len
+            return
+        if name.endswith((".inter", ".item")):  # RecBole's files have no quotes
+            self.rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+        else:
+            self.rows = _split(lines, delimiter or _sniff(head))
+        if not names:
+            found = ((n, row) for n, row in enumerate(self.rows, 1) if any(row))
+            number, first_row = next(found, (0, []))
+            self.start = getattr(self.rows, "line_num", number)
+            names = tuple(TYPED.sub("", cell.strip()) for cell in first_row)
+        self.header = distinct(list(names))
+
+    def chunks(self) -> Iterator[Chunk]:
+        width = len(self.header)
+        while raw := list(itertools.islice(self.rows, ROWS)):
+            self.raw, rows = raw, list(filter(self.full, raw))
+            if set(map(len, rows)) - {width}:
+                _check_widths(rows, width)
+            if rows:
+                yield partial(_column, rows)
+            self.start = getattr(self.rows, "line_num", self.start + len(raw))
+
+    def line(self, error: Exception) -> int:
+        """The line of the wrong row, counted from 1; 0 if it is unknown."""
+        if isinstance(error, csv.Error):
+            return getattr(self.rows, "line_num", 0)
+        if not isinstance(error, Misread) or error.wrong is None:
+            return getattr(error, "line", 0)
+        line = self.start
+        for row in self.raw:
+            line += 1 + sum(str(cell).count("\n") for cell in row)
+            if error.wrong(row):
+                return line
+        return 0
+
+
+def _column(rows: list[Row], at: int) -> list[Any]:
+    return [row[at] for row in rows]
+
+
+def of_rows(header: list[str], rows: Iterator[Any]) -> Table:
+    """Rows that a program reads, as a table."""
+    chunks = iter(lambda: list(itertools.islice(rows, ROWS)), [])
+    return Table(header, (partial(_column, chunk) for chunk in chunks))
+
+
+def _split(lines: Iterable[str], mark: str) -> Iterator[Row]:
+    """Splits lines at a delimiter; a space stands for any spaces and tabs."""
+    if len(mark) == 1 and mark != " ":
+        return csv.reader(lines, delimiter=mark, skipinitialspace=True)
+    return (line.rstrip("\r\n").split(None if mark == " " else mark) for line in lines)
+
+
+def _records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The object of each line; lists and objects in it become text."""
+    for number, line in enumerate(lines, 1):
+        try:
+            found = json.loads(line) if line.strip() else {}
+        except (ValueError, RecursionError) as error:
+            raise Misread(f"no JSON ({getattr(error, 'msg', error)})", line=number) from None
+        if not isinstance(found, dict):
+            raise Misread("no JSON object; write one object in each line", line=number)
+        yield {k: str(v) if isinstance(v, dict | list) else v for k, v in found.items()}
+
+
+def _sniff(head: list[str]) -> str:
     """The delimiter that gives the most columns, and the same number in each of the first lines."""
-    best, most = "", (False, 1)
-    for mark in DELIMITERS:
-        rows = csv.reader(head[:-1] or head, delimiter=mark, skipinitialspace=True)
-        widths = [len(row) for row in rows if row]
-        score = (len(set(widths)) == 1, widths[0])
-        if widths[0] > 1 and score > most:
-            best, most = mark, score
+    best, most, alike = "", (False, 1), {}
+    for mark in (*DELIMITERS, " "):
+        widths = [len(row) for row in _split(head[:-1] or head, mark) if row]
+        alike[mark] = len(set(widths)) == 1
+        if mark != " " and widths[0] > 1 and (alike[mark], widths[0]) > most:
+            best, most = mark, (alike[mark], widths[0])
+    if not best and alike[" "] and len(head[0].split()) > 1:
+        return " "
     if not best:
-        why = f"{path} has one column only, with any of {', '.join(DELIMITERS.values())}"
-        raise CoveyError(f"{why}; say which with covey data import --delimiter")
+        tried = ", ".join(DELIMITERS.values())
+        remedy = "say which with covey data import --delimiter"
+        raise ValueError(f"one column only, with any of {tried}, spaces; {remedy}")
     return best
 
 
-def _distinct(header: list[str]) -> list[str]:
+def distinct(header: list[str]) -> list[str]:
     """Refuses two columns of one name; columns without a name are never read."""
     twice = next((name for name in header if name and header.count(name) > 1), None)
     if twice:
@@ -109,30 +236,11 @@ def _distinct(header: list[str]) -> list[str]:
     return header
 
 
-def _full(rows: Iterator[list[str]], width: int) -> Iterator[list[str]]:
-    """The rows that are not blank, all of which need the columns of the header."""
-    for row in rows:
-        if not row or not any(row):
-            continue
-        found = f"{len(row)} columns, the header has {width}"
-        if len(row) < width:
-            raise ValueError(f"{found}; is the delimiter right?")
-        if any(row[width:]):
-            raise ValueError(f"{found}; put quotes around text with a delimiter")
-        yield row
-
-
-def _parquet(path: Path) -> Any:
-    try:
-        pandas = importlib.import_module("pandas")
-        importlib.import_module("pyarrow")
-    except ImportError as error:
-        remedy = f"pip install pandas pyarrow; or save {path.name} as CSV"
-        raise CoveyError(f"reading Parquet needs {error.name}: {remedy}") from None
-    try:
-        return pandas.read_parquet(path)
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # pyarrow raises many kinds of exceptions
-        why = " ".join(str(error).split())
-        raise CoveyError(f"cannot read {path}: {why}; is it a whole Parquet file?") from None
+def _check_widths(rows: list[Row], width: int) -> None:
+    """Every row needs the columns of the header; more than these have to be empty."""
+    row = next((row for row in rows if len(row) < width or any(row[width:])), None)
+    if row is not None:
+        quotes = "put quotes around text with a delimiter"
+        remedy = "is the delimiter right?" if len(row) < width else quotes
+        found = f"{len(row)} columns, the header has {width}; {remedy}"
+        raise Misread(found, lambda other: other is row)

@@ -3,89 +3,190 @@
 import math
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
+from functools import lru_cache
 from typing import Any
 
-from covey.data.dataset import NO_TIME
+import numpy as np
+
+from covey.data.dataset import NO_TIME, Array
+
+from .reader import Misread
 
 MISSING = ("", "nan", "nat", "na", "n/a", "null", "none", "\\n")
 NAMES = re.compile(
     r"time|date|when|stamp|moment|created|updated|(^|[^a-z])(day|at|ts)$", re.IGNORECASE
 )
 SECONDS = (6e8, 4.2e9)  # since 1970: from 1989 to 2103
+YEAR_FIRST = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})")
+YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4})")
+CACHED = 1 << 17  # days, and times of day, that are remembered
+Moment = tuple[float, float]  # seconds with the month first, and with the day first, as in 1/2/2024
 
 
 def looks_like_times(name: str, values: Sequence[Any]) -> bool:
     """Whether all values can be times, and are dates, recent (milli)seconds or named like times."""
     times = Times()
     try:
-        found = [time for value in values if not math.isnan(time := times.read(value))]
+        times.add(values)
     except ValueError:
         return False
+    found = times.parts[0][np.isfinite(times.parts[0])]
     low, high = SECONDS
-    recent = all(low <= time <= high or low <= time / 1000 <= high for time in found)
-    return bool(found) and (bool(times.dates) or recent or bool(NAMES.search(name)))
+    recent_E = ((low <= found) & (found <= high)) | ((low <= found / 1e3) & (found / 1e3 <= high))
+    return bool(len(found)) and bool(times.dates or recent_E.all() or NAMES.search(name))
 
 
 class Times:
-    """Reads the times of one column: all numbers, or all dates."""
+    """Reads the times of one column: all numbers, or all dates in one order of day and month.
 
-    def __init__(self, without: str = "") -> None:
-        self.without = without  # the option that reads no times, for messages
+    Args:
+        at: The place of the column, for messages.
+        format: How dates are written, as in `datetime.strptime`; None for numbers and usual dates.
+        without: The option that reads no times, for messages.
+        say: The option that gives the format, for messages.
+    """
+
+    def __init__(
+        self, at: int = -1, format: str | None = None, without: str = "", say: str = ""
+    ) -> None:
+        self.at, self.format, self.without, self.say = at, format, without, say
         self.dates: bool | None = None
-        self.missing = 0
-        self.rows = 0
+        self.parts: list[Array] = []  # [n], or [2, n] if there are dates: see Moment
+        self.shown: dict[str, str] = {}  # a date for each order that it is evidence of
 
-    def read(self, value: Any) -> float:
-        self.rows += 1
-        if value is None or value != value or str(value).strip().lower() in MISSING:
-            self.missing += 1
-            return NO_TIME
-        time, date = self._parse(value)
-        if self.dates is None:
-            self.dates = date
-        if date != self.dates:
-            why = f"the time column mixes numbers and dates (here {str(value)!r})"
-            raise ValueError(f"{why}; make it one or the other")
-        return time
+    def add(self, cells: Sequence[Any]) -> None:
+        """Reads the next cells."""
+        found = None if self.format else numbers(cells)
+        if found is None:
+            read = {value: self._read(value) for value in dict.fromkeys(cells)}
+            found = np.array([read[value] for value in cells], np.float64).T
+        elif not np.isnan(found).all():
+            self._same_kind(cells[int(np.isfinite(found).argmax())], False)
+        self.parts.append(found)
 
-    def _parse(self, value: Any) -> tuple[float, bool]:
-        if isinstance(value, datetime):
-            return _seconds(value), True
-        try:
-            time = float(value)
-            if math.isfinite(time):
-                return time, False
-        except (ValueError, TypeError):  # text, or a date without a time
-            try:
-                return _seconds(datetime.fromisoformat(_iso(str(value).strip()))), True
-            except ValueError:
-                pass
-        remedy = f"use numbers or dates like 2024-01-31, or leave times out: {self.without}"
-        raise ValueError(f"{str(value)!r} is no time; {remedy}")
-
-    def notes(self, dropped: bool) -> tuple[str, ...]:
-        """What a user should know about missing times."""
-        if not self.missing:
-            return ()
-        rows = f"{self.missing:,} of {self.rows:,} rows"
-        if dropped:
-            return (f"{rows} had no time and were dropped",)
-        used = "no times are used and the order of the file counts"
-        return (
-            f"{rows} have no time: {used}; covey data import --drop-untimed drops them instead",
+    def finish(self) -> tuple[Array, tuple[str, ...]]:
+        """The times, NO_TIME where there is none, and notes; refuses 1/2/2024 without evidence."""
+        if not self.dates:
+            flat = [part if part.ndim == 1 else part[0] for part in self.parts]
+            return np.concatenate([*flat, np.empty(0)]), ()
+        both = np.concatenate(
+            [np.broadcast_to(part, (2, part.shape[-1])) for part in self.parts], 1
         )
+        day, month, either = (self.shown.get(order) for order in ("day", "month", "either"))
+        if day and month:
+            why = f"{month!r} has the month first and {day!r} the day"
+            raise ValueError(f"dates of two orders: {why}; fix them, or {self.without}")
+        if either and not (day or month):
+            how = f"{self.say} such as '%d/%m/%Y' or '%m/%d/%Y', with %H:%M for a time of day"
+            raise ValueError(f"{either!r} may have the day or the month first; say which: {how}")
+        first, shown = ("day", day) if day else ("month", month)
+        note = f"dates have the {first} first, as {shown!r} shows"
+        return both[int(first == "day")], (note,) if shown else ()
+
+    def _same_kind(self, value: Any, dates: bool) -> None:
+        if self.dates is None:
+            self.dates = dates
+        if dates != self.dates:
+            why = f"the time column mixes numbers and dates (here {str(value)!r})"
+            raise Misread.cell(f"{why}; make it one or the other", self.at, value)
+
+    def _read(self, value: Any) -> Moment:
+        text = str(value).strip()
+        if text.lower() in MISSING:
+            return NO_TIME, NO_TIME
+        number = _number(text) if not (self.format or self.dates) else None
+        moment = self._formatted(text) if self.format else number or _moment(text)
+        if moment is None:
+            if self.dates and _number(text):
+                self._same_kind(value, False)
+            remedy = "use numbers, or dates like 2024-01-31"
+            remedy += f", or say how they are written: {self.say}" if self.say else ""
+            remedy += f"; or leave times out: {self.without}"
+            raise Misread.cell(f"{text[:80]!r} is no time; {remedy}", self.at, value)
+        if number is None and moment[0] != moment[1]:
+            order = (
+                "day" if math.isnan(moment[0]) else "month" if math.isnan(moment[1]) else "either"
+            )
+            self.shown.setdefault(order, text)
+        self._same_kind(value, number is None)
+        return moment
+
+    def _formatted(self, text: str) -> Moment:
+        try:
+            seconds = _seconds(datetime.strptime(text, self.format or ""))
+        except (ValueError, re.error) as error:
+            raise Misread.cell(f"{self.say}: {error}", self.at, text) from None
+        return seconds, seconds
 
 
-def _iso(text: str) -> str:
-    """2024/1/31 and 31.1.2024 as 2024-01-31; 1/2/2024 stays, because it has two meanings."""
-    if found := re.match(r"(\d{4})/(\d{1,2})/(\d{1,2})(?!\d)", text):
-        year, month, day = found.groups()
-    elif found := re.match(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?!\d)", text):
-        day, month, year = found.groups()
+def numbers(cells: Sequence[Any]) -> Array | None:
+    """All cells as finite numbers, or NaN; None if one is not."""
+    try:
+        found = np.fromiter(map(float, cells), np.float64, len(cells))
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return None if np.isinf(found).any() else found
+
+
+def _number(text: str) -> Moment | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return None if math.isinf(number) else (number, number)
+
+
+def _moment(text: str) -> Moment | None:
+    """The seconds of a date with or without a time of day, which may follow a space or T."""
+    day, _, clock = text.partition("T" if text[10:11] == "T" else " ")
+    days, seconds = _day(day.rstrip(",")), _clock(clock.strip())
+    if days is None or seconds is None:
+        try:
+            seconds = _seconds(datetime.fromisoformat(text))
+        except (ValueError, OverflowError):
+            return None
+        return seconds, seconds
+    return days[0] + seconds, days[1] + seconds
+
+
+@lru_cache(maxsize=CACHED)
+def _day(text: str) -> Moment | None:
+    if found := YEAR_FIRST.fullmatch(text):
+        year, _, month, day = found.groups()
+        moment = (_midnight(year, month, day),) * 2
+    elif found := YEAR_LAST.fullmatch(text):
+        one, mark, two, year = found.groups()
+        moment = _midnight(year, one, two), _midnight(year, two, one)
+        moment = (moment[1], moment[1]) if mark == "." else moment  # 1.2.2024: the day is first
     else:
-        return text
-    return f"{year}-{month:0>2}-{day:0>2}{text[found.end() :]}"
+        return None
+    return None if all(map(math.isnan, moment)) else moment
+
+
+def _midnight(year: str, month: str, day: str) -> float:
+    try:
+        return datetime(int(year), int(month), int(day), tzinfo=UTC).timestamp()
+    except ValueError:
+        return NO_TIME
+
+
+@lru_cache(maxsize=CACHED)
+def _clock(text: str) -> float | None:
+    """The seconds since midnight in UTC; 0 for an empty text."""
+    if not text:
+        return 0.0
+    text = f"0{text}" if text[1:2] == ":" else text
+    try:
+        found = time.fromisoformat(text.removesuffix(" UTC"))
+    except ValueError:  # 08:26 PM
+        try:
+            found = datetime.strptime(text, f"%I:%M{':%S' * (text.count(':') - 1)} %p").time()
+        except ValueError:
+            return None
+    away = found.utcoffset() or timedelta()
+    seconds = found.hour * 3600 + found.minute * 60 + found.second + found.microsecond / 1e6
+    return seconds - away.total_seconds()
 
 
 def _seconds(moment: datetime) -> float:
