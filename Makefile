@@ -9,7 +9,7 @@ BENCH ?= $(sort $(wildcard bench/bench_*.py))
 PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(BIN)/pip
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast lint format docs bench clean
+.PHONY: help install demo test test-fast test-workers lint format docs bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,11 @@ test test-fast: export OMP_NUM_THREADS := 1
 
 test: $(STAMP) ## Run all tests, on two cores (JOBS=n to change)
 	$(BIN)/pytest -n $(JOBS) --dist worksteal
+
+test-workers: export OMP_NUM_THREADS := 1
+test-workers: export COVEY_TEST_GRID := 1
+test-workers: $(STAMP) ## Run every method with 1, 2 and 3 workers, several chunks and shards
+	$(BIN)/pytest -n $(JOBS) tests/fleet/test_workers.py tests/fleet/test_ray.py
 
 test-fast: $(STAMP) ## Run the tests that are not marked slow
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m 'not slow'

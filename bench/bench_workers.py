@@ -13,10 +13,11 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common import commit, config_of, machine, say, write
+from common import Engine, commit, config_of, interleaved, machine, say, source_of, write
 
 METHODS = {  # settings beside the number of clients and items
     "fedncf": [],
@@ -80,6 +81,29 @@ def measured(method: str, workers: int, users: int, items: int) -> dict[str, Any
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
+def one_pass(repeats: int = 3) -> dict[str, dict[str, float]]:
+    """CPU seconds of two rounds with one gradient per client, added before or after rounding."""
+    out = {}
+    for method in ("fedncf-adam", "bil", "fedcl", "fcf"):
+        engines = {
+            str(flag): Engine.of(
+                config_of(method, "loo-full", *source_of("ml-100k"), f"engine.one_pass={flag}")
+            )
+            for flag in ("true", "false")
+        }
+        asked = {name: engine.stratified(256) for name, engine in engines.items()}
+
+        def rounds(name: str) -> None:
+            for _ in range(2):
+                engines[name].round(asked[name])  # noqa: B023
+
+        found = interleaved({name: partial(rounds, name) for name in engines}, repeats)
+        low, high = found.spread("false", "true")
+        row = {"one_pass": found.median("true"), "each": found.median("false")}
+        out[method] = row | {"times": found.times("false", "true"), "low": low, "high": high}
+    return out
+
+
 def compared(one: list[dict[str, Any]], two: list[dict[str, Any]], idle: float) -> dict[str, Any]:
     """Ratios of two workers to one, medians over repeats."""
 
@@ -127,6 +151,7 @@ def main() -> None:
     if asked.users == USERS and set(asked.methods) == set(METHODS):
         about = {"commit": commit(), "machine": machine(), "bounds": BOUNDS}
         about |= {"users": asked.users, "items": asked.items, "load": os.getloadavg()}
+        about |= {"one_pass": one_pass()}
         print(f"written to {write('bench-workers', {**about, 'methods': found}).name}")
 
 

@@ -141,7 +141,36 @@ def million(found: dict[str, Any]) -> list[str]:
         f"`python bench/bench_million.py`, commit {found['commit']}: a million clients with 20 of"
         f" 100,000 items, one round with everybody and 10,000 evaluated: {wall:.1f} minutes,"
         f" {cpu:.1f} CPU minutes, {found['peak_gib']:.2f} GiB at most."
+        + "".join(
+            f" With {jobs} workers: {more['wall_seconds'] / 60:.1f} minutes,"
+            f" {more['cpu_seconds'] / 60:.1f} CPU minutes, {more['peak_gib']:.2f} GiB in all."
+            for jobs, more in found.get("more", {}).items()
+        )
     ]
+
+
+def workers(found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"`python bench/bench_workers.py`, commit {found['commit']}: a round with"
+        f" {found['users']:,} clients and {found['items']:,} items, two workers over one. The"
+        f" machine had a load of {found['load'][0]:.1f} from other work, so the CPU seconds of the"
+        " busiest process, the server's included, say what the wall time on free cores would be.",
+        "",
+        "| method | CPU seconds of one | busiest of two, at most 0.56 | wall | CPU in all, at most"
+        " 1.15 | memory of a worker, at most 0.6 | above an idle one |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, row in found["methods"].items():
+        one = row["round"]
+        cells = [f"{one['cpu_seconds'][0]:.1f}", f"{one['busiest']:.2f}", f"{one['wall']:.2f}"]
+        cells += [f"{one['cpu']:.2f}", f"{row['memory']:.2f}", f"{row['memory_above_idle']:.2f}"]
+        lines.append("| " + " | ".join([name, *cells]) + " |")
+    lines += ["", "One gradient of each client, 256 clients of MovieLens-100K, two rounds:", ""]
+    lines += ["| method | CPU seconds, each rounded | in one pass | times |", "|---|---|---|---|"]
+    for name, row in found["one_pass"].items():
+        times = f"{row['times']:.1f} ({row['low']:.1f} to {row['high']:.1f})"
+        lines.append(f"| {name} | {row['each']:.2f} | {row['one_pass']:.2f} | {times} |")
+    return lines
 
 
 def defences(found: dict[str, Any]) -> list[str]:
@@ -333,6 +362,7 @@ def parts() -> dict[str, Callable[[dict[str, Any]], list[str]]]:
         "bench-cofedrec-cuda": cofedrec_cuda,
         "bench-tables": own_tables,
         "bench-import": imports,
+        "bench-workers": workers,
     }
 
 

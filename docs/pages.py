@@ -23,7 +23,7 @@ FIRST = (
     "honest-evaluation.md",
     "robustness.md",
 )
-LAST = ("performance.md", "principles.md", "add-a-method.md", "fleets.md")
+LAST = ("performance.md", "workers.md", "principles.md", "add-a-method.md", "fleets.md")
 PROJECT = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")  # beside the README; last in the menu
 HEADINGS = {"api": "API reference", "methods": "Methods", "papers": "Papers"}
 API = "api"

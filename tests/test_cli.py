@@ -327,12 +327,12 @@ def test_a_temporal_split_needs_a_clock(covey: Covey, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no column 'user'; its header is: empty"),
+        ("", "it is empty; a header and one row for each interaction are needed"),
         ("user,item,timestamp\n", "has no interactions; is its file empty"),
-        ("user,itm\n1,2\n", "no column 'item'; its header is: user,itm"),
-        ("user,item,timestamp\n1,2,nan\n2,3,1\n", "missing or infinite times"),
-        ("user,item,timestamp\n1,2,noon\n", "line 2: could not convert string to float: 'noon'"),
-        ("user,item,timestamp\n1,2\n", "line 2: fewer columns than the header"),
+        ("user,itm\n1,2\n", "has no column 'item'; it has: user, itm"),
+        ("user,item,timestamp\n1,2,nan\n2,3,1\n", "of 2 rows there are 1 without time"),
+        ("user,item,timestamp\n1,2,noon\n", "line 2: 'noon' is no time"),
+        ("user,item,timestamp\n1,2\n", "line 2: 2 columns, the header has 3"),
         (None, r"no dataset 'shop'; did you mean 'shops'\?"),
     ],
 )

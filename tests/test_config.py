@@ -361,7 +361,7 @@ def check_federated(result: dict[str, Any], out: Path) -> None:
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [row["round"] for row in rows] == [1, 2]
     assert result["test"] == rows[result["round"] - 1]["test"]
-    tensors = {f"{name}.safetensors" for name in ("checkpoint", "model", "users")}
+    tensors = {f"{name}.safetensors" for name in ("state", "model", "users")}
     assert {p.name for p in out.iterdir()} == tensors | {
         "config.toml",
         "metrics.jsonl",

@@ -76,7 +76,7 @@ def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
         with pytest.raises(CoveyError, match=message) as output:
             call(*words)
         assert "\n" not in str(output.value)
-    (run / "checkpoint.safetensors").unlink()
+    (run / "state.safetensors").unlink()
     with pytest.raises(CoveyError, match="has no checkpoint"):
         call(run, "--user", "3")
 

@@ -4,6 +4,7 @@ Every number is rounded to a fixed unit and added as an integer (`covey.core.fix
 bits of a sum do not depend on chunks, worker processes or the order of the clients.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -130,5 +131,7 @@ def _measured(upload: Upload) -> Scales:
     for path, value in fields.items():
         x = value if isinstance(value, Tensor) else value.values
         most = float(torch.stack(x.aminmax()).abs().max()) if x.numel() else 0.0
+        if not math.isfinite(most):
+            raise ValueError(f"{path} is not finite, although the fleet checks what it receives")
         found[path] = max(most, 2.0**-20)
     return Scales(len(upload), found)

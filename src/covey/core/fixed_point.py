@@ -9,11 +9,13 @@ of clients, so that no sum overflows.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil, log2
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from .errors import CoveyError
+
+if TYPE_CHECKING:  # loaded by commands that end before PyTorch is needed
+    import torch
+    from torch import Tensor
 
 ARITHMETIC = 2  # version of the arithmetic of sums; 1 added floating-point numbers
 BITS = 62  # of a sum, without its sign
@@ -28,13 +30,14 @@ def fraction_of(largest: float, many: int, bits: int = BITS) -> int:
     return bits - ceil(log2(min(largest, 1e300) * max(many, 1)))
 
 
-def encode(x: Tensor, fraction: int) -> Tensor:
+def encode(x: "Tensor", fraction: int) -> "Tensor":
     """Returns the nearest multiples of 2^-fraction, in this unit, int64."""
-    wide = x.double() if x.dtype != torch.float64 else x.clone()
+    wide = x.double()
+    wide = wide.clone() if wide is x else wide
     return wide.mul_(2.0**fraction).round_().long()
 
 
-def decode(total: Tensor, fraction: int, dtype: torch.dtype) -> Tensor:
+def decode(total: "Tensor", fraction: int, dtype: "torch.dtype") -> "Tensor":
     """Returns the numbers that a sum of encoded numbers stands for."""
     return total.double().mul_(2.0**-fraction).to(dtype)
 

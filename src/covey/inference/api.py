@@ -117,8 +117,7 @@ def fit(
     Returns:
         A recommender with the trained method and its clients.
     """
-    trust = trusted(trust)
-    assignments = list(set)
+    trust, assignments = trusted(trust), list(set)
     if "data.name" in [*options_of(sections), *options_in(assignments)]:
         raise CoveyError("data.name is what fit takes as its dataset: fit(method, 'ml-100k')")
     with tempfile.TemporaryDirectory(prefix="covey-") as away:
@@ -128,8 +127,7 @@ def fit(
         given |= {"sections": sections, "set": assignments}
         tree = compose(method, rounds=rounds, seed=seed, **given)
         config = checked(tree, assignments, rounds=rounds, sections=sections, trust=trust)
-        config = with_workers(config, jobs)
-        _train(config, dataset, folder, verbose)
+        _train(with_workers(config, jobs), dataset, folder, verbose)
         return Recommender.load(folder, trust=trust)
 
 

@@ -2,58 +2,27 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from covey import __version__
-from covey.core import atomic, toml_writer
+from covey.core import atomic
 from covey.core.errors import CoveyError
 from covey.core.fixed_point import ARITHMETIC
 from covey.core.lock import hold
-from covey.core.ragged import Fields
-from covey.engine.fleet.base import RunFleet
-from covey.engine.fleet.worker import WorkerLost
-from covey.engine.rounds import Server, admit, enrol, reported_metrics, run_round, start
-from covey.evaluate.exposure import of_users
 from covey.run.config.schema import Config
 
 from . import checkpoint, privacy_budget
-from .assemble import Assembly, Prepared, assemble, device_of, prepare
-from .checkpoint import CHECKPOINT, MODEL, USERS, Keep
-from .evaluation import averages, evaluate_clients, is_better
+from .assemble import device_of, prepare
+from .checkpoint import CHECKPOINT, Keep
+from .federated import Progress, federated, open_folder
 from .floor_and_ceiling import references
 from .pooled import run_pooled
-from .rounds_log import ROUNDS, RoundsLog, Stopwatch
-from .schedule import cohort, joins_late, rounds_of
-from .summary import detection_counts, summary
+from .rounds_log import ROUNDS, Stopwatch
 
 _log = logging.getLogger(__name__)
-LOSSES = 3  # of workers, after which a run gives up
-Progress = Callable[[int, int, dict[str, Any]], None]  # round, of how many, the newest metrics
-
-
-@dataclass(frozen=True)
-class State:
-    """Where a run is; with the fleet it is all that a checkpoint holds.
-
-    Args:
-        server: The server's record.
-        round: The last round that has ended.
-        best: The row of metrics of the best round so far.
-        users: The metrics of each client at that round.
-        written: The length of `metrics.jsonl` in bytes.
-    """
-
-    server: Server
-    round: int = 0
-    best: dict[str, Any] = field(default_factory=dict)
-    users: Fields = field(default_factory=dict)
-    written: int = 0
 
 
 def run(
@@ -123,10 +92,10 @@ def _run(config: Config, out: Path, resume: bool, progress: Progress | None) -> 
     prepared = prepare(config)
     if "pooled" in config.tree:
         privacy_budget.check_pooled(config)
-        _open(config, out)
+        open_folder(config, out)
         done = run_pooled(config, prepared, out)
     else:
-        done = _federated(config, prepared, out, resume, progress, stopwatch)
+        done = federated(config, prepared, out, resume, progress, stopwatch)
     split = prepared.split
     result = {
         "covey": __version__,
@@ -144,178 +113,3 @@ def _run(config: Config, out: Path, resume: bool, progress: Progress | None) -> 
     atomic.write_text(out / "result.json", json.dumps(result, indent=1) + "\n")
     _log.info("run in %s ends after %d rounds and %.1f s", out, result["rounds"], seconds)
     return result
-
-
-def _federated(
-    config: Config,
-    prepared: Prepared,
-    out: Path,
-    resume: bool,
-    progress: Progress | None,
-    stopwatch: Stopwatch,
-) -> dict[str, Any]:
-    lost = 0
-    while True:
-        made = assemble(config, prepared)
-        try:
-            return _trained(config, prepared, made, out, resume, progress, stopwatch)
-        except WorkerLost as error:
-            lost += 1
-            if lost == LOSSES:
-                why = f"workers ended {lost} times ({error}), as those do that need too much memory"
-                raise CoveyError(f"{why}; try fewer --jobs, then covey resume {out}") from error
-            _log.warning("%s; the run goes back to its last checkpoint", error)
-            resume = True
-            stopwatch.restart()
-        finally:
-            with suppress(AttributeError):
-                made.fleet.close()  # type: ignore[attr-defined]
-
-
-def _trained(
-    config: Config,
-    prepared: Prepared,
-    made: Assembly,
-    out: Path,
-    resume: bool,
-    progress: Progress | None,
-    stopwatch: Stopwatch,
-) -> dict[str, Any]:
-    method, people, fleet = made.method, made.population, made.fleet
-    longest = int(prepared.split.train.lengths.max())
-    privacy_budget.check(config, method, people, fleet.ids_N, longest)
-    if resume:
-        privacy_budget.check_resume(method, out)
-    stopwatch.elsewhere = lambda: sum(getattr(fleet, "spent", ()))
-    begun = resume and (out / CHECKPOINT).exists()
-    state, rounds_log = (_load if begun else _begin)(config, made, out, stopwatch)
-    total = rounds_of(config, len(people))
-    _log.info("%d clients, %d rounds, %d of them done", len(people), total, state.round)
-    for number in range(state.round + 1, total + 1):
-        state, row = _round(config, made, state, rounds_log, number, out)
-        if progress:
-            progress(number, total, row)
-        if number % config.run.checkpoint == 0 or number == total:
-            rounds_log.flush()
-            _save(config, fleet, state, out)
-    checkpoint.save_model(state.server.public, out / MODEL)
-    checkpoint.save_model(state.users, out / USERS)
-    ledger = privacy_budget.of_sent(fleet, people.program, longest)
-    return {
-        "rounds": total,
-        **state.best,
-        **summary(config, prepared, people, out, fleet.meter.dropped),
-        "traffic": _traffic(fleet, total),
-        "ledger": ledger.table(),
-        "privacy": ledger.summary(config.privacy.delta),
-    }
-
-
-def _begin(
-    config: Config, made: Assembly, out: Path, stopwatch: Stopwatch
-) -> tuple[State, RoundsLog]:
-    """Enrols the clients; nothing is written before this has succeeded."""
-    server, device = start(made.method), made.population.device
-    server = replace(server, public={k: v.to(device) for k, v in server.public.items()})
-    began = stopwatch.read()
-    state = State(enrol(server, made.server_side, made.method))
-    _open(config, out)
-    checkpoint.remove(out)  # of an earlier run in this folder
-    atomic.write_text(out / "metrics.jsonl", "")
-    rounds_log = RoundsLog.create(out / ROUNDS, stopwatch, began, device)
-    n_clients = len(made.fleet.ids_N)
-    rounds_log.stop(made.fleet, 0, n_clients, n_clients, {})
-    return state, rounds_log
-
-
-def _open(config: Config, out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        message = f"cannot make the folder {out}: {error.strerror}; choose another --out"
-        raise CoveyError(message) from error
-    atomic.write_text(out / "config.toml", toml_writer.dumps(config.tree))
-
-
-def _round(
-    config: Config, made: Assembly, state: State, rounds_log: RoundsLog, number: int, out: Path
-) -> tuple[State, dict[str, Any]]:
-    """Returns the state after a round, and the row of metrics if the round was evaluated."""
-    fleet, people, server = made.fleet, made.population, state.server
-    total = rounds_of(config, len(people))
-    rounds_log.start(fleet)
-    if joins_late(config, number, total):
-        server = _admit_late(server, made, number)
-        # Metrics of fewer clients are not comparable with those that follow.
-        state = replace(state, best={}, users={})
-    asked = cohort(config, fleet.ids_N, number)
-    server, answered = run_round(server, made.server_side, made.method, asked)
-    metrics = reported_metrics(server) | detection_counts(people, server, answered.ids_C)
-    counts = len(asked.ids_C), len(answered.ids_C)
-    rounds_log.stop(fleet, number, *counts, metrics)
-    _log.debug("round %d of %d: %d clients asked, %d answered", number, total, *counts)
-    state = replace(state, server=server, round=number)
-    if number % config.evaluate.every == 0 or number == total:
-        return _evaluate(config, made, state, out)
-    return state, {}
-
-
-def _admit_late(server: Server, made: Assembly, number: int) -> Server:
-    """Admits the clients that were absent at the start."""
-    ids_N = torch.arange(made.population.n_honest, device=made.population.device)
-    new_C = ids_N[~torch.isin(ids_N, made.fleet.ids_N)]
-    made.fleet.join(new_C)
-    return admit(server, made.server_side, made.method, number, new_C)
-
-
-def _evaluate(
-    config: Config, made: Assembly, state: State, out: Path
-) -> tuple[State, dict[str, Any]]:
-    people, server = made.population, state.server
-    ids_C, metrics = evaluate_clients(config, people, made.fleet, server, state.round)
-    row = {"round": state.round, **averages(metrics, people.lengths_N[ids_C])}
-    row |= {"told": reported} if (reported := reported_metrics(server)) else {}
-    _log.debug("round %d: %s", state.round, row.get("valid") or row.get("test"))
-    written = atomic.append(out / "metrics.jsonl", state.written, json.dumps(row) + "\n")
-    state = replace(state, written=written)
-    if not state.best or is_better(config, row, state.best):
-        test = {k: v for k, v in metrics.items() if k.startswith("test/")}
-        state = replace(state, best={**row}, users={"clients": ids_C, **test, **of_users(metrics)})
-    return state, row
-
-
-def _save(config: Config, fleet: RunFleet, state: State, out: Path) -> None:
-    progress = {
-        "round": state.round,
-        "digest": config.digest(),
-        "best": state.best,
-        "written": state.written,
-    }
-    checkpoint.save_run(out, state.server, fleet, progress, state.users)
-    _log.debug("round %d: checkpoint saved in %s", state.round, out)
-
-
-def _load(
-    config: Config, made: Assembly, out: Path, stopwatch: Stopwatch
-) -> tuple[State, RoundsLog]:
-    device, again = made.population.device, checkpoint.AGAIN
-    saved = checkpoint.load(out / CHECKPOINT, device)
-    at, metrics = saved.progress, out / "metrics.jsonl"
-    if saved.arithmetic != ARITHMETIC:
-        raise CoveyError(
-            f"the checkpoint in {out} was made by an older arithmetic, with other last digits of"
-            f" every sum; {again}"
-        )
-    if at["digest"] != config.digest():
-        raise CoveyError(f"the checkpoint in {out} belongs to another configuration; {again}")
-    if not metrics.is_file() or metrics.stat().st_size < at["written"]:
-        raise CoveyError(f"{metrics} has lost rows that the checkpoint needs; {again}")
-    rounds_log = RoundsLog.resume(out / ROUNDS, stopwatch, at["round"], device)
-    checkpoint.restore(made.fleet, saved, out)
-    return State(saved.server, at["round"], at["best"], saved.users, at["written"]), rounds_log
-
-
-def _traffic(fleet: RunFleet, total: int) -> dict[str, Any]:
-    meter = fleet.meter
-    counts = {"up_bytes": meter.up, "down_bytes": meter.down}
-    return {**counts, "rounds": total, "dropped": meter.dropped}

@@ -84,8 +84,8 @@ def _health(config: Config, out: Path, dropped: Mapping[str, int]) -> list[str]:
     if solver is None:  # sums are as large as the data make them
         return []
     found, slower = [], f"train in smaller steps than solver.lr = {solver.get('lr', 0):g}"
-    if many := dropped.get("not finite"):
-        found.append(f"{many:,} uploads had numbers that are not finite and were dropped; {slower}")
+    if many := dropped.get("not finite", 0) + dropped.get("out of range", 0):
+        found.append(f"{many:,} uploads had numbers out of range and were dropped; {slower}")
     trained = (v for k, v in load_model(out / MODEL).items() if "/" not in k and v.numel())
     for largest in [size for v in trained if not (size := float(v.abs().max())) < HUGE][:1]:
         found.append(f"training diverged: parameters reach {largest:.2g}; {slower}")

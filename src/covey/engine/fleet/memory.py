@@ -63,11 +63,9 @@ def check_memory(method: Method, n_clients: int, memory: int, where: str) -> Non
 
     A table that clients keep is held once, one that moves as a whole `COPIES` times.
     """
-    model, n_items = method.model, method.catalogue.n_items
+    n_items = method.catalogue.n_items
     each = any(m.whole_table for m in method.mechanisms) and method.grouping.reads_uploads == "each"
-    row = model.public(1, Rng.server(0, 0, "width"))
-    copies = {k: 1 if k in model.kept else COPIES if each else 0 for k in model.tables}
-    width = sum(row[k][0].numel() * copies[k] for k in model.tables if k in row)
+    width = _width(method, COPIES if each else 0)
     need = n_clients * n_items * width * FLOAT
     if need > memory:
         raise CoveyError(
@@ -76,3 +74,16 @@ def check_memory(method: Method, n_clients: int, memory: int, where: str) -> Non
             " model.dim, filter the data (data.min_user, data.min_item), or share the table"
             " (model.keep_items = false)"
         )
+
+
+def kept_bytes(method: Method, n_clients: int) -> int:
+    """Returns the most bytes that the clients' own item tables take in a checkpoint."""
+    return n_clients * method.catalogue.n_items * _width(method, 0) * FLOAT
+
+
+def _width(method: Method, copies: int) -> int:
+    """Numbers of an item in all tables that a client keeps, and in `copies` of the others."""
+    model = method.model
+    row = model.public(1, Rng.server(0, 0, "width"))
+    here = [k for k in model.tables if k in row]
+    return sum(row[k][0].numel() * (1 if k in model.kept else copies) for k in here)

@@ -86,7 +86,9 @@ def origin(record: Record) -> str:
 
 def _stale(record: Record) -> str:
     """A sentence on cells whose sums were made by an older arithmetic; pooled models have none."""
-    summed = [(row, at, cell) for row, at, cell in cells(record) if "pooled" not in cell["config"]]
+    summed = [
+        (row, at, cell) for row, at, cell in cells(record) if "pooled" not in cell.get("config", {})
+    ]
     made = [(row, at, cell) for row, at, cell in summed if cell["figures"]]
     old = [(row, at) for row, at, cell in made if cell.get("arithmetic", 1) < ARITHMETIC]
     if not old:
