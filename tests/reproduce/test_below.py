@@ -14,13 +14,13 @@ from covey.study.batch import Outcome
 from covey.study.papers.claims import Claim, judge
 from covey.study.papers.comparison import compare_runs
 from covey.study.papers.curves import course_of, extra_of
-from covey.study.papers.docs import render
-from covey.study.papers.footnotes import some
+from covey.study.papers.docs import metered, render
+from covey.study.papers.notes import some
 from covey.study.papers.page import page
 from covey.study.papers.plan import WHOLE, table
 from covey.study.papers.record import reproduce, store
 from covey.study.papers.settings import configs
-from covey.study.papers.terminal import markdown, metered, terminal
+from covey.study.papers.terminal import markdown, terminal
 from covey.study.render.units import size
 
 TABLE = """

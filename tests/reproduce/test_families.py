@@ -10,9 +10,8 @@ from covey.core.errors import CoveyError
 from covey.run.config.schema import Config
 from covey.run.config.shipped import read
 from covey.run.config.tree import merge
-from covey.study.papers.docs import render
-from covey.study.papers.summaries import best, families, reads_of, shares
-from covey.study.papers.terminal import by_ceiling, by_family
+from covey.study.papers.docs import best, by_ceiling, by_family, families, render, shares
+from covey.study.papers.record import reads_of
 
 Cell = dict[str, Any]
 

@@ -121,25 +121,25 @@ class Measured(NamedTuple):
 
 
 def _measured(test: PairTest, cell: Cells, users: Users, known: Comparison | None) -> Measured:
-    sides = _sides(test)
+    asked = sides(test)
     if is_number(test.worse):
         if known:
             return Measured(test, known)
-        figures = users(*sides[0], test.metric)
+        figures = users(*asked[0], test.metric)
         if figures is None:
             missing = f"runs are missing: {test.better} has no {test.metric} in {test.column}"
             return Measured(test, None, missing)
         number = np.full_like(figures, float(test.worse))
         return Measured(test, _difference(figures, number, test.metric))
     names = _names(test)
-    one, two = (cell(*side) for side in sides)
+    one, two = (cell(*side) for side in asked)
     if one is None or two is None:
-        row, column = sides[0 if one is None else 1]
+        row, column = asked[0 if one is None else 1]
         return Measured(test, None, f"runs are missing: {row} was not run in {column}")
     forbidden = barred(test, one, two)
     if known:
         return Measured(test, known, forbidden, _exempt(one, two, *names))
-    a_SU, b_SU = (users(*side, test.metric) for side in sides)
+    a_SU, b_SU = (users(*side, test.metric) for side in asked)
     if a_SU is None or b_SU is None:
         name = names[0 if a_SU is None else 1]
         missing = f"runs are missing: {name} has no {test.metric} of single users"
@@ -153,13 +153,15 @@ def _measured(test: PairTest, cell: Cells, users: Users, known: Comparison | Non
     return Measured(test, difference, forbidden, _exempt(one, two, *names))
 
 
-def _sides(test: PairTest) -> tuple[tuple[str, str], tuple[str, str]]:
-    return (test.better, test.column), (test.worse, test.against)
+def sides(test: PairTest) -> list[tuple[str, str]]:
+    """Return row and column of the cells that a test compares: two, or one with a number."""
+    there = (test.better, test.column)
+    return [there] if is_number(test.worse) else [there, (test.worse, test.against)]
 
 
 def _names(test: PairTest) -> list[str]:
     same = test.better == test.worse
-    return [f"{row} in {column}" if same else row for row, column in _sides(test)]
+    return [f"{row} in {column}" if same else row for row, column in sides(test)]
 
 
 def barred(test: PairTest, one: Cell, two: Cell) -> str:

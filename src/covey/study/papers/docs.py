@@ -1,18 +1,115 @@
-"""Renders the tables of the docs from stored records."""
+"""Renders the tables of the docs from stored records: whole ones, and short forms of them."""
 
 import json
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from covey.core import atomic
+from covey.core.errors import CoveyError
+from covey.study.render.tables import markdown as grid
+from covey.study.render.units import NOTHING, plain
 
-from .summaries import with_rows
-from .terminal import best_first, by_ceiling, by_family, markdown, metered
+from .cells import Cell, Record, by_role, stat
+from .costs import COSTS, TRAFFIC, TRAFFIC_SAID, cost_of, traffic
+from .terminal import made_by, markdown
 
 # The kind of table, the record, and rows if not all are shown: <!-- kind:record | row | row -->
 MARK = re.compile(r"(<!-- (\w+):([\w-]+)((?: \| [^|\n]+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
+READS = "the server can read"
+SAID = (
+    "Trials: settings that a search tried on validation. Rounds: the one that validation selected."
+    " Up and down: of one client in the whole run, in clear. Sums: the method needs only the"
+    " totals. With `fleet.secure = true` a server that keeps to the protocol learns no more than"
+    " these, but an exact total can still reveal single lists; without it, the server reads each"
+    " upload. Where a row has both, `fleet.clear` names the single ones."
+)
+
+
+def with_rows(record: Record, labels: Sequence[str]) -> Record:
+    """Return the record with only the rows of these labels."""
+    known = {row["label"]: row for row in record["rows"]}
+    if missing := [label for label in labels if label not in known]:
+        wrong = f"{record['paper']}-{record['table']} has no row {missing[0]!r}"
+        raise CoveyError(f"{wrong}; its rows are: {'; '.join(known)}")
+    return {**record, "rows": [known[label] for label in labels]}
+
+
+def best(record: Record) -> Iterable[tuple[str, ...]]:
+    """Yield the head, then a short line for each row, best first.
+
+    Rows are sorted by the first metric in the first column.
+    """
+    label, metric = record["columns"][0]["label"], record["metrics"][0]
+    yield "", READS, metric, "rounds", "upload of a client"
+    means = [(stat(row["cells"].get(label), metric).mean, row) for row in record["rows"]]
+    known = [(mean, row) for mean, row in means if not math.isnan(mean)]
+    for _, row in sorted(known, key=lambda pair: -pair[0]):
+        cell = row["cells"][label]
+        _, rounds, up, _ = _cost(cell)
+        yield by_role(row), plain(cell["reads"]), _figure(cell, metric), rounds, up
+
+
+def families(record: Record) -> Iterable[tuple[str, ...]]:
+    """Yield the head, then a line for each row, by the first column and metric."""
+    label, metric = record["columns"][0]["label"], record["metrics"][0]
+    yield "", READS, metric, "trials", "rounds", "up", "down"
+    for row in record["rows"]:
+        if cell := row["cells"].get(label):
+            yield by_role(row), plain(cell["reads"]), _figure(cell, metric), *_cost(cell)
+
+
+def _figure(cell: Cell, metric: str) -> str:
+    found = stat(cell, metric)
+    return NOTHING if math.isnan(found.mean) else str(found)
+
+
+def _cost(cell: Cell) -> tuple[str, ...]:
+    costs = dict(zip(COSTS, cost_of([cell])))
+    return tuple(costs[name] for name in ("trials", "rounds", "up", "down"))
+
+
+def shares(record: Record) -> Iterable[tuple[str, ...]]:
+    """Yield the head, then each row's last metric as a share of the ceiling in the column."""
+    metric, labels = record["metrics"][-1], [column["label"] for column in record["columns"]]
+    top = next(row for row in record["rows"] if row["role"] == "ceiling")
+    yield f"{metric} over that of {plain(top['label'])}", *labels
+    for row in record["rows"]:
+        if row is not top:
+            pairs = ((row["cells"].get(name), top["cells"].get(name)) for name in labels)
+            yield by_role(row), *(_share(cell, above, metric) for cell, above in pairs)
+
+
+def _share(cell: Cell | None, top: Cell | None, metric: str) -> str:
+    share = stat(cell, metric).mean / stat(top, metric).mean
+    return NOTHING if math.isnan(share) else f"{share:.1%}"
+
+
+def by_family(record: Record) -> str:
+    """Return a line for each row: figure, rounds, bytes, and what the server can read."""
+    head, *lines = families(record)
+    return f"{grid(head, lines, left=2)}\n\n{SAID} {made_by(record)}"
+
+
+def by_ceiling(record: Record) -> str:
+    """Return each row's share of the ceiling."""
+    head, *lines = shares(record)
+    return grid(head, lines)
+
+
+def best_first(record: Record) -> str:
+    """Return a few rows for a front page, best first; the page itself names their origin."""
+    head, *lines = best(record)
+    return grid(head, lines, left=2)
+
+
+def metered(record: Record) -> str:
+    """Return what clients sent and received, and the origin of the figures."""
+    return f"{grid(TRAFFIC, traffic(record), left=2)}\n\n{TRAFFIC_SAID} {made_by(record)}"
+
+
 Shown = Mapping[str, Callable[[Any], str]]  # kind -> Markdown of a record
 SHOWN: dict[str, Callable[[Any], str]] = {
     "table": markdown,

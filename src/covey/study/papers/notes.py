@@ -1,16 +1,22 @@
-"""Texts above and below a record's table: title, origin, and footnotes to its cells."""
+"""Texts around a record's table: title, origin, footnotes to cells, and lines below rows."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from covey.study.batch import NOT_RUN
 from covey.study.render import units
-from covey.study.render.units import plain, rounded
+from covey.study.render.units import NOTHING, fixed, plain, rounded, span
 
-from .cells import Record, cells, failure
+from .cells import Cell, Record, Row, cells, failure, stat, theirs
+from .curves import extra
 
 QUICK = "QUICK: cut down to see that it works. These figures say nothing about the paper."
 SELECTED = "At the selected rounds, seed by seed:"
+OVER = "Over the rounds. Metrics are means of the seeds; what parts told is"
+COURSE_SAID = f"{OVER} from the least to the most of them."
+PICTURE_SAID = f"{OVER} of the first."
 
 
 class Note(NamedTuple):
@@ -78,11 +84,81 @@ def title(record: Record) -> str:
 
 def origin(record: Record) -> str:
     """Return the commit and the machine of a record in words."""
-    machine = plain(record["machine"]) or _no_machine(record)
+    every = (cell for row in record["rows"] for cell in row["cells"].values())
+    errors = {seed["error"] for cell in every for seed in cell["errors"]}
+    none = f"no machine: {NOT_RUN if errors <= {NOT_RUN} else 'every run failed'}"
+    machine = plain(record["machine"]) or none
     return units.origin({"commit": record["commit"], "machine": machine})
 
 
-def _no_machine(record: Record) -> str:
-    every = (cell for row in record["rows"] for cell in row["cells"].values())
-    errors = {seed["error"] for cell in every for seed in cell["errors"]}
-    return f"no machine: {NOT_RUN if errors <= {NOT_RUN} else 'every run failed'}"
+class Line(NamedTuple):
+    name: str
+    of: Callable[[Cell | None, str], str]  # a cell and a metric
+
+
+def below(record: Record, row: Row) -> list[Line]:
+    """Return the lines below a row.
+
+    Extra metrics are shown seed by seed: the mean of groups of 8 and 840 clients means nothing.
+    """
+    label, cells = plain(row["label"]), list(row["cells"].values())
+    out = [Line(f"{label}, lowest", _lowest)] if row.get("lowest") else []
+    for key, when in (("told", ""), ("ends", " in the last round")):
+        for name in record.get(key, ()):
+            if any(_values(cell, key, name) for cell in cells):
+                what = f"{plain(name.partition('.')[2])}{when}"
+                out.append(Line(f"{label}, {what}", partial(_extra, key, name)))
+    return out
+
+
+def _lowest(cell: Cell | None, metric: str) -> str:
+    values = stat(cell, metric).values
+    return fixed(min(values)) if len(values) > 1 else NOTHING
+
+
+def _values(cell: Cell | None, key: str, name: str) -> list[float]:
+    found = [extra(metrics, name) for metrics in cell.get(key, ())] if cell else []
+    return [value for value in found if value is not None]
+
+
+def _extra(key: str, name: str, cell: Cell | None, metric: str) -> str:
+    paper = theirs(cell, name)
+    beside = "" if math.isnan(paper) else f" (paper {rounded(paper)})"
+    return (", ".join(map(rounded, _values(cell, key, name))) or NOTHING) + beside
+
+
+def some(rounds: Sequence[int], most: int) -> list[int]:
+    """Return the places of at most `most` rounds, evenly from the first to the last."""
+    last = len(rounds) - 1
+    if last <= 0:
+        return list(range(len(rounds)))
+    return sorted({round(i * last / (most - 1)) for i in range(most)})
+
+
+def courses(record: Record, most: int) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Return metrics over the rounds: for each column and metric its title, rounds and rows."""
+    out = []
+    for column in record["columns"]:
+        for name in record.get("course", ()):
+            rows = ((row, row["cells"].get(column["label"]) or {}) for row in record["rows"])
+            every = ((row, cell.get("course") or {}) for row, cell in rows)
+            have = [(row, course) for row, course in every if name in course.get("figures", {})]
+            if not have:
+                continue
+            rounds = have[0][1]["rounds"]
+            at = some(rounds, most)
+            lines = []
+            for row, course in have:
+                lines.append([plain(row["label"]), *_at(course["figures"][name], at, name)])
+            heads = [f"round {rounds[i]}" for i in at]
+            out.append((f"{plain(name)}, {plain(column['label'])}", heads, lines))
+    return out
+
+
+def _at(figures: Sequence[Sequence[float]], at: Sequence[int], name: str) -> list[str]:
+    there = [figures[i] for i in at if i < len(figures)]
+    if "." in name:
+        out = [span(each, rounded) for each in there]
+    else:
+        out = [fixed(sum(each) / len(each)) for each in there]
+    return out + [NOTHING] * (len(at) - len(out))

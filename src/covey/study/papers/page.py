@@ -8,12 +8,23 @@ from covey.study.render import page_shell
 from covey.study.render.markup import Child, Html, join, tag
 from covey.study.render.page_shell import aside, folded, listed
 from covey.study.render.tables import scrolling, table
-from covey.study.render.units import NOTHING, fixed, plain, signed
+from covey.study.render.units import fixed, number, plain
 
 from .cells import Cell, Column, Record, Row, chunks, has_paper, hole, stat, theirs
 from .costs import COSTS, COSTS_SAID, costs
-from .footnotes import PICTURE_SAID, below
-from .notes import QUICK, SELECTED, Marks, Note, extra_metrics, failures, impossible, origin, title
+from .notes import (
+    PICTURE_SAID,
+    QUICK,
+    SELECTED,
+    Marks,
+    Note,
+    below,
+    extra_metrics,
+    failures,
+    impossible,
+    origin,
+    title,
+)
 from .plots import courses, pictures, sweeps
 
 FIGURES = 6  # of ours in a row of a table
@@ -84,10 +95,6 @@ def _claims(record: Record) -> Html | None:
     return listed(items, "claims") if record["claims"] else None
 
 
-def _named(row: Row) -> Html:
-    return join(row["label"], tag("small", f" {row['role']}") if row["role"] else None)
-
-
 def _tables(record: Record, marks: Marks, at: int) -> list[Html]:
     out = []
     for columns in chunks(record, record["metrics"], FIGURES):
@@ -110,7 +117,8 @@ def _lines(
     """Return a row and the lines below it."""
     figures = (cell for column in columns for cell in _figures(record, row, column, marks, at))
     kind = "reference" if row["role"] in ("floor", "ceiling") else None
-    out = [tag("tr", tag("th", _named(row), scope="row"), *figures, class_=kind)]
+    named = join(row["label"], tag("small", f" {row['role']}") if row["role"] else None)
+    out = [tag("tr", tag("th", named, scope="row"), *figures, class_=kind)]
     for line in below(record, row):
         cells = []
         for column in columns:
@@ -178,27 +186,21 @@ def _notes(marks: Marks, at: int) -> Html | None:
 
 def _tests(record: Record) -> Html | None:
     """Show the tests behind the verdicts, folded."""
-    rows = [_test(test) for claim in record["claims"] for test in claim["tests"]]
+    rows: list[list[Child]] = []
+    for test in (test for claim in record["claims"] for test in claim["tests"]):
+        against = test.get("against") or test["column"]
+        also = "" if against == test["column"] else f" against {against}"
+        difference, low, high = (number(test.get(k), "+.4f") for k in ("difference", "low", "high"))
+        ps = (number(test.get(key), ".2g") for key in ("p", "p_holm"))
+        verdict = join(badge(test["verdict"]), tag("small", f" {plain(test['reason'])}"))
+        who = f"{plain(test['better'])} over {plain(test['worse'])}"
+        where = plain(test["column"] + also)
+        rows.append([who, where, test["metric"], verdict, difference, f"{low} to {high}", *ps])
     if not rows:
         return None
     head = ["test", "on", "metric", "verdict", "difference", "interval", "p", "p, Holm"]
     whole = table(head, rows, left=4, kind="tests")
     return folded(f"Tests behind the verdicts: {len(rows)}", whole)
-
-
-def _test(test: Record) -> list[Child]:
-    against = test.get("against") or test["column"]
-    also = "" if against == test["column"] else f" against {against}"
-    low, high = (signed(test.get(key)) for key in ("low", "high"))
-    interval, ps = f"{low} to {high}", (_p(test.get(key)) for key in ("p", "p_holm"))
-    verdict = join(badge(test["verdict"]), tag("small", f" {plain(test['reason'])}"))
-    who = f"{plain(test['better'])} over {plain(test['worse'])}"
-    where = plain(test["column"] + also)
-    return [who, where, test["metric"], verdict, signed(test.get("difference")), interval, *ps]
-
-
-def _p(value: float | None) -> str:
-    return NOTHING if value is None or math.isnan(value) else f"{value:.2g}"
 
 
 def _costs(record: Record) -> Html:
@@ -210,7 +212,7 @@ def _costs(record: Record) -> Html:
         name = tag("th", cost.panel, colspan=len(head), scope="rowgroup", class_="group")
         block = blocks.setdefault(cost.panel, [tag("tr", name)])
         figures = (tag("td", figure, class_="num") for figure in cost.figures)
-        block.append(tag("tr", tag("th", cost.row, scope="row"), *figures))
+        block.append(tag("tr", tag("th", cost.row["label"], scope="row"), *figures))
     bodies = (tag("tbody", *block) for block in blocks.values())
     body = tag("table", tag("thead", tag("tr", *head)), *bodies, class_="costs")
     return scrolling(body, "cost")

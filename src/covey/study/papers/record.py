@@ -2,7 +2,9 @@
 
 import json
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +12,20 @@ import numpy as np
 
 from covey.core import atomic
 from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue
 from covey.evaluate.exposure import RATIOS
 from covey.pooled.popularity import Popularity
+from covey.run.assemble import method_of
 from covey.run.config.schema import Config
 from covey.run.config.tree import Tree, merge
 from covey.study.batch import Outcome, Progress, done_before, execute, key
 
 from .claims import judge
-from .curves import course_of, extra_of, rows_of
+from .curves import course_of, extra_of, rows_of, value
 from .plan import Column, Row, Scope, Table, selected
 from .resume import Kept, kept, read
 from .sanity import impossible, refuse
 from .settings import configs, tuned
-from .summaries import reads_of
 
 Figures = np.ndarray[Any, Any]
 Place = tuple[str, str]  # row, column
@@ -55,8 +58,10 @@ def reproduce(
     old = {table.name: NOTHING_KEPT for table in tables}
     wanted: dict[str, dict[Place, list[Config]]] = {}
     for table in tables:
-        if stored:
-            old[table.name] = _kept_of(table, scope, stored, at_hand)
+        if stored:  # the record of this part or, if there is none, that of the whole table
+            files = [file_of(table.paper, table.name, part, stored) for part in (scope.name(), "")]
+            file = next(filter(Path.exists, files), files[0])
+            old[table.name] = kept(table, scope, file, at_hand)
         for row_name, column_name in sorted(old[table.name].other):
             where = f"{table.paper} {table.name}: {row_name} in {column_name}"
             progress(f"{where} is kept as stored; the plan now has other settings or seeds")
@@ -72,14 +77,6 @@ def reproduce(
         runs = {place: [found[key(c)] for c in cell] for place, cell in wanted[table.name].items()}
         records.append(record(table, runs, scope, old[table.name]))
     return records
-
-
-def _kept_of(
-    table: Table, scope: Scope, stored: Path, at_hand: Callable[[Config], bool] | None
-) -> Kept:
-    """Return what the record of this part has or, if there is none, that of the whole table."""
-    files = [file_of(table.paper, table.name, part, stored) for part in (scope.name(), "")]
-    return kept(table, scope, next(filter(Path.exists, files), files[0]), at_hand)
 
 
 def record(table: Table, runs: Cells, scope: Scope, old: Kept = NOTHING_KEPT) -> Tree:
@@ -155,10 +152,12 @@ def _measured(
     config = configs(table, row, column, scope)[0]
     good = [o for o in outcomes if not o.error]
     results = [o.result for o in good]
-    found = {m: [v for r in results if (v := figure(r, m)) is not None] for m in table.plan.metrics}
-    figures = {metric: values for metric, values in found.items() if values}
+    found = {m: [v for r in results if (v := value(r, m)) is not None] for m in table.plan.metrics}
+    figures = {metric: list(map(float, values)) for metric, values in found.items() if values}
     first = results[0] if results else {}
-    traffic = first.get("traffic", {})
+    traffic, dropped = first.get("traffic", {}), Counter[str]()
+    for result in results:
+        dropped.update(result.get("traffic", {}).get("dropped", {}))
 
     def mean(name: str) -> float:
         return round(statistics.fmean(r[name] for r in results), 2) if results else 0.0
@@ -178,23 +177,32 @@ def _measured(
         "users": first.get("dataset", {}).get("users", 0),
         "work": work_of(config, first["dataset"]["users"]) if first else None,
         "reads": reads_of(config, first) if first else "",
-        "dropped": _dropped(results),
+        "dropped": dict(sorted(dropped.items())),  # messages by reason, over all seeds
         "made": sorted({f"{o.made['commit']}, {o.made['machine']}" for o in good}),
         "errors": [{"seed": n, "error": o.error} for n, o in enumerate(outcomes) if o.error],
     }
 
 
-def _dropped(results: list[Tree]) -> dict[str, int]:
-    """Count dropped messages by reason, over all seeds."""
-    every = [r.get("traffic", {}).get("dropped", {}) for r in results]
-    reasons = sorted({why for one in every for why in one})
-    return {why: sum(one.get(why, 0) for one in every) for why in reasons}
+def reads_of(config: Config, result: Tree) -> str:
+    """Name the fields that leave a device, and whether the server needs single ones or sums."""
+    if "pooled" in config.tree:
+        return "everybody's lists"
+    sent = [row for row in result.get("ledger", ()) if row["step"] != "evaluate"]
+    method = method_of(config, Catalogue(result["dataset"]["items"]))
+    single = {step for _, step in method.single_readers()} | {"enrol"}
+    parts = []
+    for step in ("enrol", "report", "train"):
+        if names := dict.fromkeys(_name(row) for row in sent if row["step"] == step):
+            parts.append(f"{'single' if step in single else 'sums of'} {', '.join(names)}")
+    return "; ".join(parts) or "nothing"
 
 
-def figure(result: Tree, metric: str) -> float | None:
-    """Return a test metric or the exposure of the targets; None if it was not measured."""
-    value = result.get("target", {}).get(metric) if metric in RATIOS else result["test"][metric]
-    return None if value is None else float(value)
+def _name(row: Tree) -> str:
+    kind, _, field = row["field"].partition("/")
+    name = row["field"]
+    if kind in ("update", "model"):
+        name = "item rows" if field == "items" else "layers"
+    return name if row["epsilon"] == "none" else f"{name} (ε {row['epsilon']:g} per {row['unit']})"
 
 
 def tuned_of(column: Column, row: Row, config: Config) -> int | None:
@@ -241,17 +249,11 @@ def store(made: Tree, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = file_of(made["paper"], made["table"], made["part"], folder)
     text = json.dumps(made, indent=1, ensure_ascii=False) + "\n"
-    if not _holds(path, json.loads(text)):
-        atomic.write_text(path, text)
+    with suppress(OSError, ValueError, LookupError, TypeError):  # no record, or a damaged one
+        if read(path) == json.loads(text):
+            return path
+    atomic.write_text(path, text)
     return path
-
-
-def _holds(path: Path, made: Tree) -> bool:
-    """Return whether a file is a record equal to `made`."""
-    try:
-        return read(path) == made
-    except (OSError, ValueError, LookupError, TypeError):
-        return False
 
 
 def file_of(paper: str, table: str, part: str, folder: Path) -> Path:

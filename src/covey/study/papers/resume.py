@@ -19,7 +19,7 @@ from pathlib import Path
 from covey.run.config.schema import Config
 from covey.run.config.tree import Tree
 
-from .claims import COUNTS, PairTest, barred, is_number, tests_of
+from .claims import COUNTS, PairTest, barred, is_number, sides, tests_of
 from .comparison import Comparison, too_few
 from .plan import Scope, Table
 from .settings import configs
@@ -29,6 +29,7 @@ Cells = dict[Place, Tree]
 Runs = Mapping[Place, Sequence[Config]]
 # Keys of a configuration that name a run or its machine and change no result.
 NAMES = ("engine", "title", "paper", "method", "preset")
+TEST = ("better", "worse", "column", "against", "metric")  # what identifies a test
 PLANNED = ("metrics", "told", "ends", "course")  # keys that a record has from its plan
 # Defaults of keys that the first records do not have.
 LATER = {"part": "", "told": [], "ends": [], "course": []}
@@ -96,12 +97,18 @@ def kept(
         for row, column in table.cells()
     }
     found = {(row, column): cell for row, column in runs if (cell := rows.get(row, {}).get(column))}
-    complete = {place: cell for place, cell in found.items() if _complete(cell, runs[place])}
+    complete = {
+        place: cell
+        for place, cell in found.items()
+        if settings(cell["config"]) == settings(runs[place][0].tree)
+        and cell["seeds"] == [c.run.seed for c in runs[place]]
+    }
     asked = list(chain(*map(tests_of, table.claims)))
-    stored = {_test(tree): tree for claim in old["claims"] for tree in claim["tests"]}
+    tests = [tree for claim in old["claims"] for tree in claim["tests"]]
+    stored = {PairTest(*(tree[name] for name in TEST)): tree for tree in tests}
     decided = {test for test, tree in stored.items() if tree["difference"] is not None}
     several = {place for place, configs in runs.items() if len(configs) > 1}
-    decidable = [test for test in asked if several.issuperset(_sides(test))]
+    decidable = [test for test in asked if several.issuperset(sides(test))]
     cells = _closed(complete, decidable, decided)
     if at_hand:
         cells |= _not_at_hand(found if stays else complete, runs, at_hand)
@@ -123,21 +130,11 @@ def settings(tree: Tree) -> str:
     return json.dumps({k: v for k, v in tree.items() if k not in NAMES}, sort_keys=True)
 
 
-def _complete(cell: Tree, wanted: Sequence[Config]) -> bool:
-    """Return whether a cell has all seeds, with the present settings."""
-    same = settings(cell["config"]) == settings(wanted[0].tree)
-    return same and cell["seeds"] == [c.run.seed for c in wanted]
-
-
 def _not_at_hand(cells: Cells, runs: Runs, at_hand: Callable[[Config], bool]) -> Cells:
     """Return the cells with fewer finished runs than the record has seeds."""
     most = {place: min(len(cell["seeds"]), len(runs[place])) for place, cell in cells.items()}
     lacking = [place for place in cells if sum(map(at_hand, runs[place])) < most[place]]
     return {place: cells[place] for place in lacking}
-
-
-def _test(tree: Tree) -> PairTest:
-    return PairTest(*(tree[k] for k in ("better", "worse", "column", "against", "metric")))
 
 
 def _result(tree: Tree) -> Comparison:
@@ -157,25 +154,20 @@ def _valid(test: PairTest, cells: Cells, complete: Cells, decided: set[PairTest]
     A test without a result is valid if both of its cells are kept and only the figures of single
     users were missing; reasons due to settings are found again when the cells are judged.
     """
-    sides = _sides(test)
+    both = sides(test)
     if test in decided:
-        every = all(side in cells or side in complete for side in sides)
-        return every and any(side in cells for side in sides)
-    if not all(side in cells for side in sides):
+        every = all(side in cells or side in complete for side in both)
+        return every and any(side in cells for side in both)
+    if not all(side in cells for side in both):
         return False
-    return is_number(test.worse) or not barred(test, *(cells[side] for side in sides))
-
-
-def _sides(test: PairTest) -> list[Place]:
-    there = (test.better, test.column)
-    return [there] if is_number(test.worse) else [there, (test.worse, test.against)]
+    return is_number(test.worse) or not barred(test, *(cells[side] for side in both))
 
 
 def _closed(cells: Cells, wanted: list[PairTest], decided: set[PairTest]) -> Cells:
     """Return the cells without those that are compared with a cell that will be run."""
     left = dict(cells)
     while True:
-        tests = [t for t in wanted if t not in decided or not left.keys() >= {*_sides(t)}]
-        if not (gone := {side for test in tests for side in _sides(test)} & left.keys()):
+        tests = [t for t in wanted if t not in decided or not left.keys() >= {*sides(t)}]
+        if not (gone := {side for test in tests for side in sides(test)} & left.keys()):
             return left
         left = {place: cell for place, cell in left.items() if place not in gone}

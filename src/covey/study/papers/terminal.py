@@ -11,11 +11,21 @@ from covey.study.render.tables import markdown as grid
 from covey.study.render.units import NOTHING, brief, code, escaped, fixed, plain
 
 from .cells import Cell, Column, Record, by_role, chunks, has_paper, hole, stat, theirs
-from .costs import COSTS, COSTS_SAID, TRAFFIC, TRAFFIC_SAID, costs, traffic
-from .footnotes import COURSE_SAID, below, courses
-from .notes import QUICK, SELECTED, Marks, Note, extra_metrics, failures, impossible, origin, title
-from .summaries import SAID as READ
-from .summaries import best, families, shares
+from .costs import COSTS, COSTS_SAID, costs
+from .notes import (
+    COURSE_SAID,
+    QUICK,
+    SELECTED,
+    Marks,
+    Note,
+    below,
+    courses,
+    extra_metrics,
+    failures,
+    impossible,
+    origin,
+    title,
+)
 
 MARKDOWN_FIGURES = 6  # of ours in a row of a Markdown table
 MARKDOWN_ROUNDS, TERMINAL_ROUNDS = 11, 5  # in tables over the rounds
@@ -38,46 +48,23 @@ def markdown(record: Record) -> str:
     wrong = [escaped(f"✗{note.number} {note}") for note in marks.values()]
     parts += _listed("✗ The paper's own figures that cannot be:", wrong)
     parts += _listed("Runs that are missing:", [escaped(note) for note in failures(record)])
-    lines = [(by_label(record, c.row), c.panel, *c.figures) for c in costs(record)]
+    lines = [(by_role(cost.row), cost.panel, *cost.figures) for cost in costs(record)]
     parts += [grid(["", "on", *COSTS], lines, left=2), COSTS_SAID]
     parts += _listed(SELECTED, [escaped(note) for note in extra_metrics(record)])
-    parts += _listed("Claims:", [_claim(claim) for claim in record["claims"]])
-    return "\n\n".join([*parts, _from(record)])
+    claims = (
+        [escaped(claim[k]) for k in ("verdict", "text", "reason")] for claim in record["claims"]
+    )
+    parts += _listed("Claims:", [f"**{verdict}** {text}: {why}" for verdict, text, why in claims])
+    return "\n\n".join([*parts, made_by(record)])
 
 
 def _listed(head: str, lines: Sequence[str]) -> list[str]:
     return ["\n".join([head, "", *(f"- {line}" for line in lines)])] if lines else []
 
 
-def _from(record: Record) -> str:
+def made_by(record: Record) -> str:
+    """Return the command that made the record, and where."""
     return f"{code(record['command'])}, {escaped(origin(record))}."
-
-
-def metered(record: Record) -> str:
-    """Return what clients sent and received, and the origin of the figures."""
-    return f"{grid(TRAFFIC, traffic(record), left=2)}\n\n{TRAFFIC_SAID} {_from(record)}"
-
-
-def by_family(record: Record) -> str:
-    """Return a line for each row: figure, rounds, bytes, and what the server can read."""
-    head, *lines = families(record)
-    return f"{grid(head, lines, left=2)}\n\n{READ} {_from(record)}"
-
-
-def best_first(record: Record) -> str:
-    """Return a few rows for a front page, best first; the page itself names their origin."""
-    head, *lines = best(record)
-    return grid(head, lines, left=2)
-
-
-def by_ceiling(record: Record) -> str:
-    """Return each row's share of the ceiling."""
-    head, *lines = shares(record)
-    return grid(head, lines)
-
-
-def by_label(record: Record, label: str) -> str:
-    return next(by_role(row) for row in record["rows"] if row["label"] == label)
 
 
 def _figures(record: Record, metric: str, columns: Sequence[Column], marks: Marks) -> str:
@@ -132,10 +119,6 @@ def _ours(cell: Cell | None, metric: str) -> str:
     return hole(cell) if math.isnan(found.mean) else str(found)
 
 
-def _claim(claim: Record) -> str:
-    return f"**{escaped(claim['verdict'])}** {escaped(claim['text'])}: {escaped(claim['reason'])}"
-
-
 def terminal(record: Record) -> str:
     """Return the tables one below the other, since they are too wide side by side."""
     screen = Screen()
@@ -144,7 +127,7 @@ def terminal(record: Record) -> str:
     screen.show(title(record), *(_sweep(record) if record["sweep"] else _columns(record)))
     screen.show(*_costs(record))
     for head, rounds, lines in courses(record, TERMINAL_ROUNDS):
-        table = _table(head, *rounds)
+        table = open_table("", *rounds, title=head)
         for name, *figures in lines:
             table.add_row(name, *(figure.replace(" to ", "\nto ") for figure in figures))
         screen.show(table)
@@ -174,7 +157,7 @@ def _columns(record: Record) -> list[Table]:
 def _column(record: Record, column: Column, metrics: Sequence[str], marks: Marks) -> Table:
     both = [has_paper(record, column, metric) for metric in metrics]
     heads = (["paper", name] if paper else [name] for name, paper in zip(metrics, both))
-    table = _table(plain(column["label"]), *chain(*heads))
+    table = open_table("", *chain(*heads), title=plain(column["label"]))
     for row in record["rows"]:
         cell, figures = row["cells"].get(column["label"]), list[str]()
         note = marks.get((row["label"], column["label"]))
@@ -202,7 +185,7 @@ def _sweep(record: Record) -> list[Table]:
     for metric in record["metrics"]:
         for columns in chunks(record, [metric], TERMINAL_FIGURES, paper=False):
             heads = (_value(record, column) for column in columns)
-            table = _table(f"{metric}, {plain(columns[0]['panel'])}", *heads)
+            table = open_table("", *heads, title=f"{metric}, {plain(columns[0]['panel'])}")
             for name, *figures in _points(record, metric, columns, impossible(record)):
                 table.add_row(name, *map(_short, figures))
             out.append(table)
@@ -212,13 +195,9 @@ def _sweep(record: Record) -> list[Table]:
 def _costs(record: Record) -> list[Table]:
     out: dict[str, Table] = {}
     for cost in costs(record):
-        table = out.setdefault(cost.panel, _table(f"cost, {plain(cost.panel)}"))
+        table = out.setdefault(cost.panel, open_table("", title=f"cost, {plain(cost.panel)}"))
         if not table.rows:
             for name in COSTS:
                 table.add_column({"seconds": "s"}.get(name, name), justify="right")
-        table.add_row(by_label(record, cost.row), *cost.figures)
+        table.add_row(by_role(cost.row), *cost.figures)
     return list(out.values())
-
-
-def _table(name: str, *heads: str) -> Table:
-    return open_table("", *heads, title=name)
