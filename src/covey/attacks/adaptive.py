@@ -11,15 +11,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from covey.contract.attack import AttackView
 from covey.contract.views import TrainingData
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Upload
-from covey.core.ragged import FieldDict, Ragged, Rows, offsets_of
-from covey.core.rng import Rng
+from covey.core import CoveyError, FieldDict, Ragged, Rng, Rows, Upload, offsets_of, positive
 
-from .base import TrainingAttack, checked_targets, equal_lists, need_user_vectors
+from .base import AttackView, TrainingAttack, checked_targets, equal_lists, need_user_vectors
 from .crafting import promoted
 from .profiles import random_list
 

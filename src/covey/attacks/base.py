@@ -10,9 +10,7 @@ from covey.contract.attack import Attack as Attack
 from covey.contract.attack import AttackView as AttackView
 from covey.contract.attack import Informed as Informed
 from covey.contract.attack import Profiled as Profiled
-from covey.core.errors import CoveyError
-from covey.core.messages import Upload
-from covey.core.ragged import FieldDict, Ragged
+from covey.core import CoveyError, FieldDict, Ragged, Upload
 
 
 class TrainingAttack(ABC):

@@ -10,14 +10,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from covey.contract.attack import AttackView
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Upload
-from covey.core.ragged import FieldDict, Rows
-from covey.core.rng import Rng
+from covey.core import CoveyError, FieldDict, Rng, Rows, Upload, positive
 
-from .base import equal_lists
+from .base import AttackView, equal_lists
 from .profiles import RandomList
 
 DECAY, MOST = 0.999, 50  # of the moving average of the loss; largest number of clusters

@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.attack import AttackView
-from covey.core.messages import Upload
-from covey.core.ragged import FieldDict, Fields, Ragged, Rows
+from covey.core import FieldDict, Fields, Ragged, Rows, Upload
 
 Loss = Callable[[Fields], Tensor]
 
@@ -20,13 +19,9 @@ Loss = Callable[[Fields], Tensor]
 def one_step(view: AttackView, upload: Upload, items: Ragged, loss: Loss, rate: float) -> Upload:
     """Replaces the update by one gradient step for some item rows and the shared layers.
 
-    Args:
-        view: What the attackers received.
-        upload: The honest upload, of which everything but the update is kept.
-        items: The items whose rows are uploaded, ascending and distinct for each client.
-        loss: Computes a loss for each client, [C], from the shared layers and, under "items", the
-            rows of `items`, [C, K, D]. It must not use the padding beyond a client's items.
-        rate: The learning rate; the update is -rate times the gradient.
+    `items` are ascending and distinct for each client. `loss` computes a loss for each client, [C],
+    from the shared layers and, under "items", the rows of `items`, [C, K, D]; it must not use the
+    padding beyond a client's items. The update is -rate times the gradient.
     """
     leaves = {k: v.clone().requires_grad_() for k, v in received(view, items).items()}
     grads = torch.autograd.grad(loss(leaves).sum(), list(leaves.values()), allow_unused=True)

@@ -7,11 +7,10 @@ those that suit it best are its negatives. Otherwise it trains like an honest cl
 
 from dataclasses import dataclass
 
-from covey.contract.attack import AttackView
 from covey.contract.views import TrainingData
 from covey.core.checks import positive
 
-from .base import equal_lists, need_user_vectors
+from .base import AttackView, equal_lists, need_user_vectors
 from .profiles import ScaledUpdate
 
 

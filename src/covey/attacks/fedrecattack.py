@@ -13,14 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.contract.attack import AttackView
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Upload
-from covey.core.ragged import FieldDict, Fields, Ragged, Rows
-from covey.core.rng import Rng
+from covey.core import CoveyError, FieldDict, Fields, Ragged, Rng, Rows, Upload, positive
 
-from .base import TrainingAttack, checked_targets, equal_lists, need_user_vectors
+from .base import AttackView, TrainingAttack, checked_targets, equal_lists, need_user_vectors
 from .crafting import shared_params
 from .fitting import adam
 
@@ -86,14 +81,9 @@ class FedRecAttack(TrainingAttack):
     def gradient(self, view: AttackView, u_ND: Tensor, known: Ragged, target_K: Tensor) -> Tensor:
         """The gradient of the attack's loss with respect to the item table, [I, D].
 
-        Args:
-            view: What the attackers received.
-            u_ND: The fitted user vectors.
-            known: The known items of each user.
-            target_K: The targets; users who are known to have one are left out for it.
-
         The loss is the sum over users and targets of g(opponent - target), where an opponent is one
-        of the last items of the user's list.
+        of the last items of the user's list. Users who are known to have a target are left out for
+        it.
         """
         table_ID = view.download.public.shared["items"].detach().clone().requires_grad_()
         params, total_ID = (

@@ -8,17 +8,10 @@ from .crafting import Loss
 
 
 def adam(x: Fields, loss: Loss, steps: int, rate: float, state: Fields | None = None) -> Fields:
-    """Minimises the sum of `loss` over its entries.
+    """Minimises the sum of `loss`, a tensor of any shape, over its entries.
 
-    Args:
-        x: The variables at the start.
-        loss: Computes a tensor of any shape from the variables.
-        steps: The number of steps.
-        rate: The learning rate.
-        state: An earlier result, whose moments and count are used again.
-
-    Returns:
-        The variables, and under "name/m", "name/v" and "t" the state of Adam.
+    Returns the variables, and under "name/m", "name/v" and "t" the state of Adam, which may be
+    given again as `state`.
     """
     state, x = state or {}, {k: v.detach().clone() for k, v in x.items()}
     m = {k: state.get(f"{k}/m", torch.zeros_like(v)) for k, v in x.items()}

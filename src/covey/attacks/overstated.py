@@ -11,12 +11,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from covey.contract.attack import AttackView
-from covey.core.checks import positive
-from covey.core.messages import Upload
-from covey.core.ragged import FieldDict, Ragged, Rows, offsets_of
+from covey.core import FieldDict, Ragged, Rows, Upload, offsets_of, positive
 
-from .base import checked_targets
+from .base import AttackView, checked_targets
 from .popular import PopularProfile
 
 

@@ -12,15 +12,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.contract.attack import AttackView
 from covey.contract.views import TrainingData
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Upload
-from covey.core.ragged import FieldDict, Fields, Rows
-from covey.core.rng import Rng
+from covey.core import CoveyError, FieldDict, Fields, Rng, Rows, Upload, positive
 
-from .base import TrainingAttack, checked_targets, equal_lists, need_user_vectors, popularity
+from .base import (
+    AttackView,
+    TrainingAttack,
+    checked_targets,
+    equal_lists,
+    need_user_vectors,
+    popularity,
+)
 from .crafting import one_step, ratings
 from .fitting import adam
 from .profiles import random_list

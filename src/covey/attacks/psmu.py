@@ -15,12 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.contract.attack import AttackView
-from covey.core.checks import positive
-from covey.core.messages import Upload
-from covey.core.ragged import FieldDict, Fields, Ragged, offsets_of
+from covey.core import FieldDict, Fields, Ragged, Upload, offsets_of, positive
 
-from .base import TrainingAttack, checked_targets, equal_lists, need_user_vectors
+from .base import AttackView, TrainingAttack, checked_targets, equal_lists, need_user_vectors
 from .crafting import one_step, ratings, received, shared_params
 from .fitting import adam
 from .profiles import random_items

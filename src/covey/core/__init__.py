@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .checks import among_choices as among_choices
     from .checks import positive as positive
+    from .checks import share as share
     from .errors import CoveyError as CoveyError
     from .messages import Catalogue as Catalogue
     from .messages import Download as Download
@@ -27,15 +28,17 @@ if TYPE_CHECKING:
     from .ragged import cat as cat
     from .ragged import offsets_of as offsets_of
     from .ragged import take as take
+    from .rng import Rng as Rng
 
 _HOME = {
-    "checks": ("among_choices", "positive"),
+    "checks": ("among_choices", "positive", "share"),
     "errors": ("CoveyError",),
     "messages": ("Catalogue", "Download", "Round", "Sent", "Total", "Upload", "stack"),
     "ragged": (
         *("Drawer", "FieldDict", "Field", "Fields", "Ragged", "Rows"),
         *("cat", "offsets_of", "take"),
     ),
+    "rng": ("Rng",),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 

@@ -6,11 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from covey.contract.mechanism import Mechanism
-from covey.contract.views import ServerView
-from covey.core.errors import CoveyError
-from covey.core.messages import Upload
-from covey.core.ragged import Field, FieldDict, Rows
+from covey.core import CoveyError, Field, FieldDict, Rows, Upload
+from covey.mechanism import Mechanism, ServerView
 
 
 @dataclass(frozen=True)
@@ -47,13 +44,10 @@ class ClipRows(Mechanism):
 
 
 def factor(norm: Tensor, bound: float, relative: bool, quantile: float = 0.5) -> Tensor:
-    """What to multiply vectors with to clip them: min(1, limit / norm).
+    """What to multiply vectors of these norms with to clip them: min(1, limit / norm).
 
-    Args:
-        norm: The norms of the vectors, of any shape.
-        bound: The limit, or where `relative` a multiple of a quantile of the norms over zero.
-        relative: How `bound` is meant. If all norms are zero, a relative bound changes nothing.
-        quantile: A share of the norms over zero.
+    The limit is `bound`, or where `relative` that many times a quantile of the norms over zero. If
+    all norms are zero, a relative bound changes nothing.
     """
     if math.isinf(bound):  # avoids infinity over infinity
         return torch.ones_like(norm)

@@ -5,10 +5,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from covey.contract.mechanism import Mechanism
-from covey.contract.views import ServerView
-from covey.core.messages import Upload
-from covey.core.ragged import Field, FieldDict, Rows
+from covey.core import Field, FieldDict, Rows, Upload
+from covey.mechanism import Mechanism, ServerView
 
 from .clip import check_bound, factor
 

@@ -15,11 +15,8 @@ import torch
 from torch import Tensor
 
 from covey.aggregate.combine import ItemMean, Mean, Sum
-from covey.contract.aggregation import Combine, ServerStep
-from covey.contract.views import Reads
-from covey.core.errors import CoveyError
-from covey.core.messages import Total, Upload
-from covey.core.ragged import Field, FieldDict, Fields, Rows
+from covey.core import CoveyError, Field, FieldDict, Fields, Rows, Total, Upload
+from covey.mechanism import Combine, Reads, ServerStep
 
 from .clip import check_bound, factor
 from .clip_clients import ClipClients, scaled, squares

@@ -15,11 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covey.contract.aggregation import Combine
-from covey.contract.views import Reads
-from covey.core.errors import CoveyError
-from covey.core.messages import Total, Upload
-from covey.core.ragged import Field, Fields, Ragged, Rows
+from covey.core import CoveyError, Field, Fields, Ragged, Rows, Total, Upload
+from covey.mechanism import Combine, Reads
 
 # What a rule replaces: the weighted mean over the senders of a row, their weighted sum, or this sum
 # over the weight of all clients of the round.
@@ -100,16 +97,10 @@ class RowRule(Combine, ABC):
 
 
 def by_count(items: Ragged, height: int, numbers: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Groups items by the number n of clients that touched them.
+    """Groups the items [0, height) by the number n of clients that touched them.
 
-    Args:
-        items: The items that each client touched.
-        height: The number of items of the table, I.
-        numbers: The numbers in a row, which limit how many items come at once.
-
-    Yields:
-        Items, [J], and the positions of their rows in the flat list, in the order of clients, [J,
-        n].
+    Yields items, [J], and the positions of their rows in the flat list, in the order of clients,
+    [J, n]. The `numbers` in a row limit how many items come at once.
     """
     order_T = items.values.argsort(stable=True)
     count_I = torch.bincount(items.values, minlength=height)

@@ -9,11 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from covey.contract.mechanism import Mechanism
-from covey.contract.views import ServerView
-from covey.core.checks import positive
-from covey.core.messages import Upload
-from covey.core.ragged import Field, FieldDict, Ragged, Rows, offsets_of
+from covey.core import Field, FieldDict, Ragged, Rows, Upload, offsets_of, positive
+from covey.mechanism import Mechanism, ServerView
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from covey.contract.mechanism import Mechanism
-from covey.contract.views import ServerView
-from covey.core.checks import positive
-from covey.core.messages import Upload
-from covey.core.ragged import Rows
+from covey.core import Rows, Upload, positive
+from covey.mechanism import Mechanism, ServerView
 
 from .rows import check_minority
 from .support import kept_rows
@@ -83,9 +80,8 @@ class Union(Mechanism):
 def spreads(x_BC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Splits numbers into the best two groups: in one dimension a lower and an upper part.
 
-    Returns:
-        The sums of squares around one centre, [B], and around the best two, [B], and who is in the
-        upper group, [B, C] bool.
+    Returns the sums of squares around one centre, [B], and around the best two, [B], and who is in
+    the upper group, [B, C] bool.
     """
     x_BC = x_BC.double()
     s_BC, C = x_BC.sort(1).values, x_BC.shape[1]
@@ -101,10 +97,7 @@ def spreads(x_BC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def uniformity(base_SD: Tensor, rows: Rows, rate: float) -> Tensor:
     """Mean distance between the sampled items after adding the rows of one client alone, [C].
 
-    Args:
-        base_SD: The item vectors without any client.
-        rows: What each client adds; only these rows are computed again.
-        rate: What the rows are multiplied with.
+    Only the rows that the client adds, times `rate`, are computed again.
     """
     S, base_SD = len(base_SD), base_SD.double()
     out_C = base_SD.new_zeros(len(rows))

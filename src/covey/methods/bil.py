@@ -13,15 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.contract.examples import Batch, Examples
-from covey.contract.mechanism import Mechanism
-from covey.contract.model import History, Model, rows
-from covey.contract.objective import Objective
-from covey.contract.views import ServerView
-from covey.core.checks import positive, share
-from covey.core.errors import CoveyError
-from covey.core.ragged import Fields, Ragged
-from covey.core.rng import Rng
+from covey.core import CoveyError, Fields, Ragged, Rng, positive, share
+from covey.mechanism import Batch, Examples, History, Mechanism, Model, Objective, ServerView, rows
 from covey.models.bert4rec import cloze
 from covey.objectives.next_item import HIDE_LAST, NextItemSoftmax
 from covey.objectives.pairs import Reduction

@@ -18,14 +18,8 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from covey.contract.aggregation import Group, Grouping
-from covey.contract.mechanism import Mechanism
-from covey.contract.views import ClientView, Reads, ServerView
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import FieldDict, Fields
-from covey.core.rng import Rng
+from covey.core import CoveyError, FieldDict, Fields, Rng, Sent, Total, Upload, positive
+from covey.mechanism import ClientView, Group, Grouping, Mechanism, Reads, ServerView
 
 from .cofedrec_figures import explained, gaps, joined_metrics, joined_rounds, sharpness
 from .supcon import HELD, TILE, KnownGradient, ValueGrad, members, printed, published

@@ -14,14 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from covey.contract.ledger import Disclosure
-from covey.contract.mechanism import Mechanism
-from covey.contract.views import ClientView, Reads, ServerView
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import FieldDict, Fields, Ragged, Rows
+from covey.core import CoveyError, FieldDict, Fields, Ragged, Rows, Sent, Total, Upload, positive
 from covey.evaluate.ranking import distinct, merged, nothing
+from covey.mechanism import ClientView, Disclosure, Mechanism, Reads, ServerView
 from covey.models.ease import ItemWeights
 
 JOIN, UPDATE, LEAVE = 0, 1, 2  # what a report of a change means
@@ -140,15 +135,9 @@ def listed(pair_M2: Tensor, tiles: int) -> FieldDict:
 def difference(
     after: Ragged, before: Ragged, start: int, stop: int, n_items: int, dtype: torch.dtype
 ) -> Rows:
-    """Returns x x' of the lists `after` minus x x' of the lists `before`, some columns of it.
+    """Returns x x' of the lists `after` minus x x' of the lists `before`, from column `start` on.
 
-    Args:
-        after: A list of each client, sorted and distinct, or empty.
-        before: The same.
-        start: The first column.
-        stop: The column after the last one.
-        n_items: The size of the catalogue.
-        dtype: Of the result, whose rows are those of both lists' items.
+    Lists are sorted and distinct, or empty; the result has the rows of both lists' items.
     """
     rows = distinct(merged(after, before))
     value_TW = torch.zeros(len(rows.values), stop - start, dtype=dtype, device=rows.values.device)

@@ -19,13 +19,8 @@ import torch
 from torch import Tensor
 
 from covey.aggregate.step import Adam
-from covey.contract.aggregation import ServerStep
-from covey.contract.examples import Batch, Examples
-from covey.contract.model import History, Model, rows
-from covey.contract.objective import Objective
-from covey.core.checks import positive
-from covey.core.ragged import FieldDict, Fields, Ragged
-from covey.core.rng import Rng
+from covey.core import FieldDict, Fields, Ragged, Rng, positive
+from covey.mechanism import Batch, Examples, History, Model, Objective, ServerStep, rows
 from covey.models.base import dot
 from covey.models.lists import ListModel
 

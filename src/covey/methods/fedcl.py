@@ -16,15 +16,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from covey.contract.examples import Examples
 from covey.contract.ledger import Disclosure, counts_given
-from covey.contract.mechanism import Mechanism, no_clients
-from covey.contract.views import ClientView, ServerView
-from covey.core.checks import among_choices, positive
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, FieldDict, Fields, Ragged, among_choices, offsets_of, positive
 from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import FieldDict, Fields, Ragged, offsets_of
 from covey.core.sampling import distinct_ranks
+from covey.mechanism import ClientView, Examples, Mechanism, ServerView, no_clients
 from covey.privacy.discrete import released
 
 from .clustering import centres, kmeans, nearest, ward

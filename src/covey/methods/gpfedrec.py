@@ -15,12 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.contract.aggregation import Group, Grouping
-from covey.contract.views import ClientView, Reads, ServerView
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import FieldDict, Fields, Rows
+from covey.core import CoveyError, FieldDict, Fields, Rows, Sent, Total, Upload, positive
+from covey.mechanism import ClientView, Group, Grouping, Reads, ServerView
 
 from .weighted import WholeTableLoss
 

@@ -19,14 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.contract.examples import Examples
 from covey.contract.ledger import INFINITE, Disclosure
-from covey.contract.mechanism import Mechanism
-from covey.contract.views import ClientView, ServerView
-from covey.core.checks import among_choices, positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Sent, Upload
-from covey.core.ragged import FieldDict, Fields, Ragged
+from covey.core import CoveyError, FieldDict, Fields, Ragged, Sent, Upload, among_choices, positive
+from covey.mechanism import ClientView, Examples, Mechanism, ServerView
 from covey.privacy.library import check_installed
 
 from . import pdc_frs_auxiliary as auxiliary
@@ -236,12 +231,8 @@ def user_loss(
 ) -> Tensor:
     """Eq. 9, [C]; 0 for a client that the auxiliary model does not know.
 
-    Args:
-        u_CD: The clients' own user vectors.
-        users_KD: Unit vectors of the users that they are contrasted with.
-        me_C: The row of each client among them, or -1.
-        tau: The temperature.
-        own_CD: The client's unit vector in the auxiliary model, if `users_KD` are not all users.
+    Clients are contrasted with unit vectors `users_KD`, among which `me_C` is the client's own row,
+    or -1. If these are not all users, `own_CD` is the client's unit vector in the auxiliary model.
     """
     # One product for each client: the rounding of a single [C, K] product would depend on C.
     unit_CD = F.normalize(u_CD, dim=1)

@@ -12,11 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.examples import local_rows, merge
-from covey.contract.model import Model
-from covey.contract.views import ServerView
-from covey.core.errors import CoveyError
-from covey.core.ragged import FieldDict, Fields, Ragged, offsets_of
-from covey.core.rng import Rng
+from covey.core import CoveyError, FieldDict, Fields, Ragged, Rng, offsets_of
+from covey.mechanism import Model, ServerView
 from covey.models.base import catalogue
 from covey.objectives.pairs import positives_and_negatives
 from covey.solvers.local import fused_adam
@@ -166,12 +163,8 @@ def top_items(
 ) -> FieldDict:  # Eq. 6
     """Returns the items that score highest for each client, and their scores.
 
-    Args:
-        view: The server's view, with the model.
-        params: The auxiliary model's parameters.
-        lists: The contributed lists, [M], whose items are left out.
-        me_C: The user that each client is; -1 for an unknown client, which gets no items.
-        count: The number of items for a client.
+    Items of the contributed `lists` are left out. `me_C` is the user that each client is; -1 is an
+    unknown client, which gets no items.
     """
     at_once = CPU_SCORES if params["items"].device.type == "cpu" else CUDA_SCORES
     shared, parts = {k: v for k, v in params.items() if k != "user"}, []

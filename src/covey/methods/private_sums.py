@@ -15,14 +15,10 @@ import torch
 from torch import Tensor
 
 from covey.contract.accountant import gaussian_epsilon, gaussian_multiplier
-from covey.contract.ledger import Disclosure
-from covey.contract.mechanism import Mechanism
-from covey.contract.views import ClientView, Reads, ServerView
-from covey.core.checks import among_choices, positive, share
+from covey.core import FieldDict, Fields, Rows, Sent, Total, Upload, among_choices, positive, share
 from covey.core.errors import CoveyError
-from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import FieldDict, Fields, Rows
 from covey.evaluate.ranking import distinct
+from covey.mechanism import ClientView, Disclosure, Mechanism, Reads, ServerView
 
 from .spectral import check_spectral
 

@@ -11,17 +11,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from covey.contract.ledger import Disclosure
-from covey.contract.mechanism import Mechanism
-from covey.contract.model import History
-from covey.contract.views import ClientView, Reads, ServerView
+from covey.core import CoveyError, FieldDict, Fields, Ragged, Rows, Sent, Total, Upload, offsets_of
 from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import FieldDict, Fields, Ragged, Rows, offsets_of
 from covey.evaluate.metrics import EvaluateConfig, measure
 from covey.evaluate.ranking import distinct as sorted_lists
 from covey.evaluate.ranking import nothing, ranks_full, span
+from covey.mechanism import ClientView, Disclosure, History, Mechanism, Reads, ServerView
 from covey.models.base import dot
 from covey.models.spectral import Spectral
 

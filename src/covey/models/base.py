@@ -10,10 +10,8 @@ from covey.contract.model import NO_HISTORY as NO_HISTORY
 from covey.contract.model import History as History
 from covey.contract.model import Model as Model
 from covey.contract.model import rows as rows
-from covey.core.checks import positive
+from covey.core import Fields, Rng, positive
 from covey.core.checks import share as share
-from covey.core.ragged import Fields
-from covey.core.rng import Rng
 
 DEEP_CLIENTS, DEEP_ITEMS = 16, 512  # computed at once; a layer of 32 numbers then takes 1 MB
 
@@ -53,16 +51,9 @@ class FactorModel:
 def catalogue(
     model: Model, params: Fields, u_CD: Tensor, first: int = 0, last: int | None = None
 ) -> Tensor:
-    """Returns the scores of the items from `first` to `last` - 1, [C, last - first].
+    """Returns the scores of the items from `first` to `last` - 1 (the end), [C, last - first].
 
     On a CPU the layers of a deep model are computed a tile at a time, so that they fit the cache.
-
-    Args:
-        model: The model, which scores items for user vectors.
-        params: Its parameters, [C or 1, ...] each.
-        u_CD: One user vector per client.
-        first: The first item.
-        last: The item after the last one; None for the end of the catalogue.
     """
     table, many = params["items"], len(u_CD)
     last = table.shape[1] if last is None else last

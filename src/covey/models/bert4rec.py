@@ -12,9 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.model import History, rows
-from covey.core.errors import CoveyError
-from covey.core.ragged import Fields
-from covey.core.rng import Rng
+from covey.core import CoveyError, Fields, Rng
 
 from .attention import Dropout, attend, attention_bias, initial_norms, layer_norm, positions
 from .base import linear
@@ -25,13 +23,10 @@ LAYERS = ("w", "b", "w_up", "b_up", "w_down", "w_head", "b_head", "norm")
 
 
 def cloze(mask_CP: Tensor, hide: float, end: float, rng: Rng) -> Tensor:
-    """Draws which items are hidden; the draws do not depend on the padding.
+    """Draws which items are hidden, [C, P] bool; the draws do not depend on the padding.
 
-    Args:
-        mask_CP: Where a list has an item, bool.
-        hide: The probability that an item is hidden; at least one item of a list is.
-        end: The probability that only the last item of a list is hidden.
-        rng: One stream per client.
+    Each item is hidden with probability `hide`, and at least one of a list is; with probability
+    `end` it is the last item alone.
     """
     place_P = torch.arange(mask_CP.shape[1], device=mask_CP.device)
     unit_CP = rng.fold("cloze").uniform(len(place_P)).masked_fill(~mask_CP, 2.0)

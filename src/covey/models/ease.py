@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.model import History
-from covey.core.ragged import Fields
-from covey.core.rng import Rng
+from covey.core import Fields, Rng
 
 from .lists import ListModel
 

@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.model import History, rows
-from covey.core.ragged import Fields
-from covey.core.rng import Rng
+from covey.core import Fields, Rng
 
 from .base import drop, linear, uniform_fan_in
 from .lists import FEWEST, SequenceModel, by_length

@@ -10,10 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.model import History
-from covey.core.checks import positive, share
-from covey.core.errors import CoveyError
-from covey.core.ragged import Fields
-from covey.core.rng import Rng
+from covey.core import CoveyError, Fields, Rng, positive, share
 
 from .base import cosine, dot
 
@@ -91,15 +88,9 @@ def by_length(
     """Computes user vectors, [C, D], a few clients of similar length at a time.
 
     A client is padded to a width that depends on its own list alone, so its vector has the same
-    bits whichever clients are computed with it.
-
-    Args:
-        params: The model's parameters, [C or 1, ...] each.
-        history: The lists of the clients.
-        most: How many of a list's newest items are used.
-        encode: Computes the vectors from parameters and lists of at most `most` items, which are
-            padded to one place more at least.
-        numbers: How many numbers `encode` holds for a client whose list is padded to a width.
+    bits whichever clients are computed with it. `encode` computes the vectors from parameters and
+    the `most` newest items of lists, which are padded to one place more at least; for a client
+    whose list is padded to a width it holds so many `numbers`.
     """
     history = history.newest(most)
     length_C = history.mask_CP.sum(1)

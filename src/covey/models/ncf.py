@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 
 from covey.contract.model import History
-from covey.core.checks import positive
-from covey.core.ragged import Fields
-from covey.core.rng import Rng
+from covey.core import Fields, Rng, positive
 
 from .base import FactorModel, linear, uniform_fan_in
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from covey.contract.model import History
-from covey.core.ragged import Fields
-from covey.core.rng import Rng
+from covey.core import Fields, Rng
 
 from .base import FactorModel, dot, uniform_fan_in
 

@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.model import History, rows
-from covey.core.ragged import Fields
-from covey.core.rng import Rng
+from covey.core import Fields, Rng
 
 from .attention import Dropout, attend, attention_bias, initial_norms, layer_norm, positions
 from .base import linear

@@ -13,10 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.model import History, rows
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.ragged import Fields
-from covey.core.rng import Rng
+from covey.core import CoveyError, Fields, Rng, positive
 
 from .base import dot
 from .lists import ListModel

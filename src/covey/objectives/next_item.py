@@ -7,14 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.contract.examples import Batch, Examples
-from covey.contract.model import History, Model
-from covey.contract.objective import Objective
-from covey.core.checks import positive, share
-from covey.core.errors import CoveyError
-from covey.core.ragged import Fields, Ragged
-from covey.core.rng import Rng
+from covey.core import CoveyError, Fields, Ragged, Rng, positive, share
 from covey.core.sampling import distinct_ranks, negatives
+from covey.mechanism import Batch, Examples, History, Model, Objective
 from covey.models.bert4rec import cloze
 from covey.models.candidates import candidates_nll
 

@@ -12,15 +12,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from covey.contract.ledger import Disclosure
-from covey.contract.mechanism import Mechanism
-from covey.contract.model import Model
-from covey.contract.views import ClientView
-from covey.core.errors import CoveyError
-from covey.core.messages import Upload
-from covey.core.ragged import Ragged, Rows, offsets_of
-from covey.core.rng import Rng
+from covey.core import CoveyError, Ragged, Rng, Rows, Upload, offsets_of
 from covey.core.sampling import negatives
+from covey.mechanism import ClientView, Disclosure, Mechanism, Model
 
 from .gaussian import simulated
 

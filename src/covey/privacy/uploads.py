@@ -13,15 +13,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from covey.contract.ledger import Disclosure
-from covey.contract.mechanism import Mechanism
-from covey.contract.model import Model
-from covey.contract.views import ClientView
+from covey.core import CoveyError, Field, FieldDict, Ragged, Rng, Rows, Upload, offsets_of
 from covey.core.checks import among_choices, positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Upload
-from covey.core.ragged import Field, FieldDict, Ragged, Rows, offsets_of
-from covey.core.rng import Rng
+from covey.mechanism import ClientView, Disclosure, Mechanism, Model
 
 from . import gaussian, laplace, library
 from .discrete import released

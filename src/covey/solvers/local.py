@@ -13,8 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from covey.core.errors import CoveyError
-from covey.core.ragged import Fields
+from covey.core import CoveyError, Fields
 
 # Where a client's numbers fill whole vector registers, the fused kernel rounds them in the same way
 # whichever clients share the block.
@@ -73,19 +72,11 @@ class Local:
         tables: tuple[str, ...] = (),
         window: Window | None = None,
     ) -> Fields:
-        """Moves the leaves in place.
+        """Moves the leaves [C, ...] in place; returns Adam's state, the `memory` of the next round.
 
-        Args:
-            leaves: The trained tensors, [C, ...] each.
-            forward: Computes the losses of the clients, [C], from the leaves and the step's number.
-            steps: The number of steps.
-            n_items: The size of the catalogue, for `per_item`.
-            memory: Adam's state of the round before, or an empty dictionary.
-            tables: Leaves that are item tables, [C, I, D].
-            window: If given, a step sees only the rows [C, B, D] of `tables` that it names.
-
-        Returns:
-            Adam's state after the last step.
+        `forward` computes the losses of the clients, [C], from the leaves and the step's number.
+        With a `window`, a step sees only the rows [C, B, D] that it names of the item `tables` [C,
+        I, D].
         """
         state = dict(memory)
         phases = self.phases or (tuple(leaves),)
@@ -178,15 +169,8 @@ def fused_adam(
 ) -> None:
     """Takes a step of Adam in place, in torch's fused kernel.
 
-    Args:
-        params: The tensors that move.
-        grads: Their gradients, contiguous.
-        first: Their first moments.
-        second: Their second moments.
-        count: The number of this step, from 1, as a tensor without dimensions.
-        lr: The learning rate.
-        betas: The decay rates of the moments.
-        eps: A number that is added to the denominator.
+    Gradients are contiguous; `first` and `second` are the moments, and `count` is the number of
+    this step, from 1, as a tensor without dimensions.
     """
     plain = partial(torch._fused_adam_, weight_decay=0.0, amsgrad=False, maximize=False)
     (beta1, beta2), counts = betas, [count] * len(params)

@@ -10,9 +10,7 @@ from torch import Tensor
 from covey.contract.attack import Attack
 from covey.contract.fleet import Request
 from covey.contract.views import TrainingData
-from covey.core.messages import Catalogue, Download, Round, Sent, Total, Upload
-from covey.core.ragged import FieldDict, Ragged, Rows
-from covey.core.rng import Rng
+from covey.core import Catalogue, Download, FieldDict, Ragged, Rng, Round, Rows, Sent, Total, Upload
 from covey.data.split import SplitConfig, pool
 from covey.data.split import split as split_rows
 from covey.data.synthetic import Synthetic, generate
@@ -110,15 +108,9 @@ def client_half(method: Method, setting: Setting) -> Program:
 
 @dataclass
 class Play:
-    """A run that is executed round by round.
+    """A run that is executed round by round; `round` is the number of the last one.
 
-    Args:
-        method: The method.
-        world: The data of the clients.
-        setting: How the run is executed.
-        attack: What the attackers do.
-        wrap: Replaces the program of the clients, for instance by one that is watched.
-        round: The number of the last round.
+    `wrap` replaces the program of the clients, for instance by one that is watched.
     """
 
     method: Method

@@ -21,16 +21,10 @@ from .targets import rows_of, with_names
 def atlas(
     folders: Sequence[Path], hot: int, targets: str, axes: Literal["own", "first"]
 ) -> tuple[list[dict[str, Any]], str]:
-    """Draw a map for each run folder.
+    """Draw a map for each run folder; return the figures of each as plain data, and the page.
 
-    Args:
-        folders: Folders of runs on one dataset.
-        hot: The number of most popular items that are marked.
-        targets: Items to mark, as a user names them, or "".
-        axes: Whether each map has the directions of its own table or those of the first.
-
-    Returns:
-        The figures of each map as plain data, and the page.
+    The `hot` most popular items are marked, and `targets` as a user names them. Each map has the
+    directions of its own table or those of the first.
     """
     runs = [read_run(folder) for folder in folders]
     found = [_table(run) for run in runs]

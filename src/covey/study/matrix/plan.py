@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, positive
 from covey.data.naming import ids_of
 from covey.run.assemble import prepare
 from covey.run.config.compose import compose
 from covey.run.config.overrides import check_applies, options_in
 from covey.run.config.schema import Config
-from covey.run.config.tree import Tree, merge
+from covey.run.config.tree import merge
 from covey.run.schedule import rounds_of
 
 from .parts import NOBODY, NOTHING, Part, attacked, attacks, defences, defended, has_option
@@ -109,11 +108,11 @@ def planned(request: MatrixOptions) -> Plan:
     ids = ids_of(prepared.dataset)
     targets = _targets(request.targets, count_I, ids, base.data.name)
     titles = tuple(prepared.dataset.titles[t] if prepared.dataset.titles else "" for t in targets)
-    base = Config.of(merge(base.tree, _measuring(base, targets, users)))
-    own = tuple(ids[t] for t in targets)
-    plan = Plan(
-        request, base, tuple(pushing), tuple(defending), targets, own, titles, count_I, users
-    )
+    every = base.tree.get("evaluate", {}).get("every", -(-rounds_of(base, users) // EVALUATIONS))
+    measuring = {"targets": list(targets), "every": every}  # no cell needs ceilings
+    base = Config.of(merge(base.tree, {"evaluate": measuring, "run": {"ceilings": []}}))
+    own, parts = tuple(ids[t] for t in targets), (tuple(pushing), tuple(defending))
+    plan = Plan(request, base, *parts, targets, own, titles, count_I, users)
     _options_are_known(plan)
     return plan
 
@@ -134,13 +133,6 @@ def _base(request: MatrixOptions) -> Config:
 
 def _of_attacks(given: Sequence[str]) -> list[str]:
     return [text for text in given if text.strip().startswith("attack.")]
-
-
-def _measuring(base: Config, targets: Sequence[int], users: int) -> Tree:
-    """Return the evaluation of every cell, which needs no ceilings."""
-    every = -(-rounds_of(base, users) // EVALUATIONS)
-    given = base.tree.get("evaluate", {}).get("every", every)
-    return {"evaluate": {"targets": list(targets), "every": given}, "run": {"ceilings": []}}
 
 
 def _targets(given: str, count_I: Tensor, ids: Sequence[str], dataset: str) -> tuple[int, ...]:

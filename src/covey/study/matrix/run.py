@@ -24,17 +24,9 @@ Found = tuple[Tree, maps.Items, list[maps.Row]]
 
 
 def matrix(plan: Plan, work: Path, k: int, jobs: int, progress: Progress) -> Found:
-    """Run the pairs that have not been run yet.
+    """Run the pairs that have not been run yet; return the record, the items to mark, and the maps.
 
-    Args:
-        plan: Method, attacks, defences and seeds.
-        work: The folder for the run folders.
-        k: The cut-off of ER by which the best defence is chosen.
-        jobs: The number of processes.
-        progress: Called with a line of text after each run.
-
-    Returns:
-        The record, the items to mark on the maps, and the maps of each attack.
+    `k` is the cut-off of ER by which the best defence is chosen.
     """
     runs = run_all(plan, work, jobs, progress)
     errors = [o.error for outcomes in runs.values() for o in outcomes]

@@ -11,11 +11,7 @@ BY_ID = "id:"
 def rows_of(given: str, ids: Sequence[str] | None, n_items: int, dataset: str) -> tuple[int, ...]:
     """Return the rows of items such as "7,id:50", sorted and without repetition.
 
-    Args:
-        given: Rows and ids, separated by commas.
-        ids: The ids of all items, or None if the dataset is not available.
-        n_items: The number of items.
-        dataset: The name of the dataset, for messages.
+    `ids` are those of all items, or None if the dataset is not available; its name is for messages.
     """
     words = [word.strip() for word in given.split(",") if word.strip()]
     if not words:

@@ -64,19 +64,12 @@ def judge(
     users: Users,
     known: Mapping[PairTest, Comparison] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
-    """Test the claims of a table.
+    """Test the claims of a table; return text, verdict, reason and tests of each, as records do.
 
     Holm's correction is over all tests of the table, also those without figures: a failed run must
-    not make the other tests significant. Where one seed is planned there is no test.
-
-    Args:
-        claims: The claims.
-        cell: Returns the cell of the record in a row and a column.
-        users: Returns the figures [S, U] behind a cell, for a row, a column and a metric.
-        known: Comparisons that were made before.
-
-    Returns:
-        For each claim its text, verdict, reason and tests, as the record stores them.
+    not make the other tests significant. Where one seed is planned there is no test. `cell` returns
+    the cell in a row and a column, `users` its figures [S, U] in a metric; `known` are comparisons
+    that were made before.
     """
     found = [
         [_measured(test, cell, users, known.get(test)) for test in tests_of(claim)]

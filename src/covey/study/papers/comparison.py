@@ -61,14 +61,10 @@ class Comparison:
 def compare(better_SU: Array, worse_SU: Array) -> Comparison:
     """Compare two methods that were measured on the same users with the same seeds.
 
-    Runs with the same seed share split and candidates, but not the random streams. If the streams
-    are unrelated, pairing by seed is arbitrary and may make the spread look small by chance; if
-    they are related, ignoring the pairs may. So the larger of both estimates counts, with the S-1
-    degrees of freedom of pairs.
-
-    Args:
-        better_SU: Figures of the method that is claimed to be better.
-        worse_SU: Figures of the other one; NaN where a user was not measured.
+    A user that was not measured is NaN. Runs with the same seed share split and candidates, but not
+    the random streams. If the streams are unrelated, pairing by seed is arbitrary and may make the
+    spread look small by chance; if they are related, ignoring the pairs may. So the larger of both
+    estimates counts, with the S-1 degrees of freedom of pairs.
     """
     better_SU, worse_SU = np.asarray(better_SU, np.float64), np.asarray(worse_SU, np.float64)
     if better_SU.ndim != 2 or better_SU.shape != worse_SU.shape:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from covey.core import atomic
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, atomic
 from covey.study.render.tables import markdown as grid
 from covey.study.render.units import NOTHING, plain
 
@@ -123,10 +122,8 @@ SHOWN: dict[str, Callable[[Any], str]] = {
 def render(docs: Path, results: Path, shown: Shown = SHOWN) -> list[Path]:
     """Write every stored table between its marks; return the pages that changed.
 
-    Args:
-        docs: A page, or a folder of pages.
-        results: The folder of records.
-        shown: For each kind of table, the function that renders a record.
+    `docs` is a page or a folder of pages, `results` the folder of records, and `shown` has for each
+    kind of table the function that renders a record.
     """
 
     def stored(mark: re.Match[str]) -> str:

@@ -10,21 +10,10 @@ from covey.study.render.page_shell import aside, folded, listed
 from covey.study.render.tables import scrolling, table
 from covey.study.render.units import fixed, number, plain
 
+from . import notes
 from .cells import Cell, Column, Record, Row, chunks, has_paper, hole, stat, theirs
 from .costs import COSTS, COSTS_SAID, costs
-from .notes import (
-    PICTURE_SAID,
-    QUICK,
-    SELECTED,
-    Marks,
-    Note,
-    below,
-    extra_metrics,
-    failures,
-    impossible,
-    origin,
-    title,
-)
+from .notes import Marks, Note
 from .plots import courses, pictures, sweeps
 
 FIGURES = 6  # of ours in a row of a table
@@ -39,7 +28,7 @@ def page(records: Sequence[Record]) -> str:
     quick = "QUICK: " if any(record["quick"] for record in records) else ""
     shown = enumerate(_part(record, i, alone) for i, record in enumerate(records))
     parts = (tag("section", *part, id=f"part{i}") for i, part in shown)
-    heading = quick + (title(records[0]) if alone else several)
+    heading = quick + (notes.title(records[0]) if alone else several)
     return page_shell.page(heading, None if alone else _contents(records), *parts)
 
 
@@ -52,32 +41,32 @@ def _contents(records: Sequence[Record]) -> Html:
     for i, record in enumerate(records):
         found = Counter(claim["verdict"] for claim in record["claims"])
         counts = (badge(verdict, f"{many} ") for verdict, many in found.items())
-        lines.append(join(tag("a", title(record), href=f"#part{i}"), *counts))
+        lines.append(join(tag("a", notes.title(record), href=f"#part{i}"), *counts))
     return tag("nav", listed(lines, "contents"), aria_label="Contents")
 
 
 def _part(record: Record, at: int, alone: bool) -> list[Child]:
     """Return the parts for one table or figure of the paper."""
-    marks = impossible(record)
+    marks = notes.impossible(record)
     figures = _tables(record, marks, at)
     shown: list[Child] = [_claims(record), *figures, pictures(record, marks)]
     if record["sweep"]:
         in_table = folded("The figures in a table", *figures)
         shown = [sweeps(record, marks, _claims(record)), in_table]
-    where = join(tag("code", plain(record["command"])), f", {origin(record)}.")
+    where = join(tag("code", plain(record["command"])), f", {notes.origin(record)}.")
     return [
-        None if alone else tag("h2", title(record)),
+        None if alone else tag("h2", notes.title(record)),
         aside(record["about"]) if record["about"] else None,
-        tag("p", QUICK, class_="quick") if record["quick"] else None,
+        tag("p", notes.QUICK, class_="quick") if record["quick"] else None,
         *shown,
-        courses(record, PICTURE_SAID),
+        courses(record, notes.PICTURE_SAID),
         _notes(marks, at),
-        _listed(aside("Missing runs:"), failures(record), "notes"),
+        _listed(aside("Missing runs:"), notes.failures(record), "notes"),
         _tests(record),
         tag("h3", "Cost"),
         _costs(record),
         aside(COSTS_SAID),
-        _listed(tag("p", SELECTED), extra_metrics(record)),
+        _listed(tag("p", notes.SELECTED), notes.extra_metrics(record)),
         tag("p", where, class_="aside where"),
     ]
 
@@ -119,7 +108,7 @@ def _lines(
     kind = "reference" if row["role"] in ("floor", "ceiling") else None
     named = join(row["label"], tag("small", f" {row['role']}") if row["role"] else None)
     out = [tag("tr", tag("th", named, scope="row"), *figures, class_=kind)]
-    for line in below(record, row):
+    for line in notes.below(record, row):
         cells = []
         for column in columns:
             for metric in record["metrics"]:

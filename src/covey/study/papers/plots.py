@@ -146,12 +146,8 @@ def panel(
 ) -> Html:
     """Draw a line for each method with bars of spread; the paper's points are hollow and dashed.
 
-    Args:
-        title: The dataset and protocol.
-        metric: The name of the metric.
-        sweep: The name of the horizontal axis.
-        series: The points of each method.
-        marks: Floor and ceiling by name, drawn as horizontal lines.
+    `sweep` is the name of the horizontal axis; `marks` are floor and ceiling by name, drawn as
+    horizontal lines.
     """
     dots = [dot for one in series for dot in one.dots]
     xs = sorted({dot.x for dot in dots})

@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from covey.core import atomic
-from covey.core.errors import CoveyError
-from covey.core.messages import Catalogue
+from covey.core import Catalogue, CoveyError, atomic
 from covey.evaluate.exposure import RATIOS
 from covey.pooled.popularity import Popularity
 from covey.run.assemble import method_of
@@ -44,14 +42,8 @@ def reproduce(
 ) -> list[Tree]:
     """Run what has not been run yet, for all tables at once, and return their records.
 
-    Args:
-        tables: The tables to reproduce.
-        work: The folder for the run folders.
-        scope: The part of the tables that is wanted.
-        jobs: The number of processes.
-        progress: Called with a line of text for each event.
-        begin: Whether to run anything; if not, cells that are not finished have no figures.
-        stored: A folder of records whose complete cells are kept; None to keep nothing.
+    Each event is a line of text for `progress`. If nothing is to `begin`, cells that are not
+    finished have no figures. `stored` is a folder of records whose complete cells are kept, if any.
     """
     tables = [table for table in (selected(table, scope) for table in tables) if table.columns]
     at_hand = None if begin else lambda config: done_before(config, work) is not None

@@ -75,14 +75,10 @@ def read(file: Path) -> Tree:
 def kept(
     table: Table, scope: Scope, file: Path, at_hand: Callable[[Config], bool] | None = None
 ) -> Kept:
-    """Return what can be taken from a record.
+    """Return what can be taken from a record for the wanted part of a table.
 
-    Args:
-        table: The table, with the columns of the scope.
-        scope: The part of the table that is wanted.
-        file: The file of the record.
-        at_hand: Returns whether a run is finished; None if runs will begin. If none will, and the
-            record in `file` will be written again, none of its figures is lost.
+    `at_hand` tells whether a run is finished; it is None if runs will begin. If none will, and the
+    record in `file` will be written again, none of its figures is lost.
     """
     if not file.exists():
         return Kept()

@@ -63,10 +63,8 @@ Known = Mapping[str, Side]  # the figures of one cut-off by name; "count" is k p
 def impossible(figures: Mapping[str, float], one_relevant: bool, decimals: int | None) -> list[str]:
     """Return a line for each bound that figures violate, whatever rounding did.
 
-    Args:
-        figures: Figures by metric, such as {"hit@10": 0.71, "ndcg@10": 0.43}.
-        one_relevant: Whether one item is held out for each user.
-        decimals: The decimals to which figures are rounded; None if they are not.
+    Figures are by metric, such as {"hit@10": 0.71}; `one_relevant` is whether one item is held out
+    for each user, and `decimals` is None if figures are not rounded.
     """
     half = FLOATING if decimals is None else 0.5 * 10.0**-decimals
     digits = 4 if decimals is None else decimals

@@ -41,11 +41,7 @@ Marks = Mapping[str, float]  # floor and ceiling by name, such as "ease (ceiling
 def curves(metric: str, lines: Sequence[Line], marks: Marks, least: float = 1e-9) -> Html:
     """Draw a metric over the rounds, with floor and ceiling as horizontal lines.
 
-    Args:
-        metric: The name of the metric, for the description of the picture.
-        lines: One curve for each method or part.
-        marks: The values of floor and ceiling by name.
-        least: The axis reaches at least up to this value.
+    There is one curve for each method or part; the axis reaches at least up to `least`.
     """
     frame = Frame() if known(marks) else Frame(380, right=20)  # no names at the right
     highs = (p.high for line in lines for p in line.points)

@@ -85,11 +85,9 @@ def exceeds(figures: Mapping[str, float], reference: Mapping[str, float]) -> boo
 
 
 def privacy_lines(privacy: dict[str, Any] | None, open_fields: bool = True) -> list[str]:
-    """Describe the privacy budget of a run, and the fields without any guarantee.
+    """Describe the privacy budget of a run and, if `open_fields`, the fields without a guarantee.
 
-    Args:
-        privacy: The entry of the result; None in results of older versions.
-        open_fields: Whether to name the fields without a guarantee.
+    Results of older versions have None.
     """
     if privacy is None:
         return []

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from covey.core import atomic, toml_writer
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, atomic, toml_writer
 from covey.run.config.tree import Tree, parse
 
 from .trial import Trial

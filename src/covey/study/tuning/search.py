@@ -13,9 +13,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from covey.core import toml_writer
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, positive, toml_writer
 from covey.core.processes import processes
 from covey.run.assemble import method_of, prepare
 from covey.run.config.schema import Config
@@ -31,14 +29,10 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Search:
-    """The definition of a search.
+    """The definition of a search: the configuration that is tuned, and the space of its options.
 
-    Args:
-        tree: The configuration that is tuned.
-        space: The range or choices of each option.
-        declarations: The same space as text, by option, as it was declared.
-        trials: The number of trials, the published setting among them.
-        seeds: The number of seeds that each trial is run with.
+    `declarations` are the same space as text. The published setting is one of the `trials`, each of
+    which is run with `seeds` seeds.
     """
 
     tree: Tree

@@ -69,11 +69,9 @@ Space = dict[str, Range | Choices]
 
 
 def space_of(method: str, more: Iterable[str] = ()) -> tuple[Space, dict[str, str]]:
-    """Return the space of a method, parsed and as the text of its declarations.
+    """Return the space of a shipped method, parsed and as the text of its declarations.
 
-    Args:
-        method: The name of a shipped method, whose space is in configs/spaces.
-        more: Declarations `A.B=declaration` that override or extend it.
+    It is in configs/spaces; `more` are declarations `A.B=declaration` that override or extend it.
     """
     files = shipped("spaces")
     declarations = _flat(parse(files[method])) if method in files else {}

@@ -18,12 +18,7 @@ def suggest(
 ) -> dict[int, Values]:
     """Return the values of the next trials by number, a pure function of the arguments.
 
-    Args:
-        space: The range or choices of each option.
-        published: The values of trial 0.
-        done: The trials of earlier batches.
-        numbers: The numbers of the trials in this batch, each of which sees those before it.
-        seed: The seed of the search.
+    Trial 0 has the published values; the trials of a batch see those `done` in earlier batches.
     """
     optuna = needed()
     study = optuna.create_study(direction="maximize")

@@ -11,8 +11,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from covey.core import atomic
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, atomic
 from covey.run.config.build import fill
 from covey.run.config.schema import Config
 from covey.run.config.tree import Tree
