@@ -41,9 +41,8 @@ class FedRecAttack(TrainingAttack):
     def __post_init__(self) -> None:
         positive(self.name, rows=self.rows, bound=self.bound, top=self.top)
         if not 0 < self.leak <= 1:
-            raise CoveyError(
-                f"{self.name}: leak = {self.leak}; it is a share, over 0 and at most 1"
-            )
+            wrong = f"{self.name}: leak = {self.leak}; it is a share, over 0 and at most 1"
+            raise CoveyError(wrong)
 
     def craft(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         need_user_vectors(view, self.name)
@@ -86,10 +85,8 @@ class FedRecAttack(TrainingAttack):
         it.
         """
         table_ID = view.download.public.shared["items"].detach().clone().requires_grad_()
-        params, total_ID = (
-            {**shared_params(view), "items": table_ID[None]},
-            torch.zeros_like(table_ID),
-        )
+        params, total_ID = shared_params(view), torch.zeros_like(table_ID)
+        params["items"] = table_ID[None]
         for some_B in torch.arange(len(u_ND), device=u_ND.device).split(USERS_AT_ONCE):
             has = known.take(some_B)
             z_BI = view.model.score(params, u_ND[some_B], params["items"])

@@ -55,8 +55,14 @@ class PSMU(TrainingAttack):
         rival_CK = rival_CI.gather(1, place_CK) & real_CK
         goal_CK = torch.isin(place_CK, target_K) & real_CK
 
-        def loss(leaves: Fields) -> Tensor:
-            return self._loss(ratings(view, leaves, w_CD[:, None])[:, 0], goal_CK, rival_CK)
+        def loss(leaves: Fields) -> Tensor:  # without alternatives A-ra's, for the fitted user
+            z_CK, many_C = ratings(view, leaves, w_CD[:, None])[:, 0], rival_CK.sum(1)
+            alone_C = (F.softplus(-z_CK) * goal_CK).sum(1) / goal_CK.sum(1)
+            if self.goal == "bce" or not bool(many_C.any()):
+                return alone_C + (F.softplus(z_CK) * rival_CK).sum(1) / many_C.clamp(min=1)
+            # Targets in the second dimension, alternatives in the last.
+            over_CKK = torch.sigmoid(z_CK[:, None] - z_CK[:, :, None])
+            return (over_CKK * (goal_CK[:, :, None] & rival_CK[:, None])).sum((1, 2))
 
         return {}, one_step(view, upload, items, loss, self.rate)
 
@@ -100,13 +106,3 @@ class PSMU(TrainingAttack):
             best_CI = torch.zeros_like(found_CI).scatter(1, best, True)
             found_CI = found_CI | best_CI & (free_CI > -torch.inf)
         return found_CI
-
-    def _loss(self, z_CK: Tensor, goal_CK: Tensor, rival_CK: Tensor) -> Tensor:
-        """The loss of each client, [C]; without alternatives it is A-ra's, for the fitted user."""
-        alone_C = (F.softplus(-z_CK) * goal_CK).sum(1) / goal_CK.sum(1)
-        many_C = rival_CK.sum(1)
-        if self.goal == "bce" or not bool(many_C.any()):
-            return alone_C + (F.softplus(z_CK) * rival_CK).sum(1) / many_C.clamp(min=1)
-        # Targets in the second dimension, alternatives in the last.
-        over_CKK = torch.sigmoid(z_CK[:, None] - z_CK[:, :, None])
-        return (over_CKK * (goal_CK[:, :, None] & rival_CK[:, None])).sum((1, 2))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from covey.core import CoveyError, Field, FieldDict, Rows, Upload
+from covey.core import CoveyError, FieldDict, Rows, Upload
 from covey.mechanism import Mechanism, ServerView
 
 
@@ -30,17 +30,14 @@ class ClipRows(Mechanism):
         return replace(upload, update=self.clip(upload.update), model=self.clip(upload.model))
 
     def clip(self, fields: FieldDict) -> FieldDict:
-        return {name: self._clipped(value) for name, value in fields.items()}
+        def clipped(x: Tensor) -> Tensor:
+            norm = x.norm(dim=-1, keepdim=True)
+            return x * factor(norm, self.bound, self.relative, self.quantile)
 
-    def _clipped(self, value: Field) -> Field:
-        if isinstance(value, Rows):
-            return replace(value, values=self._clip(value.values))
-        assert isinstance(value, Tensor)
-        return self._clip(value)
-
-    def _clip(self, x: Tensor) -> Tensor:
-        norm = x.norm(dim=-1, keepdim=True)
-        return x * factor(norm, self.bound, self.relative, self.quantile)
+        return {
+            name: replace(x, values=clipped(x.values)) if isinstance(x, Rows) else clipped(x)
+            for name, x in fields.items()
+        }
 
 
 def factor(norm: Tensor, bound: float, relative: bool, quantile: float = 0.5) -> Tensor:
@@ -65,6 +62,5 @@ def check_bound(name: str, bound: float, quantile: float = 0.5) -> None:
     if not bound > 0:
         raise CoveyError(f"{name}: bound = {bound}; a norm over 0 is needed")
     if not 0 < quantile < 1:
-        raise CoveyError(
-            f"{name}: quantile = {quantile}; it is a share of the round's norms, such as 0.99"
-        )
+        wrong = f"{name}: quantile = {quantile}; it is a share of the round's norms, such as 0.99"
+        raise CoveyError(wrong)

@@ -100,13 +100,11 @@ class Bank(ServerStep):
         for name, d in update.items():
             if name in self.banked:
                 saved = memory[name] * self.decay + d if name in memory else d
-                out_I = self._largest(saved.flatten(1).norm(dim=1)).view(-1, *[1] * (d.dim() - 1))
+                norm_I = saved.flatten(1).norm(dim=1)
+                many = math.ceil(self.share * int((norm_I > 0).sum()) - 1e-9)
+                out_I = torch.zeros_like(norm_I, dtype=torch.bool)
+                out_I = out_I.index_fill_(0, norm_I.topk(many).indices, True)
+                out_I = out_I.view(-1, *[1] * (d.dim() - 1))
                 memory[name], d = saved.masked_fill(out_I, 0), saved.masked_fill(~out_I, 0)
             params[name] = torch.add(params[name], d, alpha=self.rate)
         return memory, params
-
-    def _largest(self, norm_I: Tensor) -> Tensor:
-        """The rows to apply, [I] bool."""
-        many = math.ceil(self.share * int((norm_I > 0).sum()) - 1e-9)
-        largest = norm_I.topk(many).indices
-        return torch.zeros_like(norm_I, dtype=torch.bool).index_fill_(0, largest, True)

@@ -38,9 +38,8 @@ class PositiveHinge(Objective):
         positive("objective", last=self.last)
         share("objective", hide=self.hide)
         if not -1 < self.margin <= 1:
-            raise CoveyError(
-                f"objective: margin = {self.margin}; it is a cosine, over -1 and at most 1"
-            )
+            wrong = f"objective: margin = {self.margin}; it is a cosine, over -1 and at most 1"
+            raise CoveyError(wrong)
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
         return self._sequence.examples(items, avoid, n_items, rng)

@@ -55,9 +55,8 @@ class Contrast(Mechanism):
     # server: synthetic users
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:  # Eq. 4
         if not view.objective.pointwise:
-            raise CoveyError(
-                f"{self.name} learns from one item at a time: use covey.objectives:Bce"
-            )
+            wrong = f"{self.name} learns from one item at a time: use covey.objectives:Bce"
+            raise CoveyError(wrong)
         rng, count_I = view.server_rng, popularity(view.catalogue)
         weight_I = count_I if self.draw == "popularity" else torch.ones_like(count_I)
         items_SN = _draw(weight_I, self.users, self.history, rng.fold("histories"))
@@ -180,9 +179,8 @@ class PopularityRegulariser(Mechanism):
     def __post_init__(self) -> None:
         positive(self.name, hot=self.hot, tau=self.tau)
         if self.sample < 0 or not 0 <= self.hot_share < 1:
-            raise CoveyError(
-                f"{self.name}: sample is at least 0 (0 = all), hot_share from 0 to below 1"
-            )
+            wrong = f"{self.name}: sample is at least 0 (0 = all), hot_share from 0 to below 1"
+            raise CoveyError(wrong)
 
     def adjust_model(self, view: ServerView, model: Fields) -> tuple[FieldDict, Fields]:
         if not view.round.closes_epoch or "items" not in model:

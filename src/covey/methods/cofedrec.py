@@ -177,9 +177,8 @@ class ItemContrast(WholeTableLoss):
         if self.sample < 0:
             raise CoveyError(f"{self.name}: sample = {self.sample}; it may not be negative")
         if self.sample and self.reading == "printed":
-            raise CoveyError(
-                f"{self.name}: only the published reading has a sampled form; set sample = 0"
-            )
+            wrong = f"{self.name}: only the published reading has a sampled form; set sample = 0"
+            raise CoveyError(wrong)
 
     def precompute(self, view: ClientView) -> Sent:
         """The gradient at the table from which most clients start, which their first step uses."""

@@ -39,13 +39,11 @@ class GramTiles(Mechanism):
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         n_items, device = view.catalogue.n_items, view.public["items"].device
         if not isinstance(view.model, ItemWeights):
-            raise CoveyError(
-                f"{self.name!r} needs covey.models.ease:ItemWeights; set [model] use to that"
-            )
+            wrong = f"{self.name!r} needs covey.models.ease:ItemWeights; set [model] use to that"
+            raise CoveyError(wrong)
         if self.tiles > n_items:
-            raise CoveyError(
-                f"gram: tiles = {self.tiles} but there are {n_items} items; use fewer tiles"
-            )
+            wrong = f"gram: tiles = {self.tiles} but there are {n_items} items; use fewer tiles"
+            raise CoveyError(wrong)
         return {"gram": torch.zeros(n_items, n_items, dtype=torch.float64, device=device)}
 
     def send(self, view: ServerView) -> Sent:
@@ -71,18 +69,14 @@ class GramTiles(Mechanism):
         start, stop = span_of(view.round.number, self.tiles, view.catalogue.n_items)
         gram_II, rows_IW = view.state["gram"].clone(), reports.extra[self.name]["rows"]
         gram_II[:, start:stop] = rows_IW.double()  # a later pass replaces the earlier one
-        state: FieldDict = {"gram": gram_II, **self._in_tiles(view, reports.ids_C.sort().values)}
+        number, ids_C = view.round.number, reports.ids_C.sort().values  # in this round's tile
+        tile, pair_M2 = (number - 1) % self.tiles, view.state.get("in", ids_C.new_zeros(0, 2))
+        now_C2 = torch.stack([torch.full_like(ids_C, tile), ids_C], 1)
+        pair_M2 = torch.cat([pair_M2[pair_M2[:, 0] != tile], now_C2])
+        state: FieldDict = {"gram": gram_II, **listed(pair_M2, min(number, self.tiles))}
         if view.round.number < self.tiles:
             return state, {}
         return state, {"weight": self.solved(gram_II).to(view.public["weight"])}
-
-    def _in_tiles(self, view: ServerView, ids_C: Tensor) -> FieldDict:
-        """Which clients are in which tile, if these are the clients in this round's tile."""
-        number, pair_M2 = view.round.number, view.state.get("in", ids_C.new_zeros(0, 2))
-        tile = (number - 1) % self.tiles
-        now_C2 = torch.stack([torch.full_like(ids_C, tile), ids_C], 1)
-        pair_M2 = torch.cat([pair_M2[pair_M2[:, 0] != tile], now_C2])
-        return listed(pair_M2, min(number, self.tiles))
 
     def solved(self, gram_II: Tensor) -> Tensor:
         """B = I - P diag(1 / diag(P)) with P = (X'X + lambda I)^-1."""

@@ -22,7 +22,7 @@ from covey.aggregate.step import Adam
 from covey.core import FieldDict, Fields, Ragged, Rng, positive
 from covey.mechanism import Batch, Examples, History, Model, Objective, ServerStep, rows
 from covey.models.base import dot
-from covey.models.lists import ListModel
+from covey.models.lists import ListModel, first_places
 
 
 @dataclass(frozen=True)
@@ -108,12 +108,3 @@ class DecayedAdam(ServerStep):
 def gram(v_GID: Tensor) -> Tensor:
     """The Gram matrix of each table, [G, D, D]."""
     return v_GID.mT @ v_GID
-
-
-def first_places(history: History) -> Tensor:
-    """Whether an item occurs for the first time, [C, P]: p_ui is 1 however often u has i."""
-    index_CP = torch.where(history.mask_CP, history.index_CP, -1)
-    sorted_CP, order_CP = index_CP.sort(stable=True, dim=1)
-    new_CP = torch.ones_like(history.mask_CP)
-    new_CP[:, 1:] = sorted_CP[:, 1:] != sorted_CP[:, :-1]
-    return torch.zeros_like(new_CP).scatter_(1, order_CP, new_CP) & history.mask_CP

@@ -57,9 +57,8 @@ class HardNegatives(Mechanism):
                 f"{self.name}: clip = {self.clip}; noise needs a bound; epsilon = inf is no noise"
             )
         if not 0 <= self.difficulty <= 1 or self.count < 0:
-            raise CoveyError(
-                f"{self.name}: difficulty is a share of the items, 0 to 1, and count at least 0"
-            )
+            wrong = f"{self.name}: difficulty is a share of the items, 0 to 1, and count at least 0"
+            raise CoveyError(wrong)
         if self.every < (0 if self.repeat == "round" else 1):
             raise CoveyError(
                 f"{self.name}: every = {self.every}; use at least 1 (or 0 with repeat = 'round')"
@@ -115,12 +114,11 @@ class HardNegatives(Mechanism):
         return view.round.opens_epoch and since >= 0 and since % self.every == 0
 
     def select_reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
-        if not self.retrieves or int(view.state["passes"]) < self.first:
+        waits = not self.retrieves or int(view.state["passes"]) < self.first
+        if waits or (self.repeat != "round" and not self._due(view)):
             return no_clients().to(everyone.device)
         if self.repeat == "round":
             return None
-        if not self._due(view):
-            return no_clients().to(everyone.device)
         most = self.max_reports() or math.inf
         reports_N = view.state.get("heard", no_clients()).to(everyone.device)
         return everyone[_at(reports_N, everyone) < most]

@@ -118,25 +118,19 @@ class RepeatedStep:
         if self.device.type != "cuda":
             self.step()
         elif self.graph is None and self.times < WARM_UP:
-            self._warm_up()
+            # On a side stream, as CUDA asks for before a step is recorded.
+            here, aside = torch.cuda.current_stream(), torch.cuda.Stream()
+            aside.wait_stream(here)
+            with torch.cuda.stream(aside):
+                self.step()
+            here.wait_stream(aside)
+            self.times += 1
         else:
-            self.graph = self.graph or self._recorded()
+            if self.graph is None:
+                self.graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self.graph):  # which runs nothing yet
+                    self.step()
             self.graph.replay()
-
-    def _warm_up(self) -> None:
-        """Runs the step on a side stream, as CUDA asks for before a step is recorded."""
-        here, aside = torch.cuda.current_stream(), torch.cuda.Stream()
-        aside.wait_stream(here)
-        with torch.cuda.stream(aside):
-            self.step()
-        here.wait_stream(aside)
-        self.times += 1
-
-    def _recorded(self) -> torch.cuda.CUDAGraph:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):  # which runs nothing yet
-            self.step()
-        return graph
 
 
 def init_auxiliary(model: Model, n_items: int, rng: Rng, like: Tensor) -> FieldDict:

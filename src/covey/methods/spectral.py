@@ -45,9 +45,8 @@ class SubspaceIteration(Mechanism):
         least = min(self.choose, default=1.0)
         positive("spectral", sums=self.sums, strength=self.strength, choose=least)
         if not all(0 <= power <= 1 for power in (self.item_power, self.user_power)):
-            raise CoveyError(
-                "spectral: item_power and user_power are from 0 (no normalisation) to 1"
-            )
+            wrong = "spectral: item_power and user_power are from 0 (no normalisation) to 1"
+            raise CoveyError(wrong)
         if self.choose and self.response in ("linear", "ease"):
             raise CoveyError(
                 f"spectral: response = {self.response!r} has nothing to choose; leave out `choose`"
@@ -126,9 +125,8 @@ class SubspaceIteration(Mechanism):
 def check_spectral(name: str, view: ServerView) -> None:
     """Refuses a model that is not spectral, or has a higher rank than there are items."""
     if not isinstance(view.model, Spectral):
-        raise CoveyError(
-            f"{name!r} fits covey.models.spectral:Spectral alone; set [model] use to that"
-        )
+        wrong = f"{name!r} fits covey.models.spectral:Spectral alone; set [model] use to that"
+        raise CoveyError(wrong)
     view.model.check(view.catalogue.n_items)
 
 

@@ -57,9 +57,8 @@ class SpectralResidual(Mechanism):
 
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         if not isinstance(view.objective, Bce | Bpr):
-            raise CoveyError(
-                f"{self.name!r} is an offset of single logits: use covey.objectives:Bce or Bpr"
-            )
+            wrong = f"{self.name!r} is an offset of single logits: use covey.objectives:Bce or Bpr"
+            raise CoveyError(wrong)
         model = Spectral(self.rank)
         model.check(view.catalogue.n_items)
         rng = Rng.server(view.seed, 0, "public")  # as the spectral method, to find just the same

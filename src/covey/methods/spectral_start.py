@@ -37,9 +37,8 @@ class SpectralStart(Mechanism):
 
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         if "items" not in view.public:
-            raise CoveyError(
-                f"{self.name!r} sets the item table that all start from; this model has none"
-            )
+            wrong = f"{self.name!r} sets the item table that all start from; this model has none"
+            raise CoveyError(wrong)
         items_ID = view.public["items"]
         model = Spectral(items_ID.shape[1])
         model.check(len(items_ID))

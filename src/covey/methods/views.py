@@ -241,7 +241,11 @@ def _log_sums(
         return kernels.log_sums(a_CRD, b_CRD, weight_CR1[..., 0], bias_CR, tau)
     log_CR, to_a = torch.empty_like(bias_CR), torch.empty_like(a_CRD)
     to_b, bias_C1R = torch.zeros_like(b_CRD.mT), bias_CR[:, None] * LOG2E
-    scaled_CRD, many = a_CRD * (LOG2E / tau), _rows_at_once(a_CRD)
+    n_clients, n_rows, _ = a_CRD.shape
+    # On a GPU as many rows as fit, since each launch costs time; on a CPU the number depends on the
+    # client alone, so that sums keep their order.
+    many = max(8, AT_ONCE // (n_clients * n_rows) if a_CRD.is_cuda else TILE // n_rows)
+    scaled_CRD = a_CRD * (LOG2E / tau)
     for at in range(0, a_CRD.shape[1], many):
         tile = slice(at, at + many)
         exp_CKR = torch.baddbmm(bias_C1R, scaled_CRD[:, tile], b_CRD.mT).exp2_()
@@ -268,17 +272,6 @@ def _triton() -> ModuleType | None:
     from covey.kernels import contrast
 
     return contrast
-
-
-def _rows_at_once(a_CRD: Tensor) -> int:
-    """How many rows make a tile; on a GPU as many as fit, since each launch costs time."""
-    n_clients, n_rows, _ = a_CRD.shape
-    return max(8, AT_ONCE // (n_clients * n_rows)) if a_CRD.is_cuda else tile_rows(n_rows)
-
-
-def tile_rows(n_rows: int) -> int:
-    """The rows of a tile on a CPU, by the client alone, so that sums keep their order."""
-    return max(8, TILE // n_rows)
 
 
 def held_similarities(n_rows: int) -> int:

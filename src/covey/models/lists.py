@@ -102,17 +102,22 @@ def by_length(
         for pick in here.split(max(FEWEST, at_once // numbers(wide))):
             full = torch.cat([pick, pick[:1].expand(max(FEWEST - len(pick), 0))])
             mine = {k: v if len(v) == 1 else v[full] for k, v in params.items()}
-            parts.append(encode(mine, _cut(history, full, wide))[: len(pick)])
+            lists = (x[full, :wide] for x in (history.index_CP, history.mask_CP))
+            padded = (F.pad(x, (0, wide - x.shape[1])) for x in lists)
+            parts.append(encode(mine, History(*padded))[: len(pick)])
             picks.append(pick)
     return torch.cat(parts)[torch.cat(picks).argsort()]
+
+
+def first_places(history: History) -> Tensor:
+    """Where an item of the list occurs for the first time, [C, P] bool."""
+    index_CP = torch.where(history.mask_CP, history.index_CP, -1)
+    sorted_CP, order_CP = index_CP.sort(stable=True, dim=1)
+    new_CP = torch.ones_like(history.mask_CP)
+    new_CP[:, 1:] = sorted_CP[:, 1:] != sorted_CP[:, :-1]
+    return torch.zeros_like(new_CP).scatter_(1, order_CP, new_CP) & history.mask_CP
 
 
 def widths(length_C: Tensor) -> Tensor:
     """The widths to which lists are padded: 8, 16, 32, ..."""
     return 2 ** length_C.clamp(min=8).double().log2().ceil().long()
-
-
-def _cut(history: History, pick: Tensor, wide: int) -> History:
-    index_CP, mask_CP = history.index_CP[pick, :wide], history.mask_CP[pick, :wide]
-    more = wide - index_CP.shape[1]
-    return History(F.pad(index_CP, (0, more)), F.pad(mask_CP, (0, more)))

@@ -19,10 +19,9 @@ from covey.run.assemble import method_of, prepare
 from covey.run.config.schema import Config
 from covey.run.config.tree import Tree, assign
 
-from .journal import RUNS, opened
 from .space import Space, Values, apply, check, preset
 from .suggest import WORST, needed, suggest
-from .trial import Run, Trial, validated
+from .trial import RUNS, Run, Trial, opened, validated
 
 Progress = Callable[[str], None]
 
@@ -54,6 +53,13 @@ class Search:
     def config(self) -> Config:
         return Config.of(self.tree)
 
+    @property
+    def about(self) -> Tree:
+        """The names of what is tuned."""
+        tree = self.config.tree
+        names = {"method": tree.get("method", ""), "dataset": self.config.data.name}
+        return names | {"preset": tree.get("preset", "")}
+
     def configs(self, number: int, values: Values) -> list[Config]:
         """Return the runs of a trial, which need no ceilings."""
         tree = apply(self.tree, values if number else {})
@@ -84,7 +90,11 @@ def search(
             todo = {n: v for n, v in values.items() if n not in journal.trials}
             for trial in _trials(plan, todo, out / RUNS, pool):
                 journal.add(trial)
-                progress(_line(plan, trial))
+                each = ", ".join(f"{k} {v}" for k, v in trial.values.items())
+                end = f"failed: {trial.error}"
+                if not trial.error:
+                    end = f"{plan.metric} {trial.value:.4f} on validation"
+                progress(f"trial {trial.number} ({plan.trials} in all), {each}: {end}")
             done += [journal.trials[n] for n in numbers]
     if all(trial.error for trial in done):
         raise CoveyError(f"all {len(done)} trials failed; the first: {done[0].error}")
@@ -98,12 +108,10 @@ def best_of(trials: Iterable[Trial]) -> Trial:
 
 def summary(plan: Search, trials: Sequence[Trial]) -> Tree:
     """Return the search as plain data, with its budget."""
-    best, config, runs = best_of(trials), plan.config, [r for t in trials for r in t.runs]
+    best, runs = best_of(trials), [r for t in trials for r in t.runs]
     costs = ("rounds", "seconds", "cpu_seconds")
     return {
-        "method": config.tree.get("method", ""),
-        "dataset": config.data.name,
-        "preset": config.tree.get("preset", ""),
+        **plan.about,
         "metric": plan.metric,
         "space": plan.declarations,
         "budget": {
@@ -121,18 +129,9 @@ def summary(plan: Search, trials: Sequence[Trial]) -> Tree:
 
 def preset_of(plan: Search, trials: Sequence[Trial], commit: str) -> Tree:
     """Return the best values, without the protocol, as a preset labelled with its cost."""
-    best, config = best_of(trials), plan.config
-    label = {
-        "trials": len(trials),
-        "seeds": plan.seeds,
-        "metric": plan.metric,
-        "value": best.value,
-        "method": config.tree.get("method", ""),
-        "dataset": config.data.name,
-        "preset": config.tree.get("preset", ""),
-        "commit": commit,
-    }
-    return {**preset(plan.tree, best.values), "tuned": label}
+    best = best_of(trials)
+    label = {"trials": len(trials), "seeds": plan.seeds, "metric": plan.metric, "value": best.value}
+    return {**preset(plan.tree, best.values), "tuned": label | plan.about | {"commit": commit}}
 
 
 def _possible(config: Config) -> None:
@@ -145,14 +144,6 @@ def _possible(config: Config) -> None:
         )
     if "pooled" not in config.tree:
         method_of(config, prepared.catalogue)
-
-
-def _line(plan: Search, trial: Trial) -> str:
-    values = ", ".join(f"{k} {v}" for k, v in trial.values.items())
-    end = f"failed: {trial.error}"
-    if not trial.error:
-        end = f"{plan.metric} {trial.value:.4f} on validation"
-    return f"trial {trial.number} ({plan.trials} in all), {values}: {end}"
 
 
 @contextmanager

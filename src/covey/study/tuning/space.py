@@ -50,6 +50,14 @@ class Range:
             return min(int(value), int(self.high))
         return min(max(float(f"{value:.4g}"), self.low), self.high)
 
+    def code(self, value: Any) -> Any:
+        return value
+
+    def distribution(self, kinds: Any) -> Any:
+        """Return it for Optuna, which has the codes of values."""
+        kind = kinds.IntDistribution if self.whole else kinds.FloatDistribution
+        return kind(self.low, self.high, log=self.log)
+
 
 @dataclass(frozen=True)
 class Choices:
@@ -63,6 +71,15 @@ class Choices:
 
     def ends(self) -> tuple[Any, ...]:
         return self.values
+
+    def clean(self, code: int) -> Any:
+        return self.values[code]
+
+    def code(self, value: Any) -> int:
+        return self.values.index(value)
+
+    def distribution(self, kinds: Any) -> Any:
+        return kinds.CategoricalDistribution(range(len(self.values)))
 
 
 Space = dict[str, Range | Choices]
@@ -105,9 +122,8 @@ def declared(text: Any, option: str) -> Range | Choices:
         raise CoveyError(f"the space of {option} is {text!r}; {GRAMMAR}")
     low, high = (_number(word, whole, option) for word in rest)
     if not low < high or (kind == "log" and low <= 0):
-        raise CoveyError(
-            f"the space of {option} is {text!r}; low must be below high, and above 0 if log"
-        )
+        wrong = f"the space of {option} is {text!r}; low must be below high, and above 0 if log"
+        raise CoveyError(wrong)
     return Range(low, high, kind == "log", whole)
 
 
