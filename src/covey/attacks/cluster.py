@@ -88,10 +88,7 @@ class ClusterAttack(RandomList):
 
 
 def kmeans(x_ID: Tensor, groups: int, rng: Rng) -> tuple[Tensor, Tensor]:
-    """Centres, [G, D], and the cluster of each row, [I], by Lloyd's algorithm from random rows.
-
-    The centre of an empty cluster does not move.
-    """
+    """Centres, [G, D], and each row's, [I], by Lloyd's algorithm; empty clusters do not move."""
     centre_GD = x_ID[rng.permutation(len(x_ID))[0, :groups]]
     of_I = torch.cdist(x_ID, centre_GD).argmin(1)
     for _ in range(LLOYD):

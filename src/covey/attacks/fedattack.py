@@ -16,10 +16,7 @@ from .profiles import ScaledUpdate
 
 @dataclass(frozen=True)
 class FedAttack(ScaledUpdate):
-    """Takes `hardest` items from each end of the ranking by inner products.
-
-    The paper uses 1; more items make the attack harder to detect.
-    """
+    """Takes `hardest` items from each end of the ranking by inner products (1 in the paper)."""
 
     hardest: int = 10
     scale: float = 1.0  # multiplies the update

@@ -104,10 +104,7 @@ class FedRecAttack(TrainingAttack):
         return total_ID
 
     def row_sets(self, view: AttackView, g_ID: Tensor, target_K: Tensor) -> Tensor:
-        """Items of each upload, [C, R]: the targets, and others drawn by their gradients' norms.
-
-        A client uses the same random numbers in every round.
-        """
+        """Items of an upload, [C, R]: targets, and others by gradient, the same in all rounds."""
         weight_I = g_ID.norm(dim=1).index_fill(0, target_K, torch.inf)
         u_CI = view.rng.home("rows").uniform(len(g_ID)).clamp(min=1e-300)
         gumbel_CI = -(-u_CI.log()).log()

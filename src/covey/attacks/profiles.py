@@ -53,10 +53,7 @@ class PromotingList(ScaledUpdate):
 
 
 def random_items(rng: Rng, n_items: int, many: int, without_K: Tensor) -> Tensor:
-    """Draws `many` different items for each client, every set equally likely, [C, many].
-
-    Items `without_K` are never drawn; the result is narrower if fewer can be drawn.
-    """
+    """`many` different items of each client without those given, every set equally likely."""
     unit_CI = rng.uniform(n_items)
     unit_CI[:, without_K] = 2  # sorts last
     return unit_CI.argsort(dim=1, stable=True)[:, : min(many, n_items - len(without_K))]

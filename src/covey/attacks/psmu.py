@@ -4,8 +4,7 @@ Yuan et al., "Manipulating Federated Recommender Systems: Poisoning with Synthet
 Countermeasures", SIGIR 2023; written from descriptions of the paper and a re-implementation by
 others, not from its text. An attacker makes up a list and fits a user vector to it. Alternatives of
 a target are the items that this user would be shown instead, and those that are most like the
-target.
-Shape suffixes: K = uploaded rows, L = items that the user vector is fitted to.
+target. Shape suffixes: K = uploaded rows, L = items that the user vector is fitted to.
 """
 
 from dataclasses import dataclass

@@ -80,10 +80,7 @@ class HiCS(Combine):
 
 @dataclass(frozen=True)
 class Bank(ServerStep):
-    """Accumulates updates and applies the largest rows; the others wait (error feedback).
-
-    Parameters that are not in `banked` are applied at once.
-    """
+    """Accumulates updates of `banked` parameters and applies the largest rows (error feedback)."""
 
     share: float = 0.5  # gamma, of the rows that are not zero; 1 applies all of them
     decay: float = 1.0  # multiplies the waiting rows in each round; below 1 old updates fade

@@ -16,10 +16,7 @@ from .rows import RowRule
 
 @dataclass(frozen=True)
 class KrumMean(RowRule):
-    """Takes the upload closest to the mean of all.
-
-    It is also the one closest to the mean of all others, which is n / (n - 1) times as far.
-    """
+    """Takes the upload closest to the mean of all, which is that closest to the mean of others."""
 
     def enough(self, n: int) -> bool:
         return n >= 3

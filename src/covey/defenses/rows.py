@@ -150,10 +150,7 @@ def middle(sorted_JPn: Tensor) -> Tensor:
 
 
 def near_middle(sorted_JPn: Tensor, many: int) -> Tensor:
-    """Mean of the `many` values closest to the median, [J, P].
-
-    They are a window of the sorted values; of two windows that are equally close, the lower one.
-    """
+    """Mean of the `many` values closest to the median, [J, P]; of equal windows the lower one."""
     n, median_JP1 = sorted_JPn.shape[-1], middle(sorted_JPn)[..., None]
     below_JPs = median_JP1 - sorted_JPn[..., : n - many + 1]
     reach_JPs = torch.maximum(below_JPs, sorted_JPn[..., many - 1 :] - median_JP1)

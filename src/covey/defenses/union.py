@@ -95,10 +95,7 @@ def spreads(x_BC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def uniformity(base_SD: Tensor, rows: Rows, rate: float) -> Tensor:
-    """Mean distance between the sampled items after adding the rows of one client alone, [C].
-
-    Only the rows that the client adds, times `rate`, are computed again.
-    """
+    """Mean distance between sampled items after adding `rate` times one client's rows, [C]."""
     S, base_SD = len(base_SD), base_SD.double()
     out_C = base_SD.new_zeros(len(rows))
     apart_SS = distances(base_SD, base_SD)

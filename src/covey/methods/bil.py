@@ -94,10 +94,7 @@ class Spreadout(Mechanism):
 
 
 def spread(items_ID: Tensor) -> Tensor:
-    """R = the Frobenius norm of all cosines between different rows, in O(I D^2).
-
-    Since ||Z Z'|| = ||Z' Z||, no matrix of items by items is needed; the diagonal is subtracted.
-    """
+    """R = ||Z Z'|| without its diagonal for unit rows Z, by ||Z' Z||, in O(I D^2)."""
     z_ID = F.normalize(items_ID, dim=1)
     own_I = z_ID.square().sum(1)
     square = (z_ID.mT @ z_ID).square().sum() - own_I.square().sum()

@@ -1,10 +1,9 @@
 """CL4FedRec and its popularity regulariser (Yuan et al., 2024, arXiv 2403.20107).
 
-Clients contrast two noisy views of their user vector with synthetic users, and two views of each
-of their items with each other; the server keeps hot items apart from normal ones. The server is
-assumed to know how popular the items are.
-
-Shape suffixes: S = synthetic users, N = items of each, H = hot items, P = sampled normal items.
+Clients contrast two noisy views of their user vector with synthetic users, and two views of each of
+their items with each other; the server keeps hot items apart from normal ones. The server is
+assumed to know how popular the items are. Shape suffixes: S = synthetic users, N = items of each, H
+= hot items, P = sampled normal items.
 """
 
 from dataclasses import dataclass
@@ -207,10 +206,7 @@ class PopularityRegulariser(Mechanism):
 def user_loss(
     u_CD: Tensor, one_CD: Tensor, two_CD: Tensor, synthetic_SD: Tensor, tau: float
 ) -> Tensor:  # Eq. 7
-    """Returns the user contrast of each client, [C], from the noise of its two views.
-
-    The users without noise are compared with the negatives, the synthetic users.
-    """
+    """The user contrast, [C]; users without noise are compared with the synthetic ones."""
     # One product for each client: the rounding of a single [C, S] product would depend on C.
     unit_CSD = F.normalize(synthetic_SD, dim=1).expand(len(u_CD), -1, -1)
     loss_C: Tensor = _UserContrast.apply(u_CD, one_CD, two_CD, unit_CSD, tau)

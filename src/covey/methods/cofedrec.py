@@ -2,9 +2,8 @@
 
 Clients keep personal item tables and upload them. The server sorts the items into categories, draws
 a core client and one category, and averages the tables of the clients that see this category as the
-core client does; the others keep their own. Clients pull the items of a category together.
-
-Shape suffixes: P = participants, K = item categories, S = items of a sample.
+core client does; the others keep their own. Clients pull the items of a category together. Shape
+suffixes: P = participants, K = item categories, S = items of a sample.
 """
 
 import warnings

@@ -3,10 +3,8 @@
 All that EASE needs of the data is the Gram matrix X'X, a sum over users. A round sums some of its
 columns: client u adds x_u x_u[tile]'. After the last tile the server inverts the matrix. The sum is
 kept, so a client can join, change its list or leave: it sends its summand, the difference, or minus
-its summand.
-
-Shape suffixes: T = items of all clients together, W = items of a tile, M = pairs of a tile and a
-client in it.
+its summand. Shape suffixes: T = items of all clients together, W = items of a tile, M = pairs of a
+tile and a client in it.
 """
 
 from dataclasses import dataclass

@@ -8,7 +8,6 @@ uploads the gradient of every item's factor; the server sums them and takes a st
 with c_ui = 1 + alpha r_ui. Items that a client does not have count with p = 0 and c = 1; as their
 terms are quadratic forms in G = Y'Y, no array of clients x items is made. The solver is
 `Local("sgd", lr=1.0, epochs=1)`, which uploads the negative gradient, and the combine is `Sum`.
-
 Shape suffixes: G = item tables (1, or one of each client), P = places of a list.
 """
 

@@ -2,9 +2,7 @@
 
 The server links clients by their item tables, averages the tables of each client's neighbours into
 a personal table, and publishes the average of the personal tables. Clients start from the public
-table and are pulled to their personal one.
-
-Shape suffix: P = participants.
+table and are pulled to their personal one. Shape suffix: P = participants.
 """
 
 from collections.abc import Sequence

@@ -69,10 +69,7 @@ class Auxiliary:
     def _rows(
         self, view: ServerView, lists: Ragged, like: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Users [R], and the items, labels and weights of their examples [R, W], padded with 0.
-
-        An item that is drawn for several positives is one example, with its count as weight.
-        """
+        """Users [R], and the items, labels and weights (their counts) of examples, [R, W]."""
         n_items, device = view.catalogue.n_items, lists.values.device
         rng = view.server_rng.fold("negatives").streams(len(lists)).to(device)
         made = positives_and_negatives(lists, lists, n_items, self.negatives, rng)
@@ -104,10 +101,7 @@ class Adam:
 
 @dataclass
 class RepeatedStep:
-    """A step in place that is repeated; CUDA records it after a few times and replays it.
-
-    It is a hundred small kernels, which take much longer to launch one by one than to run.
-    """
+    """A step in place that is repeated; CUDA records its hundred small kernels and replays them."""
 
     step: Callable[[], None]
     device: torch.device

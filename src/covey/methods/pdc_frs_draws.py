@@ -1,9 +1,8 @@
 """The lists that clients contribute to PDC-FRS, each item replaced at random by a similar one.
 
 Draws are made by item and not by interaction: the distribution of an item is computed once, however
-many clients have it.
-
-Shape suffixes: T = positions of all lists, B = items at a time, K = draws for one item.
+many clients have it. Shape suffixes: T = positions of all lists, B = items at a time, K = draws for
+one item.
 """
 
 from typing import Literal

@@ -5,7 +5,6 @@ exchange finds the unit of the score: the slope of the log-odds by which a linea
 separates a user's own items from the others. From then on the spectral score is the offset of every
 example and of every ranking. In training, the score of an own item leaves that item out of the
 list: otherwise the items that the user has score far above those that the user will choose next.
-
 Shape suffixes: T = examples of all clients together, D = directions, M = moments.
 """
 

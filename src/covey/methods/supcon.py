@@ -1,9 +1,8 @@
 """CoFedRec's supervised contrast over all items of a table: value and gradient in closed form.
 
 Z(i) are the other items of i's category, n_i of them. Autograd through all pairs of items would
-hold about twenty arrays of items x items; this holds half of one, or none.
-
-Shape suffixes: K = item categories, B = items of a tile, S = items of a sample.
+hold about twenty arrays of items x items; this holds half of one, or none. Shape suffixes: K = item
+categories, B = items of a tile, S = items of a sample.
 """
 
 from collections.abc import Iterator

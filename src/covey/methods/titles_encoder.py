@@ -2,7 +2,6 @@
 
 (Wang et al., 2020; Reimers and Gurevych, 2019.) The weights come with a Python package, so nothing
 is downloaded at run time. The forward pass is BERT's: six layers, the mean over a title's words.
-
 Shape suffixes: B = titles at a time, T = words of a title, H = width, A = heads, E = H / A.
 """
 

@@ -34,10 +34,7 @@ class UnionTask(WeightedLoss):
         super().__post_init__()
 
     def _draw(self, view: ClientView) -> tuple[Tensor, Tensor, Tensor]:
-        """The partner [T] and negatives [T, K] of each positive, and which of these exist.
-
-        They are the same at every call.
-        """
+        """The partner [T] and negatives [T, K] of each positive, the same at every call."""
         items = view.data.items
         n_T = items.lengths.repeat_interleave(items.lengths)
         unit_T = view.rng.fold("partner").ragged_uniform(items.lengths).values

@@ -31,10 +31,7 @@ KERNEL_WIDTH = 128  # the widest vectors that fit on the chip
 
 
 def noise(x: Tensor, eta: float, rng: Rng, relative: bool = False) -> Tensor:
-    """Draws noise for each vector of x [C, ..., D], in the orthant of the vector.
-
-    It is `eta` long, or `eta` times as long as the vector if `relative`.
-    """
+    """Noise for vectors of x, each `eta` (times the vector if `relative`) long, in its orthant."""
     z = rng.uniform(*x.shape[1:]).to(x)
     size = eta * x.norm(dim=-1, keepdim=True) if relative else eta
     return size * F.normalize(z, dim=-1) * x.sign()

@@ -17,10 +17,7 @@ DEEP_CLIENTS, DEEP_ITEMS = 16, 512  # computed at once; a layer of 32 numbers th
 
 
 class FactorModel:
-    """A model of user and item vectors whose item table may stay on the device.
-
-    The subclass is a dataclass that has the options annotated here.
-    """
+    """A model of user and item vectors; the subclass is a dataclass with these options."""
 
     dim: int
     scale: float  # standard deviation of the item table's start

@@ -12,10 +12,7 @@ from .base import FactorModel, dot, uniform_fan_in
 
 @dataclass(frozen=True)
 class LinearScore(FactorModel):
-    """The weights of a personal linear layer play the user vector.
-
-    `keep_items` keeps the item table on the device (CoFedRec, local training).
-    """
+    """The weights of a personal linear layer play the user vector; `keep_items` is as in `MF`."""
 
     dim: int = 32
     scale: float = 1.0

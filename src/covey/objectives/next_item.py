@@ -82,10 +82,7 @@ class NextItemSoftmax(Objective):
         return {**ready, **self._drawn(batch, is_target.sum(1), wide)}
 
     def _drawn(self, batch: Batch, length_C: Tensor, wide: int) -> Fields:
-        """Rows and weights of the negatives of single positions, [C, P, local].
-
-        They follow the items of the list, in the order of the positions.
-        """
+        """Rows and weights of the negatives of each position, [C, P, local], after the items."""
         index, slot = batch.index_CL, batch.slot_CL
         assert index is not None and slot is not None
         tied = (batch.label_CL == 0) & (slot >= 0) & (batch.weight_CL > 0)

@@ -81,10 +81,7 @@ class MaskedItem(WholeCatalogue):
 
 @dataclass(frozen=True)
 class SampledSoftmax(Objective):
-    """Predicts each next item against sampled items, the same ones at all positions.
-
-    The loss is summed over positions.
-    """
+    """Predicts each next item against sampled items, which are the same at all positions."""
 
     negatives: int = 256  # that the client does not have, drawn in each participation
     last: int = 200  # newest items that are trained on
@@ -120,10 +117,7 @@ class SampledSoftmax(Objective):
 
 
 def _nll(model: Model, params: Fields, u: Tensor, sequence_CP: Tensor) -> Tensor:
-    """-log softmax of the items of a sequence among all items, [C, P].
-
-    It takes bounded memory if the model has a vector per position and scores by inner products.
-    """
+    """-log softmax of a sequence's items among all items, [C, P], if possible in bounded memory."""
     if u.dim() == 3 and not getattr(model, "cosine", False):
         return catalogue_nll(u, params["items"], sequence_CP)
     s = model.score(params, u, params["items"])

@@ -21,10 +21,7 @@ from .gaussian import simulated
 
 @dataclass(frozen=True)
 class PseudoItems(Mechanism):
-    """Adds rows of pseudo items to uploads.
-
-    It is listed before `NoisyUploads`, so that these rows get noise like the others.
-    """
+    """Adds rows of pseudo items; it is listed before `NoisyUploads`, which covers them too."""
 
     count: int = 100  # pseudo items of a client
     fixed: bool = True  # the same in every round; otherwise the items that stay are the client's

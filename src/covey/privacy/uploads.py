@@ -25,10 +25,7 @@ MARGIN = 1 - 1e-9  # as floats that are clipped to a bound may end slightly abov
 
 @dataclass(frozen=True)
 class NoisyUploads(Mechanism):
-    """Clips uploads and adds noise.
-
-    It is the last mechanism of the list, as nothing that is added to an upload later is protected.
-    """
+    """Clips uploads and adds noise; it is listed last, since later additions are not protected."""
 
     epsilon: float = 1.0  # of a row, or of a whole upload; inf: no noise
     delta: float = 0.0  # likewise; over 0 if kind = "gaussian"

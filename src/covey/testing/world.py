@@ -108,10 +108,7 @@ def client_half(method: Method, setting: Setting) -> Program:
 
 @dataclass
 class Play:
-    """A run that is executed round by round; `round` is the number of the last one.
-
-    `wrap` replaces the program of the clients, for instance by one that is watched.
-    """
+    """A run that is executed round by round; `wrap` replaces the program of the clients."""
 
     method: Method
     world: World

@@ -110,10 +110,7 @@ def _clean(record: Record) -> Cell:
 
 
 def detection(record: Record, cell: Cell) -> str:
-    """Format recall and precision of a filter, or the rows for which a rule had too few uploads.
-
-    A filter that excluded no client has no precision.
-    """
+    """Format recall and precision of a filter, or the rows for which a rule had too few uploads."""
     fell = [n for n in cell["fell_back"] if n is not None]
     if fell:
         return f"{sum(fell) / len(fell):,.0f} rows"

@@ -46,10 +46,7 @@ def matrix(plan: Plan, work: Path, k: int, jobs: int, progress: Progress) -> Fou
 
 
 def before_and_after(made: Record, tables: Tables, items: maps.Items, k: int) -> list[maps.Row]:
-    """Return maps for each attack: without it, undefended, and with the best defence.
-
-    All maps share the directions of the first one.
-    """
+    """Return maps for each attack, in common directions: without it, undefended, best defended."""
     clean = tables.get((NOBODY.label, NOTHING.label))
     if clean is None:
         return []

@@ -9,10 +9,7 @@ BY_ID = "id:"
 
 
 def rows_of(given: str, ids: Sequence[str] | None, n_items: int, dataset: str) -> tuple[int, ...]:
-    """Return the rows of items such as "7,id:50", sorted and without repetition.
-
-    `ids` are those of all items, or None if the dataset is not available; its name is for messages.
-    """
+    """Return the rows of items such as "7,id:50", sorted and without repetition."""
     words = [word.strip() for word in given.split(",") if word.strip()]
     if not words:
         raise _wrong(given, n_items)

@@ -31,10 +31,7 @@ def rows_of(outcome: Outcome) -> list[Tree]:
 
 
 def course_of(outcomes: Sequence[Outcome], names: Sequence[str]) -> Tree:
-    """Return for each name a list over the rounds of lists over the seeds.
-
-    Only rounds that all seeds have are included.
-    """
+    """Return for each name a list over the rounds that all seeds have of lists over the seeds."""
     runs = [{row["round"]: row for row in rows_of(o) if "round" in row} for o in outcomes]
     rounds = sorted(set.intersection(*(set(run) for run in runs))) if runs else []
     found = {name: [[value(run[n], name) for run in runs] for n in rounds] for name in names}
@@ -50,10 +47,7 @@ def value(row: Tree, name: str) -> float | None:
 
 
 def extra_of(outcomes: Sequence[Outcome], name: str, last: bool) -> Figures | None:
-    """Return an extra metric of the selected or the last round, [S, 1]: it has no users.
-
-    One over the rounds is the mean of all evaluations, which shows how soon a metric rises.
-    """
+    """Return an extra metric of the selected or last round, or a mean over all rounds, [S, 1]."""
     if not outcomes or any(o.error for o in outcomes):
         return None
     if name.startswith(COURSE):

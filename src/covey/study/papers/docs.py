@@ -37,10 +37,7 @@ def with_rows(record: Record, labels: Sequence[str]) -> Record:
 
 
 def best(record: Record) -> Iterable[tuple[str, ...]]:
-    """Yield the head, then a short line for each row, best first.
-
-    Rows are sorted by the first metric in the first column.
-    """
+    """Yield the head, then a short line for each row, best first by the first metric and column."""
     label, metric = record["columns"][0]["label"], record["metrics"][0]
     yield "", READS, metric, "rounds", "upload of a client"
     means = [(stat(row["cells"].get(label), metric).mean, row) for row in record["rows"]]

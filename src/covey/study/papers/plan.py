@@ -59,10 +59,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The horizontal axis of a figure: each column is repeated for each value.
-
-    `{}` in an option of `set` is replaced by the value.
-    """
+    """A horizontal axis: columns are repeated for each value, which replaces `{}` in `set`."""
 
     label: str
     set: tuple[str, ...]

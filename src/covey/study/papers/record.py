@@ -198,10 +198,7 @@ def _name(row: Tree) -> str:
 
 
 def tuned_of(column: Column, row: Row, config: Config) -> int | None:
-    """Return the tuning runs behind a cell's settings.
-
-    They are 0 if a tuned setting was overridden, and None if there is nothing to tune.
-    """
+    """Return the tuning runs behind a cell: 0 if overridden, None if there is nothing to tune."""
     if isinstance(config.part("pooled"), Popularity):
         return None
     if row.trials:

@@ -85,10 +85,7 @@ def exceeds(figures: Mapping[str, float], reference: Mapping[str, float]) -> boo
 
 
 def privacy_lines(privacy: dict[str, Any] | None, open_fields: bool = True) -> list[str]:
-    """Describe the privacy budget of a run and, if `open_fields`, the fields without a guarantee.
-
-    Results of older versions have None.
-    """
+    """Describe the privacy budget of a run and, if `open_fields`, what has no guarantee."""
     if privacy is None:
         return []
     open_, total, better = privacy["unprotected"], privacy["epsilon_user"], privacy["accountant"]

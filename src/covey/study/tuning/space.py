@@ -181,10 +181,7 @@ def _published(config: Config, option: str) -> Any:
 
 
 def preset(tree: Tree, values: Mapping[str, Any]) -> Tree:
-    """Return only what was tuned, for use with any protocol.
-
-    A list of mechanisms replaces another one, so it is written as a whole.
-    """
+    """Return only what was tuned, for any protocol; lists of mechanisms are written as a whole."""
     full, out = apply(tree, values), Tree()
     for option, value in values.items():
         section = option.partition(".")[0]

@@ -16,10 +16,7 @@ WORST = -1.0  # the value of a failed trial for the sampler; every metric is 0 o
 def suggest(
     space: Space, published: Values, done: Sequence[Trial], numbers: Iterable[int], seed: int
 ) -> dict[int, Values]:
-    """Return the values of the next trials by number, a pure function of the arguments.
-
-    Trial 0 has the published values; the trials of a batch see those `done` in earlier batches.
-    """
+    """Return the values of the next trials by number; only trials of earlier batches count."""
     optuna = needed()
     study = optuna.create_study(direction="maximize")
     kinds = {k: axis.distribution(optuna.distributions) for k, axis in space.items()}
