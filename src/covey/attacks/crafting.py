@@ -1,4 +1,4 @@
-"""Uploads that an attacker computes itself: one gradient step on a loss of its choice.
+"""Uploads that an attacker computes itself: one gradient step on a loss of its choice; and Adam.
 
 Shape suffixes: S = imagined users of an attacker, K = items whose rows it uploads.
 """
@@ -60,3 +60,24 @@ def received(view: AttackView, items: Ragged) -> Fields:
     params, many = shared_params(view), len(view.ids_C)
     layers = {k: v.expand(many, *v.shape[1:]) for k, v in params.items() if k != "items"}
     return {**layers, "items": params["items"][0][items.padded()]}
+
+
+def adam(x: Fields, loss: Loss, steps: int, rate: float, state: Fields | None = None) -> Fields:
+    """Minimises the sum of `loss`, a tensor of any shape, over its entries.
+
+    Returns the variables, and under "name/m", "name/v" and "t" the state of Adam, which may be
+    given again as `state`.
+    """
+    state, x = state or {}, {k: v.detach().clone() for k, v in x.items()}
+    m = {k: state.get(f"{k}/m", torch.zeros_like(v)) for k, v in x.items()}
+    v2 = {k: state.get(f"{k}/v", torch.zeros_like(v)) for k, v in x.items()}
+    before = int(state.get("t", torch.tensor(0)))
+    for t in range(before + 1, before + steps + 1):
+        leaves = {k: v.requires_grad_() for k, v in x.items()}
+        grads = torch.autograd.grad(loss(leaves).sum(), list(leaves.values()))
+        for (k, leaf), g in zip(leaves.items(), grads, strict=True):
+            m[k], v2[k] = 0.9 * m[k] + 0.1 * g, 0.999 * v2[k] + 0.001 * g * g
+            size = (v2[k] / (1 - 0.999**t)).sqrt() + 1e-8
+            x[k] = leaf.detach() - rate * (m[k] / (1 - 0.9**t)) / size
+    moments = {f"{k}/m": a for k, a in m.items()} | {f"{k}/v": a for k, a in v2.items()}
+    return {**x, **moments, "t": torch.tensor(before + steps)}

@@ -16,8 +16,7 @@ from torch import Tensor
 from covey.core import CoveyError, FieldDict, Fields, Ragged, Rng, Rows, Upload, positive
 
 from .base import AttackView, TrainingAttack, checked_targets, equal_lists, need_user_vectors
-from .crafting import shared_params
-from .fitting import adam
+from .crafting import adam, shared_params
 
 USERS_AT_ONCE = 256
 

@@ -23,8 +23,7 @@ from .base import (
     need_user_vectors,
     popularity,
 )
-from .crafting import one_step, ratings
-from .fitting import adam
+from .crafting import adam, one_step, ratings
 from .profiles import random_list
 
 HEAD, TORSO = 0.1, 0.45  # cumulative shares of the catalogue, the most popular items first

@@ -17,8 +17,7 @@ from torch import Tensor
 from covey.core import FieldDict, Fields, Ragged, Upload, offsets_of, positive
 
 from .base import AttackView, TrainingAttack, checked_targets, equal_lists, need_user_vectors
-from .crafting import one_step, ratings, received, shared_params
-from .fitting import adam
+from .crafting import adam, one_step, ratings, received, shared_params
 from .profiles import random_items
 
 

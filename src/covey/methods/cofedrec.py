@@ -203,8 +203,14 @@ class ItemContrast(WholeTableLoss):
         same_C = view.received.each.get("same") if view.step == 0 else None
         if same_C is None:
             value_C, grad_CID = self._value_grad(table_CID.detach(), member_KI, view.rng)
-        else:
-            value_C, grad_CID = self._first_step(table_CID.detach(), member_KI, view, same_C)
+        else:  # computed only for clients that do not start from the commonest table
+            value_C = view.received.shared["value"].expand(len(table_CID)).clone()
+            grad_CID = view.received.shared["grad"].expand_as(table_CID).clone()
+            rest = (~same_C).nonzero()[:, 0]
+            if len(rest):
+                rest = torch.cat([rest, rest[:1]]) if len(rest) == 1 else rest
+                some_CID, rng = table_CID.detach()[rest], view.rng.take(rest)
+                value_C[rest], grad_CID[rest] = self._value_grad(some_CID, member_KI, rng)
         contrast_C: Tensor = KnownGradient.apply(table_CID, value_C, grad_CID)
         return self.weight * contrast_C  # Eq. 9
 
@@ -213,19 +219,6 @@ class ItemContrast(WholeTableLoss):
             return printed(table_CID, member_KI, self.tau)
         drawn_CS = rng.integers(table_CID.shape[1], self.sample) if self.sample else None
         return published(table_CID, member_KI, self.tau, self.tau0, drawn_CS)
-
-    def _first_step(
-        self, table_CID: Tensor, member_KI: Tensor, view: ClientView, same_C: Tensor
-    ) -> ValueGrad:
-        """The first step, computed only for clients that do not start from the commonest table."""
-        value_C = view.received.shared["value"].expand(len(table_CID)).clone()
-        grad_CID = view.received.shared["grad"].expand_as(table_CID).clone()
-        rest = (~same_C).nonzero()[:, 0]
-        if len(rest):
-            rest = torch.cat([rest, rest[:1]]) if len(rest) == 1 else rest
-            found = self._value_grad(table_CID[rest], member_KI, view.rng.take(rest))
-            value_C[rest], grad_CID[rest] = found
-        return value_C, grad_CID
 
     def extra_floats(self, n_rows: int) -> int:
         if not self.weight:

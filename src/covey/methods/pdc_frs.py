@@ -119,7 +119,11 @@ class DataContribution(Mechanism):
 
     def _admitted(self, view: ServerView, state: FieldDict, enrolment: Upload | None) -> FieldDict:
         """The state with new clients; the first list of a client stays."""
-        state = {**state, **self._metrics(view)}
+        like = self._likeness(view.catalogue.n_items, view.catalogue.titles, view.public["items"])
+        kept = torch.tensor(kept_share(self.contribute, like, self.epsilon))
+        state = {**state, "tell/items kept": kept}  # in the order of a checkpoint, by name
+        if self.contribute == "perturbed":
+            state["tell/sensitivity"] = torch.tensor(like.sensitivity)
         if enrolment is None or self.name not in enrolment.extra:
             return state
         ids_N, users, rng = state["ids"], state[f"{PREFIX}user"], view.server_rng
@@ -134,15 +138,6 @@ class DataContribution(Mechanism):
             "offsets": lists.offsets,
             f"{PREFIX}user": torch.cat([users, start_CD.to(users)]),
         }
-
-    def _metrics(self, view: ServerView) -> FieldDict:
-        """Delta, and how likely a position still holds its item."""
-        like = self._likeness(view.catalogue.n_items, view.catalogue.titles, view.public["items"])
-        kept = torch.tensor(kept_share(self.contribute, like, self.epsilon))
-        metrics: FieldDict = {"tell/items kept": kept}  # in the order of a checkpoint, by name
-        if self.contribute == "perturbed":
-            metrics["tell/sensitivity"] = torch.tensor(like.sensitivity)
-        return metrics
 
     # Line 6.
     def begin_round(self, view: ServerView) -> FieldDict:

@@ -27,7 +27,11 @@ MISSING = "titles by an encoder need pip install 'covey[text]'; or set similarit
 def encoded(titles: tuple[str, ...]) -> Tensor:
     """The unit vectors of titles, [I, H], in float64; titles of similar length form a batch."""
     folder = _folder()
-    tokenizer, weights = _tokenizer(folder), _weights(folder / "model.safetensors")
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    weights = _weights(folder / "model.safetensors")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     words = [e.ids for e in tokenizer.encode_batch(list(titles))]
     order = sorted(range(len(words)), key=lambda i: len(words[i]))
@@ -79,14 +83,6 @@ def _folder() -> Path:
     if found is None or not found.submodule_search_locations or find_spec("tokenizers") is None:
         raise CoveyError(MISSING)
     return Path(found.submodule_search_locations[0]) / "model"
-
-
-def _tokenizer(folder: Path) -> Any:
-    from tokenizers import Tokenizer
-
-    made = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    made.no_padding()
-    return made
 
 
 def _weights(path: Path) -> Fields:

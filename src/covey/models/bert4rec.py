@@ -40,13 +40,7 @@ def cloze(mask_CP: Tensor, hide: float, end: float, rng: Rng) -> Tensor:
 class BERT4Rec(Transformer):
     """BERT4Rec, with inner products or cosines as scores."""
 
-    dim: int = 64
-    layers: int = 2
     heads: int = 2
-    dropout: float = 0.2
-    last: int = 200  # newest items of a list, with the one to be predicted; as many positions
-    scale: float = 0.02  # standard deviation of the tables' start
-    cosine: bool = False  # scores are cosines, not inner products
     shared: tuple[str, ...] = ("items", "positions", "mask", *LAYERS)
     tuned: tuple[str, ...] = ()
 

@@ -4,6 +4,7 @@ Outside training, `by_length` computes the vectors of many clients in bounded me
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -58,11 +59,17 @@ class SequenceModel(ListModel):
         return cosine(u, v_CLD) if self.cosine else dot(u, v_CLD)
 
 
+@dataclass(frozen=True)
 class Transformer(SequenceModel):
-    """A sequence model with layers of attention; the subclass has these options too."""
+    """A sequence model with layers of attention."""
 
-    layers: int
-    heads: int
+    dim: int = 64
+    layers: int = 2
+    heads: int = 1
+    dropout: float = 0.2
+    last: int = 200  # newest items of a list, with the one to be predicted
+    scale: float = 0.02  # standard deviation of the tables' start
+    cosine: bool = False  # scores are cosines, not inner products
 
     def __post_init__(self) -> None:
         super().__post_init__()

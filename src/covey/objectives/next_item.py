@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from covey.core import CoveyError, Fields, Ragged, Rng, positive, share
+from covey.core import CoveyError, Fields, Ragged, Rng, offsets_of, positive, share
 from covey.core.sampling import distinct_ranks, negatives
 from covey.mechanism import Batch, Examples, History, Model, Objective
 from covey.models.bert4rec import cloze
@@ -45,7 +44,8 @@ class NextItemSoftmax(Objective):
             )
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
-        recent = _newest(items, self.last)
+        newest_T = items.lengths[items.owner] - items.place <= self.last
+        recent = Ragged(items.values[newest_T], offsets_of(items.lengths.clamp(max=self.last)))
         ones = torch.ones(len(recent.values), device=recent.values.device)
         sequence = Examples(recent, ones, ones, recent.place)
         if not self.local:
@@ -112,10 +112,3 @@ class NextItemSoftmax(Objective):
             s_CPR, sequence_CP, ready["own"], ready["own weight"], ready.get("common")
         )
         return (nll_CP * (mask_CP if hidden_CP is None else hidden_CP)).sum(1)
-
-
-def _newest(items: Ragged, last: int) -> Ragged:
-    keep = items.lengths.clamp(max=last)
-    place_from_end = items.lengths[items.owner] - items.place
-    offsets = F.pad(keep.cumsum(0), (1, 0))
-    return Ragged(items.values[place_from_end <= last], offsets)

@@ -78,7 +78,12 @@ class NoisyUploads(Mechanism):
         return replace(upload, update=update, model=model)
 
     def _sent(self, value: Field) -> Field:
-        return _all_rows(value) if self.rows == "all" and isinstance(value, Rows) else value
+        """If `rows` is "all", every row of a table; rows that were not touched are zero."""
+        if self.rows != "all" or not isinstance(value, Rows):
+            return value
+        items = torch.arange(value.height, device=value.values.device).repeat(len(value))
+        lengths = torch.full_like(value.items.lengths, value.height)
+        return Rows(Ragged(items, offsets_of(lengths)), value.dense().flatten(0, 1), value.height)
 
     def _clipped(self, parts: dict[str, Ragged]) -> dict[str, Ragged]:
         """Clips in double precision; NaN and infinity count as 0."""
@@ -88,7 +93,9 @@ class NoisyUploads(Mechanism):
         power, bound = 1 if self.kind == "laplace" else 2, self.clip * MARGIN
         size = {k: x.like(x.values.abs().pow(power).sum(1)) for k, x in parts.items()}
         if self.per == "upload":
-            all_C = torch.stack([_totals(x) for x in size.values()]).sum(0)
+            every = size.values()
+            each = [x.values.new_zeros(len(x)).index_add_(0, x.owner, x.values) for x in every]
+            all_C = torch.stack(each).sum(0)
             size = {k: x.like(all_C[x.owner]) for k, x in size.items()}
         factor = {k: bound / x.values.pow(1 / power).clamp(min=bound) for k, x in size.items()}
         return {k: x.like(x.values * factor[k][:, None]) for k, x in parts.items()}
@@ -147,11 +154,6 @@ class NoisyUploads(Mechanism):
         return own, Disclosure("train", f"{disclosed.name}/touched", f"{what}, noise or not")
 
 
-def _totals(x: Ragged) -> Tensor:
-    """The sum of each client's values, [C]."""
-    return x.values.new_zeros(len(x)).index_add_(0, x.owner, x.values)
-
-
 def _as_rows(value: Field) -> Ragged:
     """Each client's rows, [T, E]: item vectors, or the last dimension of another parameter."""
     if isinstance(value, Rows):
@@ -167,10 +169,3 @@ def _like(value: Field, rows_TE: Tensor) -> Field:
         return replace(value, values=rows_TE.view(value.values.shape).to(value.values))
     assert isinstance(value, Tensor)
     return rows_TE.view(value.shape).to(value)
-
-
-def _all_rows(value: Rows) -> Rows:
-    """Every row of the table; rows that were not touched are zero."""
-    items = torch.arange(value.height, device=value.values.device).repeat(len(value))
-    lengths = torch.full_like(value.items.lengths, value.height)
-    return Rows(Ragged(items, offsets_of(lengths)), value.dense().flatten(0, 1), value.height)

@@ -147,16 +147,13 @@ class Play:
         last = self.setting.rounds if rounds is None else self.round + rounds
         for number in range(self.round + 1, last + 1):
             if self.setting.late and number == self.setting.rounds // 2 + 1:
-                self._admit(number)
+                honest = self.world.n_honest
+                self.fleet.join(new_C := torch.arange(honest - self.setting.late, honest))
+                self.server = admit(self.server, self.server_side, self.method, number, new_C)
             cohort = self.cohort(number)
             self.server, _ = run_round(self.server, self.server_side, self.method, cohort)
             self.round = number
         return self
-
-    def _admit(self, number: int) -> None:
-        new_C = torch.arange(self.world.n_honest - self.setting.late, self.world.n_honest)
-        self.fleet.join(new_C)
-        self.server = admit(self.server, self.server_side, self.method, number, new_C)
 
     def cohort(self, number: int) -> Round:
         """Returns a batch of a shuffled pass over all clients; the last batch is smaller."""

@@ -18,21 +18,18 @@ def rows_of(given: str, ids: Sequence[str] | None, n_items: int, dataset: str) -
 
 def _row(word: str, ids: Sequence[str] | None, n_items: int, dataset: str) -> int:
     if word.startswith(BY_ID):
-        return _row_of_id(word.removeprefix(BY_ID).strip(), ids, dataset)
+        own = word.removeprefix(BY_ID).strip()
+        if ids is None:
+            wrong = "the dataset is not available, so ids are unknown; name items by row"
+            raise CoveyError(f"--targets {BY_ID}{own}: {wrong}")
+        if own not in ids:
+            find = f"find it with covey data show {dataset} --find TITLE"
+            raise CoveyError(f"--targets {BY_ID}{own}: {dataset} has no item with that id; {find}")
+        return ids.index(own)
     row = int(word) if word.removeprefix("-").isdecimal() else -1
     if not 0 <= row < n_items:
         raise _wrong(word, n_items)
     return row
-
-
-def _row_of_id(own: str, ids: Sequence[str] | None, dataset: str) -> int:
-    if ids is None:
-        wrong = "the dataset is not available, so ids are unknown; name items by row"
-        raise CoveyError(f"--targets {BY_ID}{own}: {wrong}")
-    if own not in ids:
-        find = f"find it with covey data show {dataset} --find TITLE"
-        raise CoveyError(f"--targets {BY_ID}{own}: {dataset} has no item with that id; {find}")
-    return ids.index(own)
 
 
 def _wrong(word: str, n_items: int) -> CoveyError:
