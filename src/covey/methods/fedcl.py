@@ -187,19 +187,15 @@ class HardNegatives(Mechanism):
                     " use another pool"
                 )
             return count_I.to(ids_C.device).topk(size).indices[None], torch.zeros_like(ids_C)
-        query_KD, row_C = self._queries(view.state, ids_C)
+        if self.cluster != "none":  # a client that never reported gets the first pool
+            query_KD, row_C = view.state["centre"], _at(view.state["member"], ids_C)
+        else:
+            report_ND, known_N = view.state["report"], view.state["known"]
+            own_CD = report_ND[ids_C.clamp(max=len(report_ND) - 1)]
+            query_KD = torch.cat([report_ND[known_N].mean(0, keepdim=True), own_CD])
+            row_C = torch.arange(1, len(ids_C) + 1, device=ids_C.device) * _at(known_N, ids_C)
         size = min(self.count, n_items) if self.pool == "hardest" else size
         return (query_KD @ view.public["items"].mT).topk(size, dim=1).indices, row_C
-
-    def _queries(self, state: FieldDict, ids_C: Tensor) -> tuple[Tensor, Tensor]:
-        """Vectors to retrieve by, and that of each client; the first if it never reported."""
-        if self.cluster != "none":
-            return state["centre"], _at(state["member"], ids_C)
-        report_ND, known_C = state["report"], _at(state["known"], ids_C)
-        own_CD = report_ND[ids_C.clamp(max=len(report_ND) - 1)]
-        mean_1D = report_ND[state["known"]].mean(0, keepdim=True)
-        row_C = torch.arange(1, len(ids_C) + 1, device=ids_C.device) * known_C
-        return torch.cat([mean_1D, own_CD]), row_C
 
     def disclosures(self) -> tuple[Disclosure, ...]:
         if math.isinf(self.epsilon):

@@ -10,7 +10,8 @@ from covey.study.render.page_shell import figure, folded, gallery, legend, liste
 from covey.study.render.tables import scrolling, table
 from covey.study.render.units import NOTHING, change, fixed, origin, plain, points
 
-from . import formatting, maps
+from . import formatting
+from . import map_page as maps
 from .formatting import Cell, DefenceSummary, Format, Record, labels, notes, spread
 
 QUIET = 0.01  # a lower ER is not drawn

@@ -12,7 +12,7 @@ from covey.run.config.tree import Tree
 from covey.study.batch import Progress
 from covey.study.report.items import table_of, titles_of
 
-from . import maps
+from . import map_page as maps
 from .formatting import Record, labels
 from .parts import NOBODY, NOTHING
 from .plan import Plan

@@ -102,18 +102,18 @@ def below(record: Record, row: Row) -> list[Line]:
     Extra metrics are shown seed by seed: the mean of groups of 8 and 840 clients means nothing.
     """
     label, cells = plain(row["label"]), list(row["cells"].values())
-    out = [Line(f"{label}, lowest", _lowest)] if row.get("lowest") else []
+
+    def lowest(cell: Cell | None, metric: str) -> str:
+        values = stat(cell, metric).values
+        return fixed(min(values)) if len(values) > 1 else NOTHING
+
+    out = [Line(f"{label}, lowest", lowest)] if row.get("lowest") else []
     for key, when in (("told", ""), ("ends", " in the last round")):
         for name in record.get(key, ()):
             if any(_values(cell, key, name) for cell in cells):
                 what = f"{plain(name.partition('.')[2])}{when}"
                 out.append(Line(f"{label}, {what}", partial(_extra, key, name)))
     return out
-
-
-def _lowest(cell: Cell | None, metric: str) -> str:
-    values = stat(cell, metric).values
-    return fixed(min(values)) if len(values) > 1 else NOTHING
 
 
 def _values(cell: Cell | None, key: str, name: str) -> list[float]:
@@ -145,20 +145,16 @@ def courses(record: Record, most: int) -> list[tuple[str, list[str], list[list[s
             have = [(row, course) for row, course in every if name in course.get("figures", {})]
             if not have:
                 continue
-            rounds = have[0][1]["rounds"]
+            rounds, lines = have[0][1]["rounds"], []
             at = some(rounds, most)
-            lines = []
             for row, course in have:
-                lines.append([plain(row["label"]), *_at(course["figures"][name], at, name)])
+                there = [course["figures"][name][i] for i in at if i < len(course["figures"][name])]
+                if "." in name:
+                    texts = [span(each, rounded) for each in there]
+                else:
+                    texts = [fixed(sum(each) / len(each)) for each in there]
+                missing = [NOTHING] * (len(at) - len(texts))
+                lines.append([plain(row["label"]), *texts, *missing])
             heads = [f"round {rounds[i]}" for i in at]
             out.append((f"{plain(name)}, {plain(column['label'])}", heads, lines))
     return out
-
-
-def _at(figures: Sequence[Sequence[float]], at: Sequence[int], name: str) -> list[str]:
-    there = [figures[i] for i in at if i < len(figures)]
-    if "." in name:
-        out = [span(each, rounded) for each in there]
-    else:
-        out = [fixed(sum(each) / len(each)) for each in there]
-    return out + [NOTHING] * (len(at) - len(out))

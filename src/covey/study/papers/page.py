@@ -28,21 +28,18 @@ def page(records: Sequence[Record]) -> str:
     quick = "QUICK: " if any(record["quick"] for record in records) else ""
     shown = enumerate(_part(record, i, alone) for i, record in enumerate(records))
     parts = (tag("section", *part, id=f"part{i}") for i, part in shown)
-    heading = quick + (notes.title(records[0]) if alone else several)
-    return page_shell.page(heading, None if alone else _contents(records), *parts)
-
-
-def badge(verdict: str, many: str = "") -> Html:
-    return page_shell.badge(many + verdict, BADGES.get(verdict, "open"))
-
-
-def _contents(records: Sequence[Record]) -> Html:
     lines = []
     for i, record in enumerate(records):
         found = Counter(claim["verdict"] for claim in record["claims"])
         counts = (badge(verdict, f"{many} ") for verdict, many in found.items())
         lines.append(join(tag("a", notes.title(record), href=f"#part{i}"), *counts))
-    return tag("nav", listed(lines, "contents"), aria_label="Contents")
+    contents = None if alone else tag("nav", listed(lines, "contents"), aria_label="Contents")
+    heading = quick + (notes.title(records[0]) if alone else several)
+    return page_shell.page(heading, contents, *parts)
+
+
+def badge(verdict: str, many: str = "") -> Html:
+    return page_shell.badge(many + verdict, BADGES.get(verdict, "open"))
 
 
 def _part(record: Record, at: int, alone: bool) -> list[Child]:

@@ -77,8 +77,8 @@ def kept(
 ) -> Kept:
     """Return what can be taken from a record for the wanted part of a table.
 
-    `at_hand` tells whether a run is finished; it is None if runs will begin. If none will, and the
-    record in `file` will be written again, none of its figures is lost.
+    `at_hand` tells whether a run is finished; it is None if runs will begin. If none will begin, no
+    figure of a record that is written again is lost.
     """
     if not file.exists():
         return Kept()
@@ -88,10 +88,8 @@ def kept(
     if not stays and any(old[name] != list(getattr(plan, name)) for name in PLANNED):
         return Kept()
     rows = {row["label"]: row["cells"] for row in old["rows"]}
-    runs = {
-        (row.label, column.label): configs(table, row, column, scope)
-        for row, column in table.cells()
-    }
+    pairs = ((row, column, (row.label, column.label)) for row, column in table.cells())
+    runs = {place: configs(table, row, column, scope) for row, column, place in pairs}
     found = {(row, column): cell for row, column in runs if (cell := rows.get(row, {}).get(column))}
     complete = {
         place: cell
