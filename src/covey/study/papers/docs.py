@@ -83,36 +83,28 @@ def _share(cell: Cell | None, top: Cell | None, metric: str) -> str:
     return NOTHING if math.isnan(share) else f"{share:.1%}"
 
 
-def by_family(record: Record) -> str:
-    """Return a line for each row: figure, rounds, bytes, and what the server can read."""
-    head, *lines = families(record)
-    return f"{grid(head, lines, left=2)}\n\n{SAID} {made_by(record)}"
-
-
-def by_ceiling(record: Record) -> str:
-    """Return each row's share of the ceiling."""
-    head, *lines = shares(record)
-    return grid(head, lines)
-
-
-def best_first(record: Record) -> str:
-    """Return a few rows for a front page, best first; the page itself names their origin."""
-    head, *lines = best(record)
-    return grid(head, lines, left=2)
-
-
-def metered(record: Record) -> str:
-    """Return what clients sent and received, and the origin of the figures."""
-    return f"{grid(TRAFFIC, traffic(record), left=2)}\n\n{TRAFFIC_SAID} {made_by(record)}"
-
-
 Shown = Mapping[str, Callable[[Any], str]]  # kind -> Markdown of a record
+
+
+def _short(
+    lines_of: Callable[[Record], Iterable[Sequence[str]]], left: int, said: str = ""
+) -> Callable[[Record], str]:
+    """Return what renders a short form; without a remark, the page itself names its origin."""
+
+    def shown(record: Record) -> str:
+        head, *lines = lines_of(record)
+        text = grid(head, lines, left=left)
+        return f"{text}\n\n{said} {made_by(record)}" if said else text
+
+    return shown
+
+
 SHOWN: dict[str, Callable[[Any], str]] = {
     "table": markdown,
-    "traffic": metered,
-    "families": by_family,
-    "best": best_first,
-    "shares": by_ceiling,
+    "traffic": _short(lambda record: (TRAFFIC, *traffic(record)), 2, TRAFFIC_SAID),
+    "families": _short(families, 2, SAID),
+    "best": _short(best, 2),
+    "shares": _short(shares, 1),
 }
 
 

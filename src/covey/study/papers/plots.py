@@ -177,7 +177,8 @@ def _line(one: Series, x: svg.Axis, y: svg.Axis, sweep: str) -> Html:
             why = f" (impossible: {spot.impossible})" if spot.impossible else ""
             tooltip = f"{one.name}, {sweep}={spot.x:g}, the paper: {fixed(spot.paper)}{why}"
             parts.append(svg.dot(x(spot.x), y(spot.paper), 3.5, f"ring {kind}", tooltip))
-            parts += [svg.cross(x(spot.x), y(spot.paper) - 6)] if spot.impossible else []
+            if spot.impossible:
+                parts.append(svg.words(x(spot.x), y(spot.paper) - 6, "✗", "middle", "cross"))
     for run in _unbroken(one.dots):
         parts.append(svg.way(((x(d.x), y(d.stat.mean)) for d in run), f"curve {kind}{twice}"))
     for spot in one.dots:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .markup import Html, join
-from .svg import COLOURS, Axis, Frame, between, colour, cross, dot, extent, ruler, ticks, way, words
+from .svg import COLOURS, Axis, Frame, between, colour, dot, extent, ruler, ticks, way, words
 from .units import Format, Point, Stat, cut, fixed, known, tick
 
 MOST_POINTS = 200  # of one curve; a longer one is thinned
@@ -174,7 +174,7 @@ def _entry(frame: Frame, x: Axis, row: Entry, y: float) -> Html:
     if tooltip := _theirs(row, f"{row.name}, the paper: "):
         why = f" (impossible: {row.impossible})" if row.impossible else ""
         parts.append(dot(x(row.paper), y, 5, "ring paper", tooltip + why))
-        parts += [cross(x(row.paper), y + 4)] if row.impossible else []
+        parts += [words(x(row.paper), y + 4, "✗", "middle", "cross")] if row.impossible else []
     if row.failed:
         parts.append(words(frame.left + 4, y + 4, "failed", kind="fail"))
     if stat.spread:
