@@ -73,12 +73,10 @@ class Adaptive(TrainingAttack):
 
 
 def _norm(x: Tensor) -> Tensor:
-    """The norm of each entry along the first dimension."""
     return x.flatten(1).norm(dim=1)
 
 
 def _with_norm(x: Tensor, norm: Tensor) -> Tensor:
-    """The same directions with the norms given."""
     return x * (norm / _norm(x).clamp(min=1e-12)).view(-1, *[1] * (x.dim() - 1))
 
 

@@ -106,7 +106,6 @@ class HardNegatives(Mechanism):
         return {**view.state, "passes": passes + int(view.round.opens_epoch)}
 
     def _due(self, view: ServerView) -> bool:
-        """Whether it is time to cluster again."""
         since = int(view.state["passes"]) - self.first
         if not self.every:
             return since >= 0

@@ -87,7 +87,6 @@ class SubspaceIteration(Mechanism):
         return self._iterate(view, fields["rows"])
 
     def _iterate(self, view: ServerView, sum_IE: Tensor) -> tuple[FieldDict, Fields]:
-        """Takes the new basis from A'A Q."""
         sent = {k: v.double() for k, v in view.public.items()}
         D, sum_IE = sent["items"].shape[1], sum_IE.double()
         degree_I = sum_IE[:, D]

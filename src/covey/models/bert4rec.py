@@ -77,7 +77,6 @@ class BERT4Rec(Transformer):
         return self._states(params, history, history.hidden_CP, dropout)
 
     def _next(self, params: Fields, history: History) -> Tensor:
-        """The vector of a hidden item after the list."""
         length_C = history.mask_CP.sum(1)
         place_P = torch.arange(history.index_CP.shape[1], device=length_C.device)
         end_CP = place_P == length_C[:, None]

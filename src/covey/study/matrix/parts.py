@@ -92,7 +92,6 @@ def _one(kind: str, name: str) -> Part:
 
 
 def _checked(name: str, key: str, value: Any) -> None:
-    """Refuse a wrong option before anything runs."""
     many, listed = isinstance(value, list), value if isinstance(value, list) else [value]
     if many is not (key == "mechanism") or not all(isinstance(v, dict) for v in listed):
         section = "[[mechanism]]" if key == "mechanism" else f"[{key}]"

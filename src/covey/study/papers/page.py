@@ -43,7 +43,6 @@ def badge(verdict: str, many: str = "") -> Html:
 
 
 def _part(record: Record, at: int, alone: bool) -> list[Child]:
-    """Return the parts for one table or figure of the paper."""
     marks = notes.impossible(record)
     figures = _tables(record, marks, at)
     shown: list[Child] = [_claims(record), *figures, pictures(record, marks)]
@@ -100,7 +99,6 @@ def _tables(record: Record, marks: Marks, at: int) -> list[Html]:
 def _lines(
     record: Record, row: Row, columns: Sequence[Column], marks: Marks, at: int
 ) -> list[Html]:
-    """Return a row and the lines below it."""
     figures = (cell for column in columns for cell in _figures(record, row, column, marks, at))
     kind = "reference" if row["role"] in ("floor", "ceiling") else None
     named = join(row["label"], tag("small", f" {row['role']}") if row["role"] else None)
@@ -171,7 +169,6 @@ def _notes(marks: Marks, at: int) -> Html | None:
 
 
 def _tests(record: Record) -> Html | None:
-    """Show the tests behind the verdicts, folded."""
     rows: list[list[Child]] = []
     for test in (test for claim in record["claims"] for test in claim["tests"]):
         against = test.get("against") or test["column"]

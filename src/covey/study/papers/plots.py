@@ -95,7 +95,6 @@ def _plot(keys: dict[str, int] | None, shown: Sequence[Html], caption: Child) ->
 
 
 def _key(record: Record, paper: str) -> str:
-    """Explain the marks that the pictures have."""
     cells = [cell for row in record["rows"] for cell in row["cells"].values()]
     several = any(len(cell["seeds"]) > 1 for cell in cells)
     beside = any(metric in cell["paper"] for cell in cells for metric in record["metrics"])

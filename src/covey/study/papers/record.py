@@ -125,7 +125,6 @@ def _command(table: Table, scope: Scope) -> str:
 
 
 def _planned(table: Table, row: Row, column: Column, scope: Scope) -> Tree:
-    """Return what a cell has before it is run."""
     config = configs(table, row, column, scope)[0]
     paper = row.paper.get(column.label, row.paper.get(column.panel, {}))
     figures = {m: v for m, v in paper.items() if "." not in m}
@@ -140,7 +139,6 @@ def _planned(table: Table, row: Row, column: Column, scope: Scope) -> Tree:
 def _measured(
     table: Table, row: Row, column: Column, outcomes: list[Outcome], scope: Scope
 ) -> Tree:
-    """Return what the runs of a cell gave."""
     config = configs(table, row, column, scope)[0]
     good = [o for o in outcomes if not o.error]
     results = [o.result for o in good]

@@ -108,7 +108,6 @@ def _hits(known: Known) -> Side | None:
 
 
 def _of_one(k: int, known: Known, one_relevant: bool) -> Iterator[Bound]:
-    """Yield bounds between figures of one cut-off."""
     log, text = math.log2(k + 1), f"log2({k + 1})"
     below_hit = (f"{name} <= hit" for name in ("mrr", "recall", "precision", "ndcg"))
     yield from _pairs(known, *below_hit, "hit <= count")
@@ -135,7 +134,6 @@ def _of_one(k: int, known: Known, one_relevant: bool) -> Iterator[Bound]:
 
 
 def _of_two(k: int, l: int, at_k: Known, at_l: Known, one_relevant: bool) -> Iterator[Bound]:
-    """Yield bounds between two cut-offs."""
     both = set(at_k) & set(at_l)
     gain = {name: at_l[name].minus(at_k[name]) for name in both}
     for name in sorted(both - {"ndcg", "precision"}):

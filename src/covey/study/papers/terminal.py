@@ -170,7 +170,6 @@ def _short(figure: str) -> str:
 
 
 def _sweep(record: Record) -> list[Table]:
-    """Return tables with the values of the sweep as columns."""
     out = []
     for metric in record["metrics"]:
         for columns in chunks(record, [metric], TERMINAL_FIGURES, paper=False):
