@@ -43,10 +43,8 @@ class ClusterAttack(RandomList):
     def craft(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         honest, table_ID = upload.update.get("items"), view.download.public.shared.get("items")
         if not isinstance(honest, Rows) or table_ID is None:
-            raise CoveyError(
-                f"{self.name} needs a shared item table, which this model does not have;"
-                " use MF or NCF"
-            )
+            wrong = f"{self.name} needs a shared item table, which this model does not have"
+            raise CoveyError(f"{wrong}; use MF or NCF")
         I = len(table_ID)
         groups = min(int(view.memory.get("clusters", self.clusters)), I)
         rng = Rng.server(0, view.round, self.name).to(table_ID.device)

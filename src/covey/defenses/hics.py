@@ -47,9 +47,8 @@ class HiCS(Combine):
 
     def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
         if isinstance(upload, Total):
-            raise CoveyError(
-                "HiCS clips single uploads, but only their sum is available; use a linear combine"
-            )
+            wrong = "HiCS clips single uploads, but only their sum is available"
+            raise CoveyError(f"{wrong}; use a linear combine")
         clipped: FieldDict = {k: v for k, v in upload.update.items() if k in names}
         for level, bound in zip(self.levels, self.bounds, strict=True):
             if level == "client":

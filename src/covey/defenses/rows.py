@@ -130,9 +130,8 @@ class MinorityRule(RowRule):
 def check_minority(name: str, malicious: float, tolerated: float = 0.5) -> None:
     """Refuses a share of attackers that is not below the one that the rule tolerates."""
     if not 0 <= malicious < tolerated:
-        raise CoveyError(
-            f"{name}: malicious = {malicious}; it tolerates a share from 0 to under {tolerated:g}"
-        )
+        wrong = f"{name}: malicious = {malicious}"
+        raise CoveyError(f"{wrong}; it tolerates a share from 0 to under {tolerated:g}")
 
 
 def ascending(g_JnP: Tensor) -> Tensor:

@@ -246,9 +246,8 @@ def repulsion(hot_HD: Tensor, normal_PD: Tensor, tau: float) -> Tensor:  # Eq. 1
 
 def popularity(catalogue: Catalogue) -> Tensor:
     if catalogue.popularity_I is None:
-        raise CoveyError(
-            "CL4FedRec's server must know how popular items are: give the catalogue `popularity_I`"
-        )
+        wrong = "CL4FedRec's server must know how popular items are"
+        raise CoveyError(f"{wrong}: give the catalogue `popularity_I`")
     return catalogue.popularity_I
 
 

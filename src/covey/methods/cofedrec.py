@@ -47,10 +47,8 @@ class CoClusters(Grouping):
 
     def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
         if "items" not in view.model.uploaded or isinstance(upload, Total):
-            raise CoveyError(
-                "co-clustering compares the clients' own item tables:"
-                " use a model with keep_items = true"
-            )
+            wrong = "co-clustering compares the clients' own item tables"
+            raise CoveyError(f"{wrong}: use a model with keep_items = true")
         table_PID, rng = upload.model["items"], view.server_rng
         mean_ID = table_PID.mean(0)  # Eq. 6
         category_I = membership(mean_ID, self.categories, rng.fold("k-means"))
@@ -106,9 +104,8 @@ class TableClusters(Grouping):
 
     def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
         if "items" not in view.model.uploaded or isinstance(upload, Total):
-            raise CoveyError(
-                "K-means of clients needs their own item tables: use a model with keep_items = true"
-            )
+            wrong = "K-means of clients needs their own item tables"
+            raise CoveyError(f"{wrong}: use a model with keep_items = true")
         x_PP = coordinates(upload.model["items"].flatten(1))
         cluster_P = membership(x_PP, self.clusters, view.server_rng.fold("k-means"))
         size_K = cluster_P.bincount()

@@ -52,16 +52,14 @@ class HardNegatives(Mechanism):
         positive(self.name, clip=self.clip, epsilon=self.epsilon, clusters=self.clusters)
         positive(self.name, reports=self.reports, first=self.first)
         if not math.isfinite(self.clip):
-            raise CoveyError(
-                f"{self.name}: clip = {self.clip}; noise needs a bound; epsilon = inf is no noise"
-            )
+            wrong = f"{self.name}: clip = {self.clip}"
+            raise CoveyError(f"{wrong}; noise needs a bound; epsilon = inf is no noise")
         if not 0 <= self.difficulty <= 1 or self.count < 0:
             wrong = f"{self.name}: difficulty is a share of the items, 0 to 1, and count at least 0"
             raise CoveyError(wrong)
         if self.every < (0 if self.repeat == "round" else 1):
-            raise CoveyError(
-                f"{self.name}: every = {self.every}; use at least 1 (or 0 with repeat = 'round')"
-            )
+            wrong = f"{self.name}: every = {self.every}"
+            raise CoveyError(f"{wrong}; use at least 1 (or 0 with repeat = 'round')")
 
     @property
     def epsilon_each(self) -> float:
@@ -181,10 +179,8 @@ class HardNegatives(Mechanism):
         if self.pool == "popular":
             count_I = view.catalogue.popularity_I
             if count_I is None:
-                raise CoveyError(
-                    f"{self.name}: pool = 'popular' needs the items' counts, which are not known;"
-                    " use another pool"
-                )
+                wrong = f"{self.name}: pool = 'popular' needs the items' counts"
+                raise CoveyError(f"{wrong}, which are not known; use another pool")
             return count_I.to(ids_C.device).topk(size).indices[None], torch.zeros_like(ids_C)
         if self.cluster != "none":  # a client that never reported gets the first pool
             query_KD, row_C = view.state["centre"], _at(view.state["member"], ids_C)

@@ -37,9 +37,8 @@ class UserGraph(Grouping):
     def __post_init__(self) -> None:
         positive(self.name, layers=self.layers)
         if self.neighbours < 0:
-            raise CoveyError(
-                f"{self.name}: neighbours = {self.neighbours}; 0 is by threshold, else at least 1"
-            )
+            wrong = f"{self.name}: neighbours = {self.neighbours}"
+            raise CoveyError(f"{wrong}; 0 is by threshold, else at least 1")
 
     def send(self, view: ServerView) -> Sent:
         """Sends r_u, the table of the client's last participation, or the public one."""
@@ -54,10 +53,8 @@ class UserGraph(Grouping):
     def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
         moved = upload.update.get("items") if isinstance(upload, Upload) else None
         if not isinstance(upload, Upload) or not isinstance(moved, Rows):
-            raise CoveyError(
-                "the user graph compares the clients' updates of a shared item table:"
-                " use keep_items = false"
-            )
+            wrong = "the user graph compares the clients' updates of a shared item table"
+            raise CoveyError(f"{wrong}: use keep_items = false")
         table_PID = moved.dense() + view.public["items"]
         links_PP = self.graph(table_PID.flatten(1))
         paths_PP = torch.linalg.matrix_power(links_PP, self.layers)

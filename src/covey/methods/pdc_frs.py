@@ -61,10 +61,8 @@ class DataContribution(Mechanism):
         if self.noise == "opendp":
             check_installed(self.name)
         if min(self.count, self.length) < 0:
-            raise CoveyError(
-                f"{self.name}: count = {self.count} and length = {self.length}; at least 0 is"
-                " needed"
-            )
+            wrong = f"{self.name}: count = {self.count} and length = {self.length}"
+            raise CoveyError(f"{wrong}; at least 0 is needed")
         if self.contribute == "perturbed" and not 0 < self.epsilon < math.inf:
             raise CoveyError(
                 f"{self.name}: epsilon = {self.epsilon}; a guarantee needs one over 0 and finite;"
@@ -91,10 +89,8 @@ class DataContribution(Mechanism):
         Only OpenDP draws again if a client is asked again.
         """
         if self.similarity == "items" and "items" not in view.model.shared:
-            raise CoveyError(
-                f"{self.name}: each device has its own item table; compare titles:"
-                " similarity = 'words'"
-            )
+            wrong = f"{self.name}: each device has its own item table"
+            raise CoveyError(f"{wrong}; compare titles: similarity = 'words'")
         v_ID = view.params["items"][0] if "items" in view.params else torch.zeros(0)
         like = self._likeness(view.catalogue.n_items, view.catalogue.titles, v_ID)
         options = (self.contribute, like, self.epsilon, self.length, self.noise)

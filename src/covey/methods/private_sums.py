@@ -48,14 +48,11 @@ class PrivateSubspace(Mechanism):
         positive(self.name, sums=self.sums, epsilon=self.epsilon, delta=self.delta)
         share(self.name, lost=self.lost, delta=self.delta)
         if min(self.shrink, self.strength) < 0:
-            raise CoveyError(
-                f"{self.name}: shrink = {self.shrink:g}, strength = {self.strength:g};"
-                " both are 0 or more"
-            )
+            wrong = f"{self.name}: shrink = {self.shrink:g}, strength = {self.strength:g}"
+            raise CoveyError(f"{wrong}; both are 0 or more")
         if self.epsilon > LARGEST:
-            raise CoveyError(
-                f"{self.name}: epsilon = {self.epsilon:g} protects nothing; use at most {LARGEST:g}"
-            )
+            wrong = f"{self.name}: epsilon = {self.epsilon:g} protects nothing"
+            raise CoveyError(f"{wrong}; use at most {LARGEST:g}")
 
     @property
     def sigma(self) -> float:

@@ -48,9 +48,8 @@ class SubspaceIteration(Mechanism):
             wrong = "spectral: item_power and user_power are from 0 (no normalisation) to 1"
             raise CoveyError(wrong)
         if self.choose and self.response in ("linear", "ease"):
-            raise CoveyError(
-                f"spectral: response = {self.response!r} has nothing to choose; leave out `choose`"
-            )
+            wrong = f"spectral: response = {self.response!r} has nothing to choose"
+            raise CoveyError(f"{wrong}; leave out `choose`")
 
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         check_spectral(self.name, view)

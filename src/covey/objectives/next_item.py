@@ -88,10 +88,8 @@ class NextItemSoftmax(Objective):
         tied = (batch.label_CL == 0) & (slot >= 0) & (batch.weight_CL > 0)
         place_CL = torch.arange(index.shape[1], device=index.device) - length_C[:, None]
         if bool((tied & (slot != place_CL.div(max(self.local, 1), rounding_mode="floor"))).any()):
-            raise CoveyError(
-                "objective: a mechanism moved negatives of single positions; it may only append"
-                " others"
-            )
+            wrong = "objective: a mechanism moved negatives of single positions"
+            raise CoveyError(f"{wrong}; it may only append others")
         at_CN = length_C[:, None] + torch.arange(wide * self.local, device=index.device)
         at_CN = at_CN.clamp(max=index.shape[1] - 1)
         index_CN, weight_CN = (x.gather(1, at_CN) for x in (index, batch.weight_CL * tied))

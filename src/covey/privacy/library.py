@@ -66,6 +66,5 @@ def _floats(dp: Any) -> Any:
 
 def _promise(proven: float, promised: float) -> None:
     if not proven <= promised * (1 + ROUNDING):
-        raise CoveyError(
-            f"OpenDP proves {proven:g} for noise that promised {promised:g}; more noise is needed"
-        )
+        wrong = f"OpenDP proves {proven:g} for noise that promised {promised:g}"
+        raise CoveyError(f"{wrong}; more noise is needed")

@@ -183,7 +183,5 @@ def _runs(
     try:
         yield from ((running[done], done.result()) for done in as_completed(running))
     except BrokenProcessPool as error:
-        raise CoveyError(
-            "a process of the search died, as one that needs too much memory does;"
-            " try fewer --jobs: finished trials are kept"
-        ) from error
+        wrong = "a process of the search died, as one that needs too much memory does"
+        raise CoveyError(f"{wrong}; try fewer --jobs: finished trials are kept") from error

@@ -118,9 +118,8 @@ def opened(out: Path, identity: Tree) -> Iterator[Journal]:
     """Open the folder of a search for this process alone; refuse the folder of another search."""
     if (out / STUDY).exists() and (held := parse(out / STUDY)) != identity:
         other = next(k for k in identity if held.get(k) != identity[k])
-        raise CoveyError(
-            f"{out} holds another search: its {other} differs; choose another --out, or remove it"
-        )
+        wrong = f"{out} holds another search: its {other} differs"
+        raise CoveyError(f"{wrong}; choose another --out, or remove it")
     try:
         (out / RUNS).mkdir(parents=True, exist_ok=True)
     except OSError as error:
