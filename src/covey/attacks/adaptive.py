@@ -50,9 +50,8 @@ class Adaptive(TrainingAttack):
         made = promoted(view, upload, items, u_CSD, 1.0).update
         rows = made.pop("items")
         length_T = self.length(honest).repeat_interleave(items.lengths)
-        update: FieldDict = {
-            k: _with_norm(g, self.multiple * _norm(upload.update[k])) for k, g in made.items()
-        }
+        norms = {k: self.multiple * _norm(upload.update[k]) for k in made}
+        update: FieldDict = {k: _with_norm(g, norms[k]) for k, g in made.items()}
         long = replace(rows, values=_with_norm(rows.values, length_T))
         return {}, replace(upload, update=update | {"items": _merged(long, honest)})
 

@@ -33,6 +33,4 @@ class FedAttack(ScaledUpdate):
         many, order_CI = min(self.hardest, len(table_ID) // 2), score_CI.argsort(dim=1, stable=True)
         # Negatives are drawn from the items that are not avoided, so only from the best ones.
         items_CL, avoid_CL = order_CI[:, :many], order_CI[:, : len(table_ID) - many]
-        return TrainingData(
-            equal_lists(items_CL.sort(1).values), equal_lists(avoid_CL.sort(1).values)
-        )
+        return TrainingData(*(equal_lists(x.sort(1).values) for x in (items_CL, avoid_CL)))

@@ -75,9 +75,8 @@ class PSMU(TrainingAttack):
 
         def loss(x: Fields) -> Tensor:
             z_CL = ratings(view, params, x["user"][:, None])[:, 0]
-            return F.binary_cross_entropy_with_logits(
-                z_CL, label_L.expand_as(z_CL), reduction="none"
-            ).mean(1)
+            y_CL = label_L.expand_as(z_CL)
+            return F.binary_cross_entropy_with_logits(z_CL, y_CL, reduction="none").mean(1)
 
         start_CD = self.scale * rng.fold("user").normal(table_ID.shape[1], dtype=table_ID.dtype)
         return adam({"user": start_CD}, loss, self.steps, self.fit_rate)["user"]

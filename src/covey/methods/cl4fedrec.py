@@ -76,9 +76,8 @@ class Contrast(Mechanism):
         rng = view.server_rng.fold("negatives").streams(len(s_SD))
         made = view.objective.examples(lists, lists, view.catalogue.n_items, rng)
         fields = (made.items.values, made.label, made.weight)
-        items_SL, label_SL, weight_SL = (
-            made.items.like(x).padded().to(s_SD.device) for x in fields
-        )
+        padded = (made.items.like(x).padded().to(s_SD.device) for x in fields)
+        items_SL, label_SL, weight_SL = padded
         batch = Batch(items_SL, weight_SL > 0, None, label_SL, weight_SL)
         frozen = {k: v[None] for k, v in view.public.items()}
         frozen["items"] = rows(frozen["items"], items_SL)

@@ -177,9 +177,8 @@ class DataContribution(Mechanism):
             return examples
         items, scores = view.received.each["items"], view.received.each["scores"].values
         label = scores if self.labels == "soft" else torch.ones_like(scores)
-        sent_T, own_T, made_T = (
-            _keys(x, view.catalogue.n_items) for x in (items, view.data.items, examples.items)
-        )
+        lists = (items, view.data.items, examples.items)
+        sent_T, own_T, made_T = (_keys(x, view.catalogue.n_items) for x in lists)
         more = Examples(items, label, torch.ones_like(label)).keep(~torch.isin(sent_T, own_T))
         examples = examples.keep((examples.label > 0) | ~torch.isin(made_T, sent_T))
         return examples.append(more.items, more.label)

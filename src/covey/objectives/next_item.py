@@ -39,9 +39,8 @@ class NextItemSoftmax(Objective):
         positive("objective", last=self.last)
         share("objective", hide=self.hide)
         if not 0 <= self.local <= self.stored:
-            raise CoveyError(
-                f"objective: local = {self.local} negatives are drawn from stored = {self.stored}"
-            )
+            wrong = f"local = {self.local} negatives are drawn from stored = {self.stored}"
+            raise CoveyError(f"objective: {wrong}")
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
         newest_T = items.lengths[items.owner] - items.place <= self.last
@@ -50,10 +49,8 @@ class NextItemSoftmax(Objective):
         sequence = Examples(recent, ones, ones, recent.place)
         if not self.local:
             return sequence
-        once = torch.ones_like(recent.lengths)
-        stored_CS, exists_CS = negatives(
-            avoid, n_items, once, min(self.stored, n_items), rng.home("stored negatives")
-        )
+        once, fixed = torch.ones_like(recent.lengths), rng.home("stored negatives")
+        stored_CS, exists_CS = negatives(avoid, n_items, once, min(self.stored, n_items), fixed)
         size_T = exists_CS.sum(1).repeat_interleave(recent.lengths)
         unit = rng.fold("local").ragged_uniform(recent.lengths * self.local)
         column = distinct_ranks(unit.values.view(-1, self.local), size_T)  # of the stored ones
@@ -106,7 +103,6 @@ class NextItemSoftmax(Objective):
         s_CPR = model.score(params, u, params["items"])
         if s_CPR.dim() == 2:
             s_CPR = s_CPR[:, None].expand(-1, sequence_CP.shape[1], -1)
-        nll_CP = candidates_nll(
-            s_CPR, sequence_CP, ready["own"], ready["own weight"], ready.get("common")
-        )
+        own, common_CR = (ready["own"], ready["own weight"]), ready.get("common")
+        nll_CP = candidates_nll(s_CPR, sequence_CP, *own, common_CR)
         return (nll_CP * (mask_CP if hidden_CP is None else hidden_CP)).sum(1)

@@ -99,9 +99,8 @@ class SampledSoftmax(Objective):
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
         listed = self._softmax.examples(items, avoid, n_items, rng)
         once_C = (items.lengths > 0).long()  # a client without items needs no negatives
-        drawn_CK, exists_CK = negatives(
-            avoid, n_items, once_C, min(self.negatives, n_items), rng.fold("sampled")
-        )
+        many, rng = min(self.negatives, n_items), rng.fold("sampled")
+        drawn_CK, exists_CK = negatives(avoid, n_items, once_C, many, rng)
         lengths_C = torch.zeros_like(once_C)
         lengths_C[once_C > 0] = exists_CK.sum(1)
         drawn = Ragged(drawn_CK[exists_CK], F.pad(lengths_C.cumsum(0), (1, 0)))

@@ -48,9 +48,8 @@ class Local:
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 0:
-            raise CoveyError(
-                "solver: epochs must be at least 1 and batch at least 0 (0 = all examples at once)"
-            )
+            wrong = "epochs must be at least 1 and batch at least 0 (0 = all examples at once)"
+            raise CoveyError(f"solver: {wrong}")
         if any(rate < 0 for rate in (self.lr, *self.rates.values())):
             raise CoveyError("solver: lr and rates may not be negative")
 

@@ -20,8 +20,8 @@ from covey.study.batch import Outcome, Progress, done_before, execute, key
 
 from .claims import judge
 from .curves import course_of, extra_of, rows_of, value
-from .plan import Column, Row, Scope, Table, selected
-from .resume import Kept, kept, read
+from .plan import Column, Plan, Row, Scope, Table, selected
+from .resume import PLANNED, Kept, kept, read
 from .sanity import impossible, refuse
 from .settings import configs, tuned
 
@@ -77,10 +77,10 @@ def record(table: Table, runs: Cells, scope: Scope, old: Kept = NOTHING_KEPT) ->
     for row in table.rows:
         cells: Tree = {}
         for column in (column for other, column in table.cells() if other is row):
-            place, planned = (row.label, column.label), _planned(table, row, column, scope)
-            cells[column.label] = (
-                old.cell(place, planned)
-                or _measured(table, row, column, runs[place], scope) | planned
+            place, config = (row.label, column.label), configs(table, row, column, scope)[0]
+            planned = _planned(table.plan, row, column, config)
+            cells[column.label] = old.cell(place, planned) or (
+                _measured(table.plan, config, runs[place]) | planned
             )
         about = {"label": row.label, "method": row.method, "role": row.role, "lowest": row.lowest}
         rows.append(about | {"cells": cells})
@@ -94,7 +94,7 @@ def record(table: Table, runs: Cells, scope: Scope, old: Kept = NOTHING_KEPT) ->
         "command": (not done and old.command) or _command(table, scope),
         "commit": ", ".join(sorted({o.made["commit"] for o in done} | old.commits)),
         "machine": "; ".join(sorted({o.made["machine"] for o in done} | old.machines)),
-        **{name: list(getattr(plan, name)) for name in ("metrics", "told", "ends", "course")},
+        **{name: list(getattr(plan, name)) for name in PLANNED},
         "sweep": sweep and {"option": ", ".join(sweep.set), "label": sweep.label},
         "columns": [_column(column) for column in table.columns],
         "rows": rows,
@@ -124,25 +124,21 @@ def _command(table: Table, scope: Scope) -> str:
     return " ".join([*words, *(f"--set '{text}'" for text in scope.set)])
 
 
-def _planned(table: Table, row: Row, column: Column, scope: Scope) -> Tree:
-    config = configs(table, row, column, scope)[0]
+def _planned(plan: Plan, row: Row, column: Column, config: Config) -> Tree:
     paper = row.paper.get(column.label, row.paper.get(column.panel, {}))
     figures = {m: v for m, v in paper.items() if "." not in m}
     return {
         "paper": paper,
-        "impossible": impossible(figures, config.split.kind == "loo", table.plan.decimals),
+        "impossible": impossible(figures, config.split.kind == "loo", plan.decimals),
         "tuned": tuned_of(column, row, config),
         "config": config.tree,
     }
 
 
-def _measured(
-    table: Table, row: Row, column: Column, outcomes: list[Outcome], scope: Scope
-) -> Tree:
-    config = configs(table, row, column, scope)[0]
+def _measured(plan: Plan, config: Config, outcomes: list[Outcome]) -> Tree:
     good = [o for o in outcomes if not o.error]
     results = [o.result for o in good]
-    found = {m: [v for r in results if (v := value(r, m)) is not None] for m in table.plan.metrics}
+    found = {m: [v for r in results if (v := value(r, m)) is not None] for m in plan.metrics}
     figures = {metric: list(map(float, values)) for metric, values in found.items() if values}
     first = results[0] if results else {}
     traffic, dropped = first.get("traffic", {}), Counter[str]()
@@ -159,8 +155,8 @@ def _measured(
         "spread": {m: statistics.stdev(v) if len(v) > 1 else 0.0 for m, v in figures.items()},
         "rounds": [r.get("round", 0) for r in results],
         "told": [r.get("told", {}) for r in results],  # extra metrics at the selected rounds
-        "ends": [rows_of(o)[-1].get("told", {}) for o in good] if table.plan.ends else [],
-        "course": course_of(good, table.plan.course) if table.plan.course else {},
+        "ends": [rows_of(o)[-1].get("told", {}) for o in good] if plan.ends else [],
+        "course": course_of(good, plan.course) if plan.course else {},
         "lasted": traffic.get("rounds", 0),
         **{name: traffic.get(name, 0) for name in ("up_bytes", "down_bytes")},
         **{name: mean(name) for name in ("seconds", "cpu_seconds")},

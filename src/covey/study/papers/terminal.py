@@ -31,9 +31,8 @@ def markdown(record: Record) -> str:
     for metric in record["metrics"]:
         for columns in chunks(record, [metric], MARKDOWN_FIGURES, paper=not record["sweep"]):
             parts.append((_swept if record["sweep"] else _figures)(record, metric, columns, marks))
-    parts += [
-        grid([head, *at], lines) for head, at, lines in notes.courses(record, MARKDOWN_ROUNDS)
-    ]
+    courses = notes.courses(record, MARKDOWN_ROUNDS)
+    parts += [grid([head, *at], lines) for head, at, lines in courses]
     parts += [notes.COURSE_SAID] if record.get("course") else []
     wrong = [escaped(f"✗{note.number} {note}") for note in marks.values()]
     parts += _listed("✗ The paper's own figures that cannot be:", wrong)
@@ -41,9 +40,8 @@ def markdown(record: Record) -> str:
     lines = [(by_role(cost.row), cost.panel, *cost.figures) for cost in costs(record)]
     parts += [grid(["", "on", *COSTS], lines, left=2), COSTS_SAID]
     parts += _listed(notes.SELECTED, [escaped(note) for note in notes.extra_metrics(record)])
-    claims = (
-        [escaped(claim[k]) for k in ("verdict", "text", "reason")] for claim in record["claims"]
-    )
+    keys = ("verdict", "text", "reason")
+    claims = ([escaped(claim[key]) for key in keys] for claim in record["claims"])
     parts += _listed("Claims:", [f"**{verdict}** {text}: {why}" for verdict, text, why in claims])
     return "\n\n".join([*parts, made_by(record)])
 

@@ -55,9 +55,8 @@ def secure_sums(result: Mapping[str, Any]) -> str:
         return "secure sums without masks (fleet.masks = false) give no protection"
     line = f"secure sums: the server reads only totals over at least {found['clients_at_least']:,}"
     clear = " and ".join(CLEAR[step] for step in found["clear"])
-    return f"{line} clients" + (
-        f", except {clear}, which it reads singly (fleet.clear)" * bool(clear)
-    )
+    except_ = f", except {clear}, which it reads singly (fleet.clear)" if clear else ""
+    return f"{line} clients{except_}"
 
 
 def evaluation_fields(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -25,9 +25,8 @@ def suggest(
         if all(axis.holds(trial.values[option]) for option, axis in space.items()):
             value = WORST if trial.value is None else trial.value
             params = {k: axis.code(trial.values[k]) for k, axis in space.items()}
-            study.add_trial(
-                optuna.trial.create_trial(value=value, params=params, distributions=kinds)
-            )
+            made = optuna.trial.create_trial(value=value, params=params, distributions=kinds)
+            study.add_trial(made)
     out = {}
     for number in numbers:
         if number == 0 or len(done) < STARTUP:

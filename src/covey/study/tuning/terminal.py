@@ -29,10 +29,8 @@ def _trials(search: Tree) -> Table:
     heads = ("trial", *names.values(), search["metric"], "round", "CPU s")
     out = framed_table(f"{on}: {search['metric']} on validation", *heads, left=0)
     out.add_column("", overflow="fold")
-    best_first = sorted(
-        search["trials"], key=lambda t: (t["value"] is None, -(t["value"] or 0.0), t["number"])
-    )
-    for trial in best_first:
+    place = {t["number"]: (t["value"] is None, -(t["value"] or 0.0)) for t in search["trials"]}
+    for trial in sorted(search["trials"], key=lambda t: (place[t["number"]], t["number"])):
         runs, number = trial["runs"], trial["number"]
         spent = f"{sum(r['cpu_seconds'] for r in runs):.1f}"
         rounds = " ".join(str(r["round"]) for r in runs)
