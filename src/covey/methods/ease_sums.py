@@ -89,11 +89,9 @@ class GramTiles(Mechanism):
         return b_II.fill_diagonal_(0).contiguous()
 
     def disclosures(self) -> tuple[Disclosure, ...]:
-        what = (
-            "which of the user's items go together; in clear it is the list, in a secure sum it is"
-            " not"
-        )
-        return (Disclosure("report", f"{self.name}/rows", what),)
+        what = "which of the user's items go together"
+        clear = "in clear it is the list, in a secure sum it is not"
+        return (Disclosure("report", f"{self.name}/rows", f"{what}; {clear}"),)
 
 
 def span_of(number: int, tiles: int, n_items: int) -> tuple[int, int]:

@@ -123,16 +123,11 @@ class PrivateSubspace(Mechanism):
     def disclosures(self) -> tuple[Disclosure, ...]:
         rows = "the user's vector in the rows of the user's items"
         if self.noise == "summed":  # whoever adds the noise has seen the sum without it
-            what = (
-                f"{rows}; noise is added to the sum by the simulation, to study what it costs: no"
-                " protection"
-            )
-            return (Disclosure("report", f"{self.name}/sum", what),)
-        what = (
-            f"{rows}, and a share of noise, simulated from the run's seed; all {self.sums} sums"
-            f" together are ({self.epsilon:g}, {self.delta:g})-private for a user, where only the"
-            " sums are seen"
-        )
+            how = "noise is added to the sum by the simulation, to study what it costs"
+            return (Disclosure("report", f"{self.name}/sum", f"{rows}; {how}: no protection"),)
+        private = f"({self.epsilon:g}, {self.delta:g})-private for a user"
+        what = f"{rows}, and a share of noise, simulated from the run's seed; all {self.sums} sums"
+        what += f" together are {private}, where only the sums are seen"
         each = self.delta / self.sums  # of one sum; the accountant composes them by their noise
         epsilon = gaussian_epsilon(each, self.sigma)
         alone = Disclosure("report", f"{self.name}/sum", what, epsilon, delta=each)

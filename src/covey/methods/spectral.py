@@ -130,11 +130,9 @@ def check_spectral(name: str, view: ServerView) -> None:
 
 def rows_disclosure(name: str) -> Disclosure:
     """What a summand of A'A Q discloses."""
-    what = (
-        "the user's vector in the rows of the user's items; in clear it names them, in a secure sum"
-        " it does not"
-    )
-    return Disclosure("report", f"{name}/rows", what)
+    what = "the user's vector in the rows of the user's items"
+    clear = "in clear it names them, in a secure sum it does not"
+    return Disclosure("report", f"{name}/rows", f"{what}; {clear}")
 
 
 @torch.no_grad()

@@ -56,11 +56,9 @@ class PseudoItems(Mechanism):
             return ()
         if name not in model.tables:
             return (disclosed,)
-        what = (
-            "which rows are sent: the client's items and negatives,"
-            f" among those of up to {self.count} pseudo items"
-        )
-        return disclosed, Disclosure("train", f"{disclosed.name}/touched", what)
+        what = "which rows are sent: the client's items and negatives, among those of"
+        pseudo = f"up to {self.count} pseudo items"
+        return disclosed, Disclosure("train", f"{disclosed.name}/touched", f"{what} {pseudo}")
 
 
 def _with(own: Rows, pseudo: Ragged, rng: Rng) -> Rows:
