@@ -31,8 +31,7 @@ class Overstated(PopularProfile):
     def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         target_K = checked_targets(view, self.name, self.targets)
         extra = {k: self._overstated(v, target_K) for k, v in upload.extra.items()}
-        update = self._overstated(upload.update, target_K)
-        return {}, replace(upload, update=update, extra=extra)
+        return {}, replace(upload, update=self._overstated(upload.update, target_K), extra=extra)
 
     def _overstated(self, fields: FieldDict, target_K: Tensor) -> FieldDict:
         """The fields with the targets' rows only; what has no rows stays honest."""

@@ -31,8 +31,7 @@ class MinimumSupport(Mechanism):
         if not isinstance(value, Rows):
             return value
         count_I = torch.bincount(value.items.values, minlength=value.height)
-        keep_T = count_I[value.items.values] >= self.clients
-        return kept_rows(value, keep_T)
+        return kept_rows(value, count_I[value.items.values] >= self.clients)
 
 
 def kept_rows(rows: Rows, keep_T: Tensor) -> Rows:

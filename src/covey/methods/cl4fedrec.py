@@ -106,8 +106,7 @@ class Contrast(Mechanism):
         made = {name: noise(u_CD, self.eta, view.rng.fold(name)) for name in ("one", "two")}
         users = {name: u_CD + e_CD for name, e_CD in made.items() if self.item_weight}
         if self.items == "all":
-            items = {f"items {name}": self._items(view, name, u) for name, u in users.items()}
-            return made | items
+            return made | {f"items {name}": self._items(view, name, u) for name, u in users.items()}
         for pack in contrast.packs(ready) if users else ():
             made |= self._packed_items(view, pack, users)
         return made

@@ -105,5 +105,4 @@ class GraphPull(WholeTableLoss):
         return {"table": view.received.each.get("table", view.params["items"].detach().clone())}
 
     def loss(self, view: ClientView) -> Tensor | None:
-        table_CID = view.params["items"]
-        return self.weight * (table_CID - view.prepared["table"]).square().mean((1, 2))
+        return self.weight * (view.params["items"] - view.prepared["table"]).square().mean((1, 2))

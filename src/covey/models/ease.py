@@ -35,5 +35,4 @@ class ItemWeights(ListModel):
         return F.embedding_bag(index_T, params["weight"][0], start_C, mode="sum")
 
     def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
-        number_CL = v_CLD[..., 0].long().expand(len(u), -1)
-        return u.gather(1, number_CL)
+        return u.gather(1, v_CLD[..., 0].long().expand(len(u), -1))

@@ -27,7 +27,7 @@ from covey.study.render.units import code, fixed
 from covey.study.report.data import Run, read_run, unique_names
 from covey.study.report.items import catalogue_of, principal, table_of
 
-from .targets import rows_of, with_names
+from .plan import rows_of, with_names
 
 HOT = 100  # the number of popular items, as in the paper's plot
 MOST = 700  # of the other items on a map, evenly by popularity
@@ -202,8 +202,7 @@ def atlas(
         tag("p", f"Titles and popularity are missing: {known.note}.") if known.note else None,
     ]
     shown = [*text, key(items), row(drawn, items, within)]
-    page = page_shell.page(f"Item maps on {name}", *shown)
-    return [one.plain() for one in drawn], page
+    return [one.plain() for one in drawn], page_shell.page(f"Item maps on {name}", *shown)
 
 
 def record(

@@ -87,8 +87,7 @@ def _matrix(record: Record, name: str, one: Heated) -> Html:
                 line.append(one(cell))
         body.append(tag("tr", tag("th", attack, scope="row"), *line))
     head = tag("tr", tag("th"), *(tag("th", label, scope="col") for label in across))
-    whole = tag("table", tag("thead", head), tag("tbody", *body), class_="matrix")
-    return scrolling(whole, name)
+    return scrolling(tag("table", tag("thead", head), tag("tbody", *body), class_="matrix"), name)
 
 
 def _heat(text: str, small: str, share: float, kind: str) -> Html:

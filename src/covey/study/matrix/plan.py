@@ -1,4 +1,4 @@
-"""The plan of a matrix: one method, and the runs of every pair of attack and defence."""
+"""The plan of a matrix: one method, its targets, and the runs of every attack and defence."""
 
 import shlex
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from covey.core import CoveyError, positive
-from covey.data.naming import ids_of
+from covey.data.naming import ids_of, named
 from covey.run.assemble import prepare
 from covey.run.config.compose import compose
 from covey.run.config.overrides import check_applies, options_in
@@ -16,8 +16,8 @@ from covey.run.config.tree import merge
 from covey.run.schedule import rounds_of
 
 from .parts import NOBODY, NOTHING, Part, attacked, attacks, defences, defended, has_option
-from .targets import rows_of
 
+BY_ID = "id:"  # before the id of a target, which is a row of the item table otherwise
 COLD = "cold"  # the target that fewest users have
 EVALUATIONS = 10  # of a run, about: enough for a curve
 
@@ -155,3 +155,44 @@ def _options_are_known(plan: Plan) -> None:
     found = [plan.fitted(attack, NOTHING, 0) for attack in pushing] if given else []
     if found and all(isinstance(c, str) for c in found):
         raise CoveyError(str(found[0]))
+
+
+def rows_of(given: str, ids: Sequence[str] | None, n_items: int, dataset: str) -> tuple[int, ...]:
+    """Return the rows of items such as "7,id:50", sorted and without repetition."""
+    words = [word.strip() for word in given.split(",") if word.strip()]
+    if not words:
+        raise _wrong(given, n_items)
+    return tuple(sorted({_row(word, ids, n_items, dataset) for word in words}))
+
+
+def _row(word: str, ids: Sequence[str] | None, n_items: int, dataset: str) -> int:
+    if word.startswith(BY_ID):
+        own = word.removeprefix(BY_ID).strip()
+        if ids is None:
+            wrong = "the dataset is not available, so ids are unknown; name items by row"
+            raise CoveyError(f"--targets {BY_ID}{own}: {wrong}")
+        if own not in ids:
+            find = f"find it with covey data show {dataset} --find TITLE"
+            raise CoveyError(f"--targets {BY_ID}{own}: {dataset} has no item with that id; {find}")
+        return ids.index(own)
+    row = int(word) if word.removeprefix("-").isdecimal() else -1
+    if not 0 <= row < n_items:
+        raise _wrong(word, n_items)
+    return row
+
+
+def _wrong(word: str, n_items: int) -> CoveyError:
+    rows = f"name items by row, from 0 to {n_items - 1}, or by their id in the data"
+    return CoveyError(f"--targets {word}: {rows}, such as {BY_ID}50, separated by commas")
+
+
+def with_names(
+    titles: Sequence[str], ids: Sequence[str] | None, targets: Sequence[int]
+) -> list[str]:
+    """Return titles of all items, with the full names of targets."""
+    out = list(titles)
+    for row in targets:
+        own = None if ids is None else ids[row]
+        untitled = titles[row] == f"item {row if own is None else own}"  # made of the id
+        out[row] = named(row, own, "" if untitled else titles[row])
+    return out

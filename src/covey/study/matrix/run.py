@@ -15,9 +15,8 @@ from covey.study.report.items import table_of, titles_of
 from . import map_page as maps
 from .formatting import Record, labels
 from .parts import NOBODY, NOTHING
-from .plan import Plan
+from .plan import Plan, with_names
 from .record import record, run_all, tables_of
-from .targets import with_names
 
 Tables = Mapping[tuple[str, str], Tensor]
 Found = tuple[Tree, maps.Items, list[maps.Row]]

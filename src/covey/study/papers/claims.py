@@ -140,8 +140,7 @@ def _measured(test: PairTest, cell: Cells, users: Users, known: Comparison | Non
         return Measured(test, None, forbidden or (ONE_SEED if single else missing))
     if np.shape(a_SU) != np.shape(b_SU):
         shapes = " and ".join(f"{len(x)} seeds of {np.shape(x)[1]} users" for x in (a_SU, b_SU))
-        unpaired = f"runs are missing: {shapes} cannot be paired"
-        return Measured(test, None, forbidden or unpaired)
+        return Measured(test, None, forbidden or f"runs are missing: {shapes} cannot be paired")
     difference = _difference(a_SU, b_SU, test.metric)
     return Measured(test, difference, forbidden, _exempt(one, two, *names))
 

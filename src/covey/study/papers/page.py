@@ -197,5 +197,4 @@ def _costs(record: Record) -> Html:
         figures = (tag("td", figure, class_="num") for figure in cost.figures)
         block.append(tag("tr", tag("th", cost.row["label"], scope="row"), *figures))
     bodies = (tag("tbody", *block) for block in blocks.values())
-    body = tag("table", tag("thead", tag("tr", *head)), *bodies, class_="costs")
-    return scrolling(body, "cost")
+    return scrolling(tag("table", tag("thead", tag("tr", *head)), *bodies, class_="costs"), "cost")

@@ -44,8 +44,7 @@ def _dot(row: Row, column: Column, metric: str, marks: Marks) -> Dot:
     cell, note = row["cells"].get(column["label"]), marks.get((row["label"], column["label"]))
     x = math.nan if column["x"] is None else column["x"]
     failed = cell is not None and bool(cell["errors"]) and not cell["mean"]
-    why = note.text if note else ""
-    return Dot(x, stat(cell, metric), theirs(cell, metric), why, failed)
+    return Dot(x, stat(cell, metric), theirs(cell, metric), note.text if note else "", failed)
 
 
 def pictures(record: Record, marks: Marks) -> Html:
@@ -116,8 +115,7 @@ def sweeps(record: Record, marks: Marks, claims: Child) -> Html:
             keys |= {one.name: one.colour for one in series}
             drawn = panel(plain(name), metric, sweep, series, levels)
             shown.append(_small(f"{name} · {metric}", drawn))
-    caption = aside(_key(record, "Hollow and dashed: the paper."))
-    return _plot(keys, shown, join(caption, claims))
+    return _plot(keys, shown, join(aside(_key(record, "Hollow and dashed: the paper.")), claims))
 
 
 def _series(

@@ -63,8 +63,7 @@ def spent(what: str, lines: Sequence[Line], fmt: Format) -> Html:
     else:
         levels = ticks(top * 1.1)
         y = frame.up(0, top * 1.1)
-    grid = frame.rows(y, levels, fmt)
-    return _over_rounds(frame, f"{what}, round by round", lines, y, fmt, grid)
+    return _over_rounds(frame, f"{what}, round by round", lines, y, fmt, frame.rows(y, levels, fmt))
 
 
 def powers(low: float, high: float) -> list[float]:
@@ -81,8 +80,7 @@ def _over_rounds(
     x = frame.across(min(first, last - 1), last)
     shown = dict.fromkeys([first, *(int(t) for t in ticks(last, 5) if t > first), last])
     axis = [frame.numbers(x, shown, "{:,}".format), frame.below("round")]
-    drawn = (_curve(line, x, y, fmt) for line in lines)
-    return frame.picture(label, *parts, *axis, *drawn)
+    return frame.picture(label, *parts, *axis, *(_curve(line, x, y, fmt) for line in lines))
 
 
 def _curve(line: Line, x: Axis, y: Axis, fmt: Format) -> Html:
