@@ -22,6 +22,7 @@ class FactorModel:
     dim: int
     scale: float  # standard deviation of the item table's start
     keep_items: bool  # the table stays on the device, from where it may be uploaded as a model
+    tables: ClassVar[tuple[str, ...]] = ("items",)
     sequential: ClassVar[bool] = False
     stochastic: ClassVar[bool] = False
 

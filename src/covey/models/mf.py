@@ -19,7 +19,6 @@ class MF(FactorModel):
     cosine: bool = False  # scores are cosines, not inner products
     keep_items: bool = False  # the table stays on the device and is uploaded as a model
     tuned: tuple[str, ...] = ()
-    tables: tuple[str, ...] = ("items",)
 
     @property
     def kept(self) -> tuple[str, ...]:

@@ -27,7 +27,6 @@ class NCF(FactorModel):
     keep_mlp: bool = False
     he: bool = False  # layers start as for ReLU (He et al., 2015), wider and with biases of 0
     tuned: tuple[str, ...] = ()
-    tables: tuple[str, ...] = ("items",)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -19,7 +19,6 @@ class LinearScore(FactorModel):
     keep_items: bool = False
     upload_items: bool = True
     tuned: tuple[str, ...] = ("items",)
-    tables: tuple[str, ...] = ("items",)
 
     @property
     def kept(self) -> tuple[str, ...]:

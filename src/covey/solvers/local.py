@@ -24,24 +24,17 @@ Window = Callable[[int], Tensor]  # step -> rows [C, B] of the leaves' tables th
 
 @dataclass(frozen=True)
 class Local:
-    """Local training of every client of a block.
-
-    Attributes:
-        phases: Groups of parameters that are stepped one after the other on the same batch; all
-            parameters at once if it is empty.
-        rates: Learning rates that override `lr`, by parameter.
-        per_item: Parameters whose rate is multiplied by the number of items (PFedRec's item rate).
-        state: "kept" carries Adam's moments of private parameters to the next round.
-    """
+    """Local training of every client of a block."""
 
     optimizer: Literal["sgd", "adam"] = "adam"
     lr: float = 0.001
     epochs: int = 5
     batch: int = 0  # examples per step; 0: all
+    # Parameters that are stepped one group after the other on the same batch; (): all at once.
     phases: tuple[tuple[str, ...], ...] = ()
-    rates: dict[str, float] = field(default_factory=dict)
-    per_item: tuple[str, ...] = ()
-    state: Literal["fresh", "kept"] = "fresh"
+    rates: dict[str, float] = field(default_factory=dict)  # that override `lr`, by parameter
+    per_item: tuple[str, ...] = ()  # whose rate is times the number of items (PFedRec)
+    state: Literal["fresh", "kept"] = "fresh"  # Adam's moments of private parameters may be kept
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
