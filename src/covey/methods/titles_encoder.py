@@ -26,9 +26,12 @@ MISSING = "titles by an encoder need pip install 'covey[text]'; or set similarit
 
 def encoded(titles: tuple[str, ...]) -> Tensor:
     """The unit vectors of titles, [I, H], in float64; titles of similar length form a batch."""
-    folder = _folder()
+    found = find_spec(PACKAGE)  # the package itself, which imports much, is not loaded
+    if found is None or not found.submodule_search_locations or find_spec("tokenizers") is None:
+        raise CoveyError(MISSING)
     from tokenizers import Tokenizer
 
+    folder = Path(found.submodule_search_locations[0]) / "model"
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
     weights = _weights(folder / "model.safetensors")
@@ -75,14 +78,6 @@ def _layer(w: Fields, at: str, x_BTH: Tensor, real_BT: Tensor, config: dict[str,
 def _norm(w: Fields, name: str, x: Tensor, config: dict[str, Any]) -> Tensor:
     scale, shift = w[f"{name}.weight"], w[f"{name}.bias"]
     return F.layer_norm(x, x.shape[-1:], scale, shift, config["layer_norm_eps"])
-
-
-def _folder() -> Path:
-    """The package's folder of the model; the package itself, which imports much, is not loaded."""
-    found = find_spec(PACKAGE)
-    if found is None or not found.submodule_search_locations or find_spec("tokenizers") is None:
-        raise CoveyError(MISSING)
-    return Path(found.submodule_search_locations[0]) / "model"
 
 
 def _weights(path: Path) -> Fields:

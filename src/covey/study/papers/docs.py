@@ -9,7 +9,7 @@ from typing import Any
 
 from covey.core import CoveyError, atomic
 from covey.study.render.tables import markdown as grid
-from covey.study.render.units import NOTHING, plain
+from covey.study.render.units import number, plain
 
 from .cells import Cell, Record, by_role, stat
 from .costs import COSTS, TRAFFIC, TRAFFIC_SAID, cost_of, traffic
@@ -45,7 +45,7 @@ def best(record: Record) -> Iterable[tuple[str, ...]]:
     for _, row in sorted(known, key=lambda pair: -pair[0]):
         cell = row["cells"][label]
         _, rounds, up, _ = _cost(cell)
-        yield by_role(row), plain(cell["reads"]), _figure(cell, metric), rounds, up
+        yield by_role(row), plain(cell["reads"]), str(stat(cell, metric)), rounds, up
 
 
 def families(record: Record) -> Iterable[tuple[str, ...]]:
@@ -54,12 +54,7 @@ def families(record: Record) -> Iterable[tuple[str, ...]]:
     yield "", READS, metric, "trials", "rounds", "up", "down"
     for row in record["rows"]:
         if cell := row["cells"].get(label):
-            yield by_role(row), plain(cell["reads"]), _figure(cell, metric), *_cost(cell)
-
-
-def _figure(cell: Cell, metric: str) -> str:
-    found = stat(cell, metric)
-    return NOTHING if math.isnan(found.mean) else str(found)
+            yield by_role(row), plain(cell["reads"]), str(stat(cell, metric)), *_cost(cell)
 
 
 def _cost(cell: Cell) -> tuple[str, ...]:
@@ -74,13 +69,9 @@ def shares(record: Record) -> Iterable[tuple[str, ...]]:
     yield f"{metric} over that of {plain(top['label'])}", *labels
     for row in record["rows"]:
         if row is not top:
-            pairs = ((row["cells"].get(name), top["cells"].get(name)) for name in labels)
-            yield by_role(row), *(_share(cell, above, metric) for cell, above in pairs)
-
-
-def _share(cell: Cell | None, top: Cell | None, metric: str) -> str:
-    share = stat(cell, metric).mean / stat(top, metric).mean
-    return NOTHING if math.isnan(share) else f"{share:.1%}"
+            cells = ([one["cells"].get(name) for one in (row, top)] for name in labels)
+            pairs = ([stat(cell, metric).mean for cell in both] for both in cells)
+            yield by_role(row), *(number(mean / above, ".1%") for mean, above in pairs)
 
 
 Shown = Mapping[str, Callable[[Any], str]]  # kind -> Markdown of a record
