@@ -46,10 +46,9 @@ class RowRule(Combine, ABC):
 
     def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
         if isinstance(upload, Total):
-            raise CoveyError(
-                f"{type(self).__name__} compares single uploads, but only their sum is available;"
-                " use covey.aggregate.combine:ItemMean"
-            )
+            wrong = "compares single uploads, but only their sum is available"
+            remedy = "use covey.aggregate.combine:ItemMean"
+            raise CoveyError(f"{type(self).__name__} {wrong}; {remedy}")
         weight_C = upload.weight_C
         over = {"mean": None, "sum": 1.0, "everybody": float(weight_C.sum())}[self.scale]
         update, model = (

@@ -90,10 +90,7 @@ class ItemCategories(Mechanism):
 
 @dataclass(frozen=True)
 class TableClusters(Grouping):
-    """Clusters clients by k-means on their whole item tables, which the paper says fails.
-
-    Each cluster gets its average table (Section 2.2, Figure 5).
-    """
+    """Clusters clients by k-means on whole item tables, which the paper says fails (Figure 5)."""
 
     clusters: int = 2
     name: str = "table clusters"

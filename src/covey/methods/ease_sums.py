@@ -125,10 +125,7 @@ def listed(pair_M2: Tensor, tiles: int) -> FieldDict:
 def difference(
     after: Ragged, before: Ragged, start: int, stop: int, n_items: int, dtype: torch.dtype
 ) -> Rows:
-    """Returns x x' of the lists `after` minus x x' of the lists `before`, from column `start` on.
-
-    Lists are sorted and distinct, or empty; the result has the rows of both lists' items.
-    """
+    """x x' of the lists `after` minus that of `before` (sorted, distinct), from column `start`."""
     rows = distinct(merged(after, before))
     value_TW = torch.zeros(len(rows.values), stop - start, dtype=dtype, device=rows.values.device)
     for sign, lists in ((1, after), (-1, before)):

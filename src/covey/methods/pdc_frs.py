@@ -64,11 +64,10 @@ class DataContribution(Mechanism):
             wrong = f"{self.name}: count = {self.count} and length = {self.length}"
             raise CoveyError(f"{wrong}; at least 0 is needed")
         if self.contribute == "perturbed" and not 0 < self.epsilon < math.inf:
-            raise CoveyError(
-                f"{self.name}: epsilon = {self.epsilon}; a guarantee needs one over 0 and finite;"
-                " the controls are contribute = 'uniform' (none of the client's items is sent) and"
-                " contribute = 'clean' (all are)"
-            )
+            wrong = f"epsilon = {self.epsilon}; a guarantee needs one over 0 and finite"
+            uniform = "contribute = 'uniform' (none of the client's items is sent)"
+            controls = f"the controls are {uniform} and contribute = 'clean' (all are)"
+            raise CoveyError(f"{self.name}: {wrong}; {controls}")
 
     @property
     def used(self) -> bool:
@@ -99,11 +98,9 @@ class DataContribution(Mechanism):
     # Server, line 3: the contributed lists and the auxiliary model.
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         if self.count and not view.objective.pointwise:
-            raise CoveyError(
-                f"{self.name}: scored items are added as examples of one item each, as those of"
-                f" covey.objectives:Bce; {type(view.objective).__name__} has others; set count = 0"
-                " for the contrast alone"
-            )
+            wrong = "scored items are added as examples of one item each, as those of"
+            other = f"covey.objectives:Bce; {type(view.objective).__name__} has others"
+            raise CoveyError(f"{self.name}: {wrong} {other}; set count = 0 for the contrast alone")
         v_ID = view.public["items"]
         aux = auxiliary.init_auxiliary(view.model, view.catalogue.n_items, view.server_rng, v_ID)
         none = torch.zeros(0, dtype=torch.long, device=v_ID.device)

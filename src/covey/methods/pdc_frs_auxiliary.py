@@ -131,11 +131,9 @@ def init_auxiliary(model: Model, n_items: int, rng: Rng, like: Tensor) -> FieldD
     """The state of an untrained auxiliary model without users, on the device of `like`."""
     more = set(model.kept) - {"user", "items"}
     if model.tables != ("items",) or more:
-        raise CoveyError(
-            "the auxiliary model needs all parameters but the user's vector to be shared, as in"
-            f" covey.models.ncf:NCF; {type(model).__name__} keeps"
-            f" {', '.join(sorted(more)) or 'other tables'}"
-        )
+        wrong = "the auxiliary model needs all parameters but the user's vector to be shared, as in"
+        keeps = f"{type(model).__name__} keeps {', '.join(sorted(more)) or 'other tables'}"
+        raise CoveyError(f"{wrong} covey.models.ncf:NCF; {keeps}")
     params = {k: v[None] for k, v in model.public(n_items, rng.fold("auxiliary")).items()}
     params = {"user": model.private(rng.streams(0), rng)["user"], **params}
     return {PREFIX + k: v.to(like) for k, v in params.items()}

@@ -49,10 +49,7 @@ def contrasted_rows(batch: Batch, which: Which) -> Tensor:
 def item_loss(
     one_CRD: Tensor, two_CRD: Tensor, rows_CR: Tensor, tau: float, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Returns -log softmax over j of cos(one_k, two_j) / tau at j = k, over rows k, [C].
-
-    `rows_CR` are the rows that take part, bool; the reduction is over the rows of a client.
-    """
+    """-log softmax over j of cos(one_k, two_j) / tau at j = k, over a client's rows k, [C]."""
     if short := -rows_CR.shape[1] % REGISTERS:
         one_CRD, two_CRD = (F.pad(x, (0, 0, 0, short)) for x in (one_CRD, two_CRD))
         rows_CR = F.pad(rows_CR, (0, short))

@@ -49,10 +49,7 @@ class FactorModel:
 def catalogue(
     model: Model, params: Fields, u_CD: Tensor, first: int = 0, last: int | None = None
 ) -> Tensor:
-    """Returns the scores of the items from `first` to `last` - 1 (the end), [C, last - first].
-
-    On a CPU the layers of a deep model are computed a tile at a time, so that they fit the cache.
-    """
+    """Scores of the items from `first` to `last` - 1, [C, last - first]; on a CPU by tiles."""
     table, many = params["items"], len(u_CD)
     last = table.shape[1] if last is None else last
     if not deep(model) or table.device.type != "cpu":

@@ -69,10 +69,9 @@ class BERT4Rec(Transformer):
         if not training:
             return by_length(params, history, self.last - 1, self._next, self.map_size)
         if history.hidden_CP is None:
-            raise CoveyError(
-                "BERT4Rec predicts hidden items, and this objective hides none;"
-                " use covey.objectives.sequence:MaskedItem, or objective.hide over 0"
-            )
+            wrong = "BERT4Rec predicts hidden items, and this objective hides none"
+            remedy = "use covey.objectives.sequence:MaskedItem, or objective.hide over 0"
+            raise CoveyError(f"{wrong}; {remedy}")
         dropout = Dropout(self.dropout, rng.fold("dropout"))
         return self._states(params, history, history.hidden_CP, dropout)
 

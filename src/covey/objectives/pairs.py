@@ -18,11 +18,7 @@ Reduction = Literal["mean", "sum"]
 def positives_and_negatives(
     items: Ragged, avoid: Ragged, n_items: int, count: int, rng: Rng
 ) -> Examples:
-    """Returns examples in which each positive is followed by `count` negatives.
-
-    Items to `avoid` are sorted and distinct. If a client has fewer negatives, the others have
-    weight 0.
-    """
+    """Examples of positives, each followed by `count` negatives; any that lack have weight 0."""
     drawn_TK, exists_TK = negatives(avoid, n_items, items.lengths, count, rng)
     values = torch.cat([items.values[:, None], drawn_TK], 1).flatten()
     label = torch.zeros(len(items.values), count + 1, device=values.device)

@@ -20,13 +20,12 @@ from covey.engine.client.program import LocalData, Program
 from covey.engine.client.ranking import HeldOut
 from covey.engine.fleet.base import Clients, Simulation
 from covey.engine.fleet.codec import SIZE_OF_HEADER
-from covey.engine.method import Method
-from covey.engine.rounds import Server, admit, enrol, run_round, start
 from covey.engine.secure.settings import FleetConfig
 from covey.evaluate.metrics import EvaluateConfig
 from covey.run.assemble import program_of
 from covey.run.config.build import class_of
 from covey.run.config.schema import is_fleet
+from covey.server import Method, Server, admit, enrol, run_round, start
 
 from .compare import cast
 

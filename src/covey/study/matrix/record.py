@@ -141,10 +141,7 @@ def _figures(outcome: Outcome, metric: str) -> Tree:
 def _cell(
     plan: Plan, outcomes: Sequence[Outcome], mine: Figures, clean: Figures, metric: str
 ) -> Tree:
-    """Return means and spreads over the seeds that did not fail.
-
-    The cost is the difference from the same seed without attack and defence.
-    """
+    """Return means and spreads over seeds that did not fail; the cost is from the same seed."""
     done = [f for f in mine if f]
     pairs = [(f, c) for f, c in zip(mine, clean) if f and c]
     cell: Tree = {}

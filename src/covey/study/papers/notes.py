@@ -97,10 +97,7 @@ class Line(NamedTuple):
 
 
 def below(record: Record, row: Row) -> list[Line]:
-    """Return the lines below a row.
-
-    Extra metrics are shown seed by seed: the mean of groups of 8 and 840 clients means nothing.
-    """
+    """Return the lines below a row; extra metrics are shown seed by seed: means say nothing."""
     label, cells = plain(row["label"]), list(row["cells"].values())
 
     def lowest(cell: Cell | None, metric: str) -> str:

@@ -160,11 +160,10 @@ def refuse(record: Mapping[str, Any]) -> None:
         for column, cell in row["cells"].items():
             if reasons := _wrong(cell):
                 more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-                raise CoveyError(
-                    "the table is refused because its figures are impossible:"
-                    f" {row['label']} in {column}, {reasons[0]}{more}; the evaluation or a stored"
-                    " run has an error: delete that run and start again"
-                )
+                wrong = f"{row['label']} in {column}, {reasons[0]}{more}"
+                why = "the evaluation or a stored run has an error: delete that run and start again"
+                refused = "the table is refused because its figures are impossible"
+                raise CoveyError(f"{refused}: {wrong}; {why}")
 
 
 def _wrong(cell: Mapping[str, Any]) -> list[str]:

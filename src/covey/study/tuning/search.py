@@ -138,10 +138,9 @@ def _possible(config: Config) -> None:
     """Refuse here what would fail in every trial."""
     prepared = prepare(config)
     if not len(prepared.split.valid.values):
-        raise CoveyError(
-            "nothing is held out for validation, and tuning never uses the test part;"
-            " set split.valid above 0, or use a preset with a validation part, such as loo-full"
-        )
+        wrong = "nothing is held out for validation, and tuning never uses the test part"
+        remedy = "set split.valid above 0, or use a preset with a validation part, such as loo-full"
+        raise CoveyError(f"{wrong}; {remedy}")
     if "pooled" not in config.tree:
         method_of(config, prepared.catalogue)
 
