@@ -65,8 +65,7 @@ def received(view: AttackView, items: Ragged) -> Fields:
 def adam(x: Fields, loss: Loss, steps: int, rate: float, state: Fields | None = None) -> Fields:
     """Minimises the sum of `loss`, a tensor of any shape, over its entries.
 
-    Returns the variables, and under "name/m", "name/v" and "t" the state of Adam, which may be
-    given again as `state`.
+    Returns the variables, and as "name/m", "name/v" and "t" the state, which may be given again.
     """
     state, x = state or {}, {k: v.detach().clone() for k, v in x.items()}
     m = {k: state.get(f"{k}/m", torch.zeros_like(v)) for k, v in x.items()}

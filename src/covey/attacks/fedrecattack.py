@@ -80,8 +80,7 @@ class FedRecAttack(TrainingAttack):
         """The gradient of the attack's loss with respect to the item table, [I, D].
 
         The loss is the sum over users and targets of g(opponent - target), where an opponent is one
-        of the last items of the user's list. Users who are known to have a target are left out for
-        it.
+        of the last items of the user's list. Users who are known to have a target do not count.
         """
         table_ID = view.download.public.shared["items"].detach().clone().requires_grad_()
         params, total_ID = shared_params(view), torch.zeros_like(table_ID)

@@ -2,8 +2,7 @@
 
 From the honest answer for a list of targets and popular items it sends only the rows of the
 targets, multiplied by a factor. Against methods that add up what clients send, updates or reports,
-it counts as many clients who have the targets together with all that is popular, and it hides the
-popular items.
+it counts as many clients who have the targets with all that is popular, and it hides the latter.
 """
 
 from dataclasses import dataclass, replace

@@ -2,8 +2,7 @@
 
 "Robust Federated Contrastive Recommender System", 2024, describes it as the gradient of an item
 that is closest to the mean of all other clients' gradients of this item. An attacker moves that
-mean as far as its upload is long, so with one long upload it makes the rule take the outermost
-honest one.
+mean as far as its upload is long, so one long upload makes the rule take the outermost honest one.
 """
 
 from dataclasses import dataclass

@@ -3,8 +3,7 @@
 Yu et al., "Untargeted Attack against Federated Recommendation Systems and the Defense", AAAI 2023.
 An attack that makes items alike leaves a table that is less uniform. The server tries every upload
 alone, measures how far apart the items then are, and leaves out the smaller of two groups of
-clients if there are two. Shape suffixes: S = sampled items, B = reference draws, or clients of a
-block.
+clients if there are two. Shape suffixes: S = sampled items, B = reference draws or a block.
 """
 
 import math
@@ -56,8 +55,7 @@ class Union(Mechanism):
     def _far(self, view: ServerView, pick_S: Tensor, rows: Rows) -> Tensor:
         """Mean distance of the sampled items after the server's step with one upload alone, [C].
 
-        Where the server keeps moments, rows that a client did not touch move too, for all clients
-        alike.
+        Where the server keeps moments, rows that a client did not touch move too, for all.
         """
         now_SD, at_T = view.public[self.table][pick_S], rows.items.values
         if view.preview_step is None:

@@ -23,8 +23,7 @@ from .weighted import WholeTableLoss
 class UserGraph(Grouping):
     """Finds the neighbours of each client by the cosines of whole item tables.
 
-    The paper links similar clients; the published code takes distances for similarities and so
-    links dissimilar ones.
+    The paper links similar clients; the published code mistakes distances and links others.
     """
 
     links: Literal["dissimilar", "similar"] = "dissimilar"

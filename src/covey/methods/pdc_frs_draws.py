@@ -1,8 +1,7 @@
 """The lists that clients contribute to PDC-FRS, each item replaced at random by a similar one.
 
 Draws are made by item and not by interaction: the distribution of an item is computed once, however
-many clients have it. Shape suffixes: T = positions of all lists, B = items at a time, K = draws for
-one item.
+many clients have it. Shape suffixes: T = positions of all lists, B = items at a time, K = draws.
 """
 
 from typing import Literal
@@ -34,8 +33,7 @@ def contribution(
 
     A client without items draws uniformly. No output is more than e^(epsilon / 2) likelier from any
     item than from none, so the guarantee of a position covers that too. If `length` is over 0, so
-    many positions are drawn from each list. Draws come from `rng`, or from the device's entropy by
-    OpenDP.
+    many positions are drawn from each list. Draws come from `rng` or, by OpenDP, the device.
     """
     empty_C = own.lengths == 0
     if length:

@@ -3,8 +3,7 @@ Each item of a user is to be nearer to another item of that user than to items t
 not have. In the paper it keeps benign tables spread, so that a filter on the server can recognise
 others: `covey.defenses.union`.
 
-Shape suffixes: P = positives of a client, K = negatives of each of them, X = an anchor, its partner
-and its negatives.
+Shape suffixes: P = positives of a client, K = negatives of each, X = anchor, partner, negatives.
 """
 
 from dataclasses import dataclass

@@ -119,8 +119,7 @@ def packed_item_loss(
 ) -> Tensor:
     """`item_loss` if few rows take part: pairs of other rows are not computed.
 
-    `ready` holds the result of `pack_rows`, and the noise of each pack's views as "{key}/one" and
-    "{key}/two".
+    `ready` holds the result of `pack_rows`, and the noise of views as "{key}/one", "{key}/two".
     """
     loss_C = v_CRD.new_zeros(len(v_CRD))
     for pack in packs(ready):

@@ -1,8 +1,7 @@
 """What the transformers share: attention, layer norm and dropout.
 
 The parameters of all layers are stacked in one tensor, [C or 1, several N, ...]. Dropout is drawn
-from each client's own stream. Shape suffixes: N = layers, P = positions, K = positions that are
-attended to, H = heads.
+from each client's own stream. Shape suffixes: N = layers, P and K = positions, H = heads.
 """
 
 from dataclasses import dataclass

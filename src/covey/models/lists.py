@@ -38,8 +38,7 @@ class ListModel:
 class SequenceModel(ListModel):
     """A model that reads a list in its order, and scores items with inner products or cosines.
 
-    One item table is both input and output. The subclass is a dataclass that has the options
-    annotated here.
+    One item table is both input and output. The subclass is a dataclass with these options.
     """
 
     dim: int

@@ -29,8 +29,7 @@ def simulated(
 ) -> Tensor:
     """Draws candidates independently, [C, draws], each with the privacy budget `epsilon`.
 
-    Candidates with a score of -inf are never chosen. `sensitivity` is by how much a score changes
-    at most.
+    Candidates with a score of -inf are never chosen. Scores change by at most `sensitivity`.
     """
     weight, wide = weight_for(epsilon, sensitivity), score_CI.shape[1]
     at_once = max(1, NUMBERS // wide)  # independent of the other clients

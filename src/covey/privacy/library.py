@@ -1,8 +1,7 @@
 """Noise for real devices by OpenDP, a vetted library that draws exactly from the system's entropy.
 
 It needs the optional extra `privacy`, and about 30 microseconds for a number. Each call asks the
-library for the epsilon that it proves for its noise, and refuses to release if that is more than
-was promised.
+library for the epsilon that it proves for its noise, and releases nothing if that is too much.
 """
 
 from collections.abc import Sequence

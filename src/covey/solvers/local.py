@@ -67,8 +67,7 @@ class Local:
         """Moves the leaves [C, ...] in place; returns Adam's state, the `memory` of the next round.
 
         `forward` computes the losses of the clients, [C], from the leaves and the step's number.
-        With a `window`, a step sees only the rows [C, B, D] that it names of the item `tables` [C,
-        I, D].
+        With a `window`, a step sees only the rows [C, B, D] that it names of the item `tables`.
         """
         state = dict(memory)
         phases = self.phases or (tuple(leaves),)

@@ -49,8 +49,7 @@ def chunks(record: Record, metrics: Sequence[str], most: int, paper: bool = True
     """Split the columns of a record into tables that are narrow enough.
 
     `most` is the width of a table in figures of ours; a figure of the paper, which has no spread,
-    takes half of that width and is there if `paper`. In a sweep, a table has columns of one panel
-    only.
+    takes half of that width and is there if `paper`. In a sweep, a table has one panel.
     """
     out: list[Columns] = []
     space, panel = 0, None

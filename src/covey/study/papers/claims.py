@@ -68,8 +68,7 @@ def judge(
 
     Holm's correction is over all tests of the table, also those without figures: a failed run must
     not make the other tests significant. Where one seed is planned there is no test. `cell` returns
-    the cell in a row and a column, `users` its figures [S, U] in a metric; `known` are comparisons
-    that were made before.
+    the cell in a row and a column, `users` its figures [S, U]; `known` are earlier comparisons.
     """
     found = [
         [_measured(test, cell, users, known.get(test)) for test in tests_of(claim)]

@@ -143,8 +143,7 @@ def panel(
 ) -> Html:
     """Draw a line for each method with bars of spread; the paper's points are hollow and dashed.
 
-    `sweep` is the name of the horizontal axis; `marks` are floor and ceiling by name, drawn as
-    horizontal lines.
+    `sweep` names the horizontal axis; `marks` are floor and ceiling, drawn as horizontal lines.
     """
     dots = [dot for one in series for dot in one.dots]
     xs = sorted({dot.x for dot in dots})

@@ -4,8 +4,7 @@ A cell is kept if the record has all its seeds, with the settings that it would 
 all tests that it takes part in. Tests need the figures of single users, which no record has: so a
 cell that is compared with a missing one is run again, unless one seed is planned, which decides
 nothing. If nothing is to be run, the runs of a cell are used if they are available. If not, the
-cell is kept without the test, also when the plan has other settings now, so that no stored figure
-is lost.
+cell is kept without the test, also if the plan has other settings now: no stored figure is lost.
 """
 
 import json
