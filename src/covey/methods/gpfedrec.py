@@ -23,7 +23,7 @@ from .weighted import WholeTableLoss
 class UserGraph(Grouping):
     """Finds the neighbours of each client by the cosines of whole item tables.
 
-    The paper links similar clients; the published code mistakes distances and links others.
+    The paper links similar clients; the published code, which takes distances, dissimilar ones.
     """
 
     links: Literal["dissimilar", "similar"] = "dissimilar"
