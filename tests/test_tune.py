@@ -20,9 +20,8 @@ from covey.run.config.schema import Config
 from covey.run.config.shipped import read
 from covey.run.config.tree import assign, merge
 from covey.study.tuning import trial as trials_of
-from covey.study.tuning.journal import Journal
 from covey.study.tuning.search import Search, best_of, preset_of, search, summary
-from covey.study.tuning.trial import Run, Trial
+from covey.study.tuning.trial import Journal, Run, Trial
 from searches import SMALL, plan_of
 
 pytest.importorskip("optuna")

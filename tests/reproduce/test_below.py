@@ -14,13 +14,13 @@ from covey.study.batch import Outcome
 from covey.study.papers.claims import Claim, judge
 from covey.study.papers.comparison import compare_runs
 from covey.study.papers.curves import course_of, extra_of
-from covey.study.papers.docs import render
-from covey.study.papers.footnotes import some
+from covey.study.papers.docs import SHOWN, render
+from covey.study.papers.notes import some
 from covey.study.papers.page import page
 from covey.study.papers.plan import WHOLE, table
 from covey.study.papers.record import reproduce, store
 from covey.study.papers.settings import configs
-from covey.study.papers.terminal import markdown, metered, terminal
+from covey.study.papers.terminal import markdown, terminal
 from covey.study.render.units import size
 
 TABLE = """
@@ -166,7 +166,7 @@ def test_bytes_are_of_one_client_and_round(record: dict[str, Any], tmp_path: Pat
     up, down = (cell[key] / 24 for key in ("up_bytes", "down_bytes"))
     expected = ["tiny", "4", size(up / 4), size(down / 4), size(up), size(down), size(up + down)]
     assert (
-        line(metered(record), "CoFedRec") == expected and up > 4 * 40 * 4 * 4
+        line(SHOWN["traffic"](record), "CoFedRec") == expected and up > 4 * 40 * 4 * 4
     )  # a table of 40 x 4 each round
     store(record, tmp_path / "results")
     docs = tmp_path / "docs"

@@ -10,9 +10,8 @@ from covey.core.errors import CoveyError
 from covey.run.config.schema import Config
 from covey.run.config.shipped import read
 from covey.run.config.tree import merge
-from covey.study.papers.docs import render
-from covey.study.papers.summaries import best, families, reads_of, shares
-from covey.study.papers.terminal import by_ceiling, by_family
+from covey.study.papers.docs import SHOWN, best, families, render, shares
+from covey.study.papers.record import reads_of
 
 Cell = dict[str, Any]
 
@@ -57,13 +56,13 @@ def test_a_line_for_each_row() -> None:
         n.replace("\u00a0", " ") for n in one[3:]
     ] == ["12", "4 to 6", "100 B", "200 B"]
     assert top[:2] == ("top (ceiling)", "everybody's lists") and top[3:] == ("–", "–", "–", "–")
-    assert "| one | sums of item rows | 0.1000 ± 0.0100 |" in by_family(record())
-    assert "`covey reproduce x`" in by_family(record())
+    assert "| one | sums of item rows | 0.1000 ± 0.0100 |" in SHOWN["families"](record())
+    assert "`covey reproduce x`" in SHOWN["families"](record())
 
 
 def test_shares_of_the_ceiling() -> None:
     assert list(shares(record())) == [("ndcg@20 over that of top", "A", "B"), ("one", "25.0%", "–")]
-    assert "| one | 25.0% | – |" in by_ceiling(record())
+    assert "| one | 25.0% | – |" in SHOWN["shares"](record())
 
 
 def test_one_page_can_be_rendered(tmp_path: Path) -> None:

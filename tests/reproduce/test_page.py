@@ -9,7 +9,7 @@ import pytest
 
 from browser import NEEDED, browse, console
 from covey.study.papers.page import page
-from covey.study.papers.panels import Dot, Series, logarithmic, panel
+from covey.study.papers.plots import Dot, Series, logarithmic, panel
 from covey.study.render.svg import between
 from covey.study.render.units import Stat
 from reproduce_records import figure, table

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from command import Covey, expect_line, expect_nothing, sets
-from covey.study.matrix.map_page import markdown
-from covey.study.matrix.maps import Directions, Items, Map, alikeness, draw, frame
+from covey.study.matrix.map_page import Directions, Items, Map, alikeness, draw, frame, markdown
 from covey.study.papers.docs import render
 from covey.study.report.items import principal, table_of
 

@@ -8,12 +8,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from covey.contract.attack import AttackView
-from covey.core.checks import positive
-from covey.core.messages import Upload
-from covey.core.ragged import FieldDict, Ragged
+from covey.core import FieldDict, Ragged, Upload, positive
 
-from .base import TrainingAttack, checked_targets, equal_lists, need_user_vectors
+from .base import AttackView, TrainingAttack, checked_targets, equal_lists, need_user_vectors
 from .crafting import promoted
 
 

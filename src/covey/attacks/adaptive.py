@@ -11,15 +11,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from covey.contract.attack import AttackView
 from covey.contract.views import TrainingData
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Upload
-from covey.core.ragged import FieldDict, Ragged, Rows, offsets_of
-from covey.core.rng import Rng
+from covey.core import CoveyError, FieldDict, Ragged, Rng, Rows, Upload, offsets_of, positive
 
-from .base import TrainingAttack, checked_targets, equal_lists, need_user_vectors
+from .base import AttackView, TrainingAttack, checked_targets, equal_lists, need_user_vectors
 from .crafting import promoted
 from .profiles import random_list
 
@@ -55,9 +50,8 @@ class Adaptive(TrainingAttack):
         made = promoted(view, upload, items, u_CSD, 1.0).update
         rows = made.pop("items")
         length_T = self.length(honest).repeat_interleave(items.lengths)
-        update: FieldDict = {
-            k: _with_norm(g, self.multiple * _norm(upload.update[k])) for k, g in made.items()
-        }
+        norms = {k: self.multiple * _norm(upload.update[k]) for k in made}
+        update: FieldDict = {k: _with_norm(g, norms[k]) for k, g in made.items()}
         long = replace(rows, values=_with_norm(rows.values, length_T))
         return {}, replace(upload, update=update | {"items": _merged(long, honest)})
 
@@ -78,12 +72,10 @@ class Adaptive(TrainingAttack):
 
 
 def _norm(x: Tensor) -> Tensor:
-    """The norm of each entry along the first dimension."""
     return x.flatten(1).norm(dim=1)
 
 
 def _with_norm(x: Tensor, norm: Tensor) -> Tensor:
-    """The same directions with the norms given."""
     return x * (norm / _norm(x).clamp(min=1e-12)).view(-1, *[1] * (x.dim() - 1))
 
 

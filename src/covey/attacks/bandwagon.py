@@ -4,11 +4,10 @@ from dataclasses import dataclass
 
 import torch
 
-from covey.contract.attack import AttackView
 from covey.contract.views import TrainingData
 from covey.core.checks import positive, share
 
-from .base import checked_targets, popularity
+from .base import AttackView, checked_targets, popularity
 from .profiles import PromotingList, random_items, with_targets
 
 

@@ -10,9 +10,7 @@ from covey.contract.attack import Attack as Attack
 from covey.contract.attack import AttackView as AttackView
 from covey.contract.attack import Informed as Informed
 from covey.contract.attack import Profiled as Profiled
-from covey.core.errors import CoveyError
-from covey.core.messages import Upload
-from covey.core.ragged import FieldDict, Ragged
+from covey.core import CoveyError, FieldDict, Ragged, Upload
 
 
 class TrainingAttack(ABC):
@@ -39,17 +37,15 @@ def checked_targets(view: AttackView, name: str, targets: Sequence[int]) -> Tens
 def need_user_vectors(view: AttackView, name: str) -> None:
     """Refuses a model unless its user vector alone is private and its item table is shared."""
     if view.model.kept != ("user",) or "items" not in view.model.shared:
-        raise CoveyError(
-            f"{name} imitates private user vectors, which this model does not have; use MF or NCF"
-        )
+        wrong = f"{name} imitates private user vectors, which this model does not have"
+        raise CoveyError(f"{wrong}; use MF or NCF")
 
 
 def popularity(view: AttackView, name: str) -> Tensor:
     """The popularity of each item, [I], for attacks that know it."""
     if view.catalogue.popularity_I is None:
-        raise CoveyError(
-            f"{name} needs to know how popular items are, which is unknown here; use another attack"
-        )
+        wrong = f"{name} needs to know how popular items are, which is unknown here"
+        raise CoveyError(f"{wrong}; use another attack")
     return view.catalogue.popularity_I.to(view.ids_C.device)
 
 

@@ -10,14 +10,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from covey.contract.attack import AttackView
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Upload
-from covey.core.ragged import FieldDict, Rows
-from covey.core.rng import Rng
+from covey.core import CoveyError, FieldDict, Rng, Rows, Upload, positive
 
-from .base import equal_lists
+from .base import AttackView, equal_lists
 from .profiles import RandomList
 
 DECAY, MOST = 0.999, 50  # of the moving average of the loss; largest number of clusters
@@ -48,10 +43,8 @@ class ClusterAttack(RandomList):
     def craft(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         honest, table_ID = upload.update.get("items"), view.download.public.shared.get("items")
         if not isinstance(honest, Rows) or table_ID is None:
-            raise CoveyError(
-                f"{self.name} needs a shared item table, which this model does not have;"
-                " use MF or NCF"
-            )
+            wrong = f"{self.name} needs a shared item table, which this model does not have"
+            raise CoveyError(f"{wrong}; use MF or NCF")
         I = len(table_ID)
         groups = min(int(view.memory.get("clusters", self.clusters)), I)
         rng = Rng.server(0, view.round, self.name).to(table_ID.device)
@@ -93,10 +86,7 @@ class ClusterAttack(RandomList):
 
 
 def kmeans(x_ID: Tensor, groups: int, rng: Rng) -> tuple[Tensor, Tensor]:
-    """Centres, [G, D], and the cluster of each row, [I], by Lloyd's algorithm from random rows.
-
-    The centre of an empty cluster does not move.
-    """
+    """Centres, [G, D], and each row's, [I], by Lloyd's algorithm; empty clusters do not move."""
     centre_GD = x_ID[rng.permutation(len(x_ID))[0, :groups]]
     of_I = torch.cdist(x_ID, centre_GD).argmin(1)
     for _ in range(LLOYD):

@@ -1,4 +1,4 @@
-"""Uploads that an attacker computes itself: one gradient step on a loss of its choice.
+"""Uploads that an attacker computes itself: one gradient step on a loss of its choice; and Adam.
 
 Shape suffixes: S = imagined users of an attacker, K = items whose rows it uploads.
 """
@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.attack import AttackView
-from covey.core.messages import Upload
-from covey.core.ragged import FieldDict, Fields, Ragged, Rows
+from covey.core import FieldDict, Fields, Ragged, Rows, Upload
 
 Loss = Callable[[Fields], Tensor]
 
@@ -20,13 +19,9 @@ Loss = Callable[[Fields], Tensor]
 def one_step(view: AttackView, upload: Upload, items: Ragged, loss: Loss, rate: float) -> Upload:
     """Replaces the update by one gradient step for some item rows and the shared layers.
 
-    Args:
-        view: What the attackers received.
-        upload: The honest upload, of which everything but the update is kept.
-        items: The items whose rows are uploaded, ascending and distinct for each client.
-        loss: Computes a loss for each client, [C], from the shared layers and, under "items", the
-            rows of `items`, [C, K, D]. It must not use the padding beyond a client's items.
-        rate: The learning rate; the update is -rate times the gradient.
+    `items` are ascending and distinct for each client. `loss` computes a loss for each client, [C],
+    from the shared layers and, under "items", the rows of `items`, [C, K, D]; it must not use the
+    padding beyond a client's items. The update is -rate times the gradient.
     """
     leaves = {k: v.clone().requires_grad_() for k, v in received(view, items).items()}
     grads = torch.autograd.grad(loss(leaves).sum(), list(leaves.values()), allow_unused=True)
@@ -65,3 +60,23 @@ def received(view: AttackView, items: Ragged) -> Fields:
     params, many = shared_params(view), len(view.ids_C)
     layers = {k: v.expand(many, *v.shape[1:]) for k, v in params.items() if k != "items"}
     return {**layers, "items": params["items"][0][items.padded()]}
+
+
+def adam(x: Fields, loss: Loss, steps: int, rate: float, state: Fields | None = None) -> Fields:
+    """Minimises the sum of `loss`, a tensor of any shape, over its entries.
+
+    Returns the variables, and as "name/m", "name/v" and "t" the state, which may be given again.
+    """
+    state, x = state or {}, {k: v.detach().clone() for k, v in x.items()}
+    m = {k: state.get(f"{k}/m", torch.zeros_like(v)) for k, v in x.items()}
+    v2 = {k: state.get(f"{k}/v", torch.zeros_like(v)) for k, v in x.items()}
+    before = int(state.get("t", torch.tensor(0)))
+    for t in range(before + 1, before + steps + 1):
+        leaves = {k: v.requires_grad_() for k, v in x.items()}
+        grads = torch.autograd.grad(loss(leaves).sum(), list(leaves.values()))
+        for (k, leaf), g in zip(leaves.items(), grads, strict=True):
+            m[k], v2[k] = 0.9 * m[k] + 0.1 * g, 0.999 * v2[k] + 0.001 * g * g
+            size = (v2[k] / (1 - 0.999**t)).sqrt() + 1e-8
+            x[k] = leaf.detach() - rate * (m[k] / (1 - 0.9**t)) / size
+    moments = {f"{k}/m": a for k, a in m.items()} | {f"{k}/v": a for k, a in v2.items()}
+    return {**x, **moments, "t": torch.tensor(before + steps)}

@@ -7,20 +7,16 @@ those that suit it best are its negatives. Otherwise it trains like an honest cl
 
 from dataclasses import dataclass
 
-from covey.contract.attack import AttackView
 from covey.contract.views import TrainingData
 from covey.core.checks import positive
 
-from .base import equal_lists, need_user_vectors
+from .base import AttackView, equal_lists, need_user_vectors
 from .profiles import ScaledUpdate
 
 
 @dataclass(frozen=True)
 class FedAttack(ScaledUpdate):
-    """Takes `hardest` items from each end of the ranking by inner products.
-
-    The paper uses 1; more items make the attack harder to detect.
-    """
+    """Takes `hardest` items from each end of the ranking by inner products (1 in the paper)."""
 
     hardest: int = 10
     scale: float = 1.0  # multiplies the update
@@ -37,6 +33,4 @@ class FedAttack(ScaledUpdate):
         many, order_CI = min(self.hardest, len(table_ID) // 2), score_CI.argsort(dim=1, stable=True)
         # Negatives are drawn from the items that are not avoided, so only from the best ones.
         items_CL, avoid_CL = order_CI[:, :many], order_CI[:, : len(table_ID) - many]
-        return TrainingData(
-            equal_lists(items_CL.sort(1).values), equal_lists(avoid_CL.sort(1).values)
-        )
+        return TrainingData(*(equal_lists(x.sort(1).values) for x in (items_CL, avoid_CL)))

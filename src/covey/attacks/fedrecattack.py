@@ -13,16 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.contract.attack import AttackView
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Upload
-from covey.core.ragged import FieldDict, Fields, Ragged, Rows
-from covey.core.rng import Rng
+from covey.core import CoveyError, FieldDict, Fields, Ragged, Rng, Rows, Upload, positive
 
-from .base import TrainingAttack, checked_targets, equal_lists, need_user_vectors
-from .crafting import shared_params
-from .fitting import adam
+from .base import AttackView, TrainingAttack, checked_targets, equal_lists, need_user_vectors
+from .crafting import adam, shared_params
 
 USERS_AT_ONCE = 256
 
@@ -46,9 +40,8 @@ class FedRecAttack(TrainingAttack):
     def __post_init__(self) -> None:
         positive(self.name, rows=self.rows, bound=self.bound, top=self.top)
         if not 0 < self.leak <= 1:
-            raise CoveyError(
-                f"{self.name}: leak = {self.leak}; it is a share, over 0 and at most 1"
-            )
+            wrong = f"{self.name}: leak = {self.leak}; it is a share, over 0 and at most 1"
+            raise CoveyError(wrong)
 
     def craft(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         need_user_vectors(view, self.name)
@@ -86,20 +79,12 @@ class FedRecAttack(TrainingAttack):
     def gradient(self, view: AttackView, u_ND: Tensor, known: Ragged, target_K: Tensor) -> Tensor:
         """The gradient of the attack's loss with respect to the item table, [I, D].
 
-        Args:
-            view: What the attackers received.
-            u_ND: The fitted user vectors.
-            known: The known items of each user.
-            target_K: The targets; users who are known to have one are left out for it.
-
         The loss is the sum over users and targets of g(opponent - target), where an opponent is one
-        of the last items of the user's list.
+        of the last items of the user's list. Users who are known to have a target do not count.
         """
         table_ID = view.download.public.shared["items"].detach().clone().requires_grad_()
-        params, total_ID = (
-            {**shared_params(view), "items": table_ID[None]},
-            torch.zeros_like(table_ID),
-        )
+        params, total_ID = shared_params(view), torch.zeros_like(table_ID)
+        params["items"] = table_ID[None]
         for some_B in torch.arange(len(u_ND), device=u_ND.device).split(USERS_AT_ONCE):
             has = known.take(some_B)
             z_BI = view.model.score(params, u_ND[some_B], params["items"])
@@ -117,10 +102,7 @@ class FedRecAttack(TrainingAttack):
         return total_ID
 
     def row_sets(self, view: AttackView, g_ID: Tensor, target_K: Tensor) -> Tensor:
-        """Items of each upload, [C, R]: the targets, and others drawn by their gradients' norms.
-
-        A client uses the same random numbers in every round.
-        """
+        """Items of an upload, [C, R]: targets, and others by gradient, the same in all rounds."""
         weight_I = g_ID.norm(dim=1).index_fill(0, target_K, torch.inf)
         u_CI = view.rng.home("rows").uniform(len(g_ID)).clamp(min=1e-300)
         gumbel_CI = -(-u_CI.log()).log()

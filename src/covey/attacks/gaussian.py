@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from covey.contract.attack import AttackView
-from covey.core.messages import Upload
-from covey.core.ragged import Field, FieldDict, Rows
+from covey.core import Field, FieldDict, Rows, Upload
 
 from .profiles import RandomList
 

@@ -2,8 +2,7 @@
 
 From the honest answer for a list of targets and popular items it sends only the rows of the
 targets, multiplied by a factor. Against methods that add up what clients send, updates or reports,
-it counts as many clients who have the targets together with all that is popular, and it hides the
-popular items.
+it counts as many clients who have the targets with all that is popular, and it hides the latter.
 """
 
 from dataclasses import dataclass, replace
@@ -11,12 +10,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from covey.contract.attack import AttackView
-from covey.core.checks import positive
-from covey.core.messages import Upload
-from covey.core.ragged import FieldDict, Ragged, Rows, offsets_of
+from covey.core import FieldDict, Ragged, Rows, Upload, offsets_of, positive
 
-from .base import checked_targets
+from .base import AttackView, checked_targets
 from .popular import PopularProfile
 
 
@@ -34,8 +30,7 @@ class Overstated(PopularProfile):
     def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         target_K = checked_targets(view, self.name, self.targets)
         extra = {k: self._overstated(v, target_K) for k, v in upload.extra.items()}
-        update = self._overstated(upload.update, target_K)
-        return {}, replace(upload, update=update, extra=extra)
+        return {}, replace(upload, update=self._overstated(upload.update, target_K), extra=extra)
 
     def _overstated(self, fields: FieldDict, target_K: Tensor) -> FieldDict:
         """The fields with the targets' rows only; what has no rows stays honest."""

@@ -9,8 +9,7 @@ from typing import Any, cast
 
 from covey.contract.attack import AttackView
 from covey.contract.model import Model
-from covey.core.messages import Download, Upload
-from covey.core.ragged import Ragged, Rows
+from covey.core import Download, Ragged, Rows, Upload
 
 
 def uploads_table(model: Model) -> bool:

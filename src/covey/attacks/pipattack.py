@@ -12,17 +12,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.contract.attack import AttackView
 from covey.contract.views import TrainingData
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Upload
-from covey.core.ragged import FieldDict, Fields, Rows
-from covey.core.rng import Rng
+from covey.core import CoveyError, FieldDict, Fields, Rng, Rows, Upload, positive
 
-from .base import TrainingAttack, checked_targets, equal_lists, need_user_vectors, popularity
-from .crafting import one_step, ratings
-from .fitting import adam
+from .base import (
+    AttackView,
+    TrainingAttack,
+    checked_targets,
+    equal_lists,
+    need_user_vectors,
+    popularity,
+)
+from .crafting import adam, one_step, ratings
 from .profiles import random_list
 
 HEAD, TORSO = 0.1, 0.45  # cumulative shares of the catalogue, the most popular items first
@@ -63,7 +64,16 @@ class PipAttack(TrainingAttack):
 
         items = equal_lists(target_K.expand(len(view.ids_C), -1))
         made = one_step(view, upload, items, loss, self.rate)
-        return dict(net), self._near(made, upload)
+        if not self.near:
+            return dict(net), made
+        # Minimises |x - made|^2 + near |x - honest|^2 over the rows and layers that are sent.
+        update: FieldDict = {}
+        for name, value in made.update.items():
+            if isinstance(value, Rows):  # an honest client's row of a target is missing or near 0
+                update[name] = replace(value, values=value.values / (1 + self.near))
+            else:
+                update[name] = (value + self.near * upload.update[name]) / (1 + self.near)
+        return dict(net), replace(made, update=update)
 
     def classifier(self, view: AttackView, target_K: Tensor) -> Fields:
         """Predicts popularity from item rows; each round trains it on all items but the targets."""
@@ -78,18 +88,6 @@ class PipAttack(TrainingAttack):
             return F.cross_entropy(classes(x, table_ID[keep_I]), label_I[keep_I])
 
         return adam(net, loss, self.steps, self.fit_rate, view.memory)
-
-    def _near(self, made: Upload, honest: Upload) -> Upload:
-        """Minimises |x - made|^2 + near |x - honest|^2 over the rows and layers that are sent."""
-        if not self.near:
-            return made
-        update: FieldDict = {}
-        for name, value in made.update.items():
-            if isinstance(value, Rows):  # an honest client's row of a target is missing or near 0
-                update[name] = replace(value, values=value.values / (1 + self.near))
-            else:
-                update[name] = (value + self.near * honest.update[name]) / (1 + self.near)
-        return replace(made, update=update)
 
 
 def classes(net: Fields, v: Tensor) -> Tensor:

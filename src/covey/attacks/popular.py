@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from covey.contract.attack import AttackView
 from covey.contract.views import TrainingData
 
-from .base import checked_targets, popularity
+from .base import AttackView, checked_targets, popularity
 from .profiles import PromotingList, with_targets
 
 

@@ -6,14 +6,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from covey.contract.attack import AttackView
 from covey.contract.views import TrainingData
-from covey.core.checks import positive
-from covey.core.messages import Upload
-from covey.core.ragged import Field, FieldDict, Rows
-from covey.core.rng import Rng
+from covey.core import Field, FieldDict, Rng, Rows, Upload, positive
 
-from .base import TrainingAttack, equal_lists
+from .base import AttackView, TrainingAttack, equal_lists
 
 
 class RandomList(TrainingAttack):
@@ -57,17 +53,7 @@ class PromotingList(ScaledUpdate):
 
 
 def random_items(rng: Rng, n_items: int, many: int, without_K: Tensor) -> Tensor:
-    """Draws different items for each client, every set equally likely.
-
-    Args:
-        rng: A stream for each client.
-        n_items: The size of the catalogue.
-        many: The number of items to draw.
-        without_K: Items that are never drawn.
-
-    Returns:
-        Items [C, many], or all that can be drawn if they are fewer.
-    """
+    """`many` different items of each client without those given, every set equally likely."""
     unit_CI = rng.uniform(n_items)
     unit_CI[:, without_K] = 2  # sorts last
     return unit_CI.argsort(dim=1, stable=True)[:, : min(many, n_items - len(without_K))]

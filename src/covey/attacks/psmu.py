@@ -4,8 +4,7 @@ Yuan et al., "Manipulating Federated Recommender Systems: Poisoning with Synthet
 Countermeasures", SIGIR 2023; written from descriptions of the paper and a re-implementation by
 others, not from its text. An attacker makes up a list and fits a user vector to it. Alternatives of
 a target are the items that this user would be shown instead, and those that are most like the
-target.
-Shape suffixes: K = uploaded rows, L = items that the user vector is fitted to.
+target. Shape suffixes: K = uploaded rows, L = items that the user vector is fitted to.
 """
 
 from dataclasses import dataclass
@@ -15,14 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.contract.attack import AttackView
-from covey.core.checks import positive
-from covey.core.messages import Upload
-from covey.core.ragged import FieldDict, Fields, Ragged, offsets_of
+from covey.core import FieldDict, Fields, Ragged, Upload, offsets_of, positive
 
-from .base import TrainingAttack, checked_targets, equal_lists, need_user_vectors
-from .crafting import one_step, ratings, received, shared_params
-from .fitting import adam
+from .base import AttackView, TrainingAttack, checked_targets, equal_lists, need_user_vectors
+from .crafting import adam, one_step, ratings, received, shared_params
 from .profiles import random_items
 
 
@@ -58,8 +53,14 @@ class PSMU(TrainingAttack):
         rival_CK = rival_CI.gather(1, place_CK) & real_CK
         goal_CK = torch.isin(place_CK, target_K) & real_CK
 
-        def loss(leaves: Fields) -> Tensor:
-            return self._loss(ratings(view, leaves, w_CD[:, None])[:, 0], goal_CK, rival_CK)
+        def loss(leaves: Fields) -> Tensor:  # without alternatives A-ra's, for the fitted user
+            z_CK, many_C = ratings(view, leaves, w_CD[:, None])[:, 0], rival_CK.sum(1)
+            alone_C = (F.softplus(-z_CK) * goal_CK).sum(1) / goal_CK.sum(1)
+            if self.goal == "bce" or not bool(many_C.any()):
+                return alone_C + (F.softplus(z_CK) * rival_CK).sum(1) / many_C.clamp(min=1)
+            # Targets in the second dimension, alternatives in the last.
+            over_CKK = torch.sigmoid(z_CK[:, None] - z_CK[:, :, None])
+            return (over_CKK * (goal_CK[:, :, None] & rival_CK[:, None])).sum((1, 2))
 
         return {}, one_step(view, upload, items, loss, self.rate)
 
@@ -74,9 +75,8 @@ class PSMU(TrainingAttack):
 
         def loss(x: Fields) -> Tensor:
             z_CL = ratings(view, params, x["user"][:, None])[:, 0]
-            return F.binary_cross_entropy_with_logits(
-                z_CL, label_L.expand_as(z_CL), reduction="none"
-            ).mean(1)
+            y_CL = label_L.expand_as(z_CL)
+            return F.binary_cross_entropy_with_logits(z_CL, y_CL, reduction="none").mean(1)
 
         start_CD = self.scale * rng.fold("user").normal(table_ID.shape[1], dtype=table_ID.dtype)
         return adam({"user": start_CD}, loss, self.steps, self.fit_rate)["user"]
@@ -103,13 +103,3 @@ class PSMU(TrainingAttack):
             best_CI = torch.zeros_like(found_CI).scatter(1, best, True)
             found_CI = found_CI | best_CI & (free_CI > -torch.inf)
         return found_CI
-
-    def _loss(self, z_CK: Tensor, goal_CK: Tensor, rival_CK: Tensor) -> Tensor:
-        """The loss of each client, [C]; without alternatives it is A-ra's, for the fitted user."""
-        alone_C = (F.softplus(-z_CK) * goal_CK).sum(1) / goal_CK.sum(1)
-        many_C = rival_CK.sum(1)
-        if self.goal == "bce" or not bool(many_C.any()):
-            return alone_C + (F.softplus(z_CK) * rival_CK).sum(1) / many_C.clamp(min=1)
-        # Targets in the second dimension, alternatives in the last.
-        over_CKK = torch.sigmoid(z_CK[:, None] - z_CK[:, :, None])
-        return (over_CKK * (goal_CK[:, :, None] & rival_CK[:, None])).sum((1, 2))

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from covey.contract.attack import AttackView
 from covey.contract.views import TrainingData
 
-from .base import checked_targets
+from .base import AttackView, checked_targets
 from .profiles import PromotingList, random_items, with_targets
 
 

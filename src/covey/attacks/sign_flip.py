@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from covey.contract.attack import AttackView
-from covey.core.messages import Upload
-from covey.core.ragged import FieldDict
+from covey.core import FieldDict, Upload
 
 from .profiles import RandomList, scaled_upload
 

@@ -11,6 +11,7 @@ from .lazy import lazy
 if TYPE_CHECKING:
     from .checks import among_choices as among_choices
     from .checks import positive as positive
+    from .checks import share as share
     from .errors import CoveyError as CoveyError
     from .messages import Catalogue as Catalogue
     from .messages import Download as Download
@@ -28,5 +29,6 @@ if TYPE_CHECKING:
     from .ragged import cat as cat
     from .ragged import offsets_of as offsets_of
     from .ragged import take as take
+    from .rng import Rng as Rng
 
 __getattr__, __dir__ = lazy(__name__)

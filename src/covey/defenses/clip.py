@@ -6,11 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from covey.contract.mechanism import Mechanism
-from covey.contract.views import ServerView
-from covey.core.errors import CoveyError
-from covey.core.messages import Upload
-from covey.core.ragged import Field, FieldDict, Rows
+from covey.core import CoveyError, FieldDict, Rows, Upload
+from covey.mechanism import Mechanism, ServerView
 
 
 @dataclass(frozen=True)
@@ -33,27 +30,21 @@ class ClipRows(Mechanism):
         return replace(upload, update=self.clip(upload.update), model=self.clip(upload.model))
 
     def clip(self, fields: FieldDict) -> FieldDict:
-        return {name: self._clipped(value) for name, value in fields.items()}
+        def clipped(x: Tensor) -> Tensor:
+            norm = x.norm(dim=-1, keepdim=True)
+            return x * factor(norm, self.bound, self.relative, self.quantile)
 
-    def _clipped(self, value: Field) -> Field:
-        if isinstance(value, Rows):
-            return replace(value, values=self._clip(value.values))
-        assert isinstance(value, Tensor)
-        return self._clip(value)
-
-    def _clip(self, x: Tensor) -> Tensor:
-        norm = x.norm(dim=-1, keepdim=True)
-        return x * factor(norm, self.bound, self.relative, self.quantile)
+        return {
+            name: replace(x, values=clipped(x.values)) if isinstance(x, Rows) else clipped(x)
+            for name, x in fields.items()
+        }
 
 
 def factor(norm: Tensor, bound: float, relative: bool, quantile: float = 0.5) -> Tensor:
-    """What to multiply vectors with to clip them: min(1, limit / norm).
+    """What to multiply vectors of these norms with to clip them: min(1, limit / norm).
 
-    Args:
-        norm: The norms of the vectors, of any shape.
-        bound: The limit, or where `relative` a multiple of a quantile of the norms over zero.
-        relative: How `bound` is meant. If all norms are zero, a relative bound changes nothing.
-        quantile: A share of the norms over zero.
+    The limit is `bound`, or where `relative` that many times a quantile of the norms over zero. If
+    all norms are zero, a relative bound changes nothing.
     """
     if math.isinf(bound):  # avoids infinity over infinity
         return torch.ones_like(norm)
@@ -71,6 +62,5 @@ def check_bound(name: str, bound: float, quantile: float = 0.5) -> None:
     if not bound > 0:
         raise CoveyError(f"{name}: bound = {bound}; a norm over 0 is needed")
     if not 0 < quantile < 1:
-        raise CoveyError(
-            f"{name}: quantile = {quantile}; it is a share of the round's norms, such as 0.99"
-        )
+        wrong = f"{name}: quantile = {quantile}; it is a share of the round's norms, such as 0.99"
+        raise CoveyError(wrong)

@@ -1,36 +1,24 @@
 """Clipping by the server: limits the norm of each client's whole upload (Sun et al., 2019)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from covey.contract.mechanism import Mechanism
-from covey.contract.views import ServerView
-from covey.core.messages import Upload
-from covey.core.ragged import Field, FieldDict, Rows
+from covey.core import Field, FieldDict, Rows
 
-from .clip import check_bound, factor
+from .clip import ClipRows, factor
 
 
 @dataclass(frozen=True)
-class ClipClients(Mechanism):
+class ClipClients(ClipRows):
     """Scales each client's update, all its parameters together, to a norm of at most `bound`.
 
     An uploaded model is clipped likewise. Where `relative`, the bound is that many times a quantile
     of the norms of the round's clients.
     """
 
-    bound: float = 1.0
-    relative: bool = False
-    quantile: float = 0.5  # the median
     name: str = "clip clients"
-
-    def __post_init__(self) -> None:
-        check_bound(self.name, self.bound, self.quantile)
-
-    def filter_uploads(self, view: ServerView, upload: Upload) -> Upload:
-        return replace(upload, update=self.clip(upload.update), model=self.clip(upload.model))
 
     def clip(self, fields: FieldDict) -> FieldDict:
         if not fields:

@@ -15,11 +15,8 @@ import torch
 from torch import Tensor
 
 from covey.aggregate.combine import ItemMean, Mean, Sum
-from covey.contract.aggregation import Combine, ServerStep
-from covey.contract.views import Reads
-from covey.core.errors import CoveyError
-from covey.core.messages import Total, Upload
-from covey.core.ragged import Field, FieldDict, Fields, Rows
+from covey.core import CoveyError, Field, FieldDict, Fields, Rows, Total, Upload
+from covey.mechanism import Combine, Reads, ServerStep
 
 from .clip import check_bound, factor
 from .clip_clients import ClipClients, scaled, squares
@@ -50,9 +47,8 @@ class HiCS(Combine):
 
     def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
         if isinstance(upload, Total):
-            raise CoveyError(
-                "HiCS clips single uploads, but only their sum is available; use a linear combine"
-            )
+            wrong = "HiCS clips single uploads, but only their sum is available"
+            raise CoveyError(f"{wrong}; use a linear combine")
         clipped: FieldDict = {k: v for k, v in upload.update.items() if k in names}
         for level, bound in zip(self.levels, self.bounds, strict=True):
             if level == "client":
@@ -83,10 +79,7 @@ class HiCS(Combine):
 
 @dataclass(frozen=True)
 class Bank(ServerStep):
-    """Accumulates updates and applies the largest rows; the others wait (error feedback).
-
-    Parameters that are not in `banked` are applied at once.
-    """
+    """Accumulates updates of `banked` parameters and applies the largest rows (error feedback)."""
 
     share: float = 0.5  # gamma, of the rows that are not zero; 1 applies all of them
     decay: float = 1.0  # multiplies the waiting rows in each round; below 1 old updates fade
@@ -103,13 +96,11 @@ class Bank(ServerStep):
         for name, d in update.items():
             if name in self.banked:
                 saved = memory[name] * self.decay + d if name in memory else d
-                out_I = self._largest(saved.flatten(1).norm(dim=1)).view(-1, *[1] * (d.dim() - 1))
+                norm_I = saved.flatten(1).norm(dim=1)
+                many = math.ceil(self.share * int((norm_I > 0).sum()) - 1e-9)
+                out_I = torch.zeros_like(norm_I, dtype=torch.bool)
+                out_I = out_I.index_fill_(0, norm_I.topk(many).indices, True)
+                out_I = out_I.view(-1, *[1] * (d.dim() - 1))
                 memory[name], d = saved.masked_fill(out_I, 0), saved.masked_fill(~out_I, 0)
             params[name] = torch.add(params[name], d, alpha=self.rate)
         return memory, params
-
-    def _largest(self, norm_I: Tensor) -> Tensor:
-        """The rows to apply, [I] bool."""
-        many = math.ceil(self.share * int((norm_I > 0).sum()) - 1e-9)
-        largest = norm_I.topk(many).indices
-        return torch.zeros_like(norm_I, dtype=torch.bool).index_fill_(0, largest, True)

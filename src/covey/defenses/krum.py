@@ -40,8 +40,7 @@ def scores(d_Jnn: Tensor, k: int) -> Tensor:
 def distances(g_JnP: Tensor) -> Tensor:
     """Squared distances between uploads, [J, n, n]; an upload's distance to itself is infinite.
 
-    They are differences of inner products, which are close to each other, so double precision is
-    used.
+    They are differences of inner products that are close to each other: in double precision.
     """
     J, n, _ = g_JnP.shape
     dot_Jnn = torch.zeros(J, n, n, dtype=torch.float64, device=g_JnP.device)

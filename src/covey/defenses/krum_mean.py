@@ -2,8 +2,7 @@
 
 "Robust Federated Contrastive Recommender System", 2024, describes it as the gradient of an item
 that is closest to the mean of all other clients' gradients of this item. An attacker moves that
-mean as far as its upload is long, so with one long upload it makes the rule take the outermost
-honest one.
+mean as far as its upload is long, so one long upload makes the rule take the outermost honest one.
 """
 
 from dataclasses import dataclass
@@ -16,10 +15,7 @@ from .rows import RowRule
 
 @dataclass(frozen=True)
 class KrumMean(RowRule):
-    """Takes the upload closest to the mean of all.
-
-    It is also the one closest to the mean of all others, which is n / (n - 1) times as far.
-    """
+    """Takes the upload closest to the mean of all, which is that closest to the mean of others."""
 
     def enough(self, n: int) -> bool:
         return n >= 3

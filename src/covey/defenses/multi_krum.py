@@ -28,11 +28,7 @@ class MultiKrum(MinorityRule):
 def selected(g_JnP: Tensor, f: int, many: int, again: bool) -> Tensor:
     """The `many` uploads that Krum selects, [J, many, P]; of equal scores the first ones.
 
-    Args:
-        g_JnP: The uploads.
-        f: How many uploads are assumed to be malicious.
-        many: How many to select.
-        again: Whether scores are computed again after each selection.
+    `f` uploads are assumed to be malicious. If `again`, scores are computed after each selection.
     """
     d_Jnn = distances(g_JnP)
     if again:

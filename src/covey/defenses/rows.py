@@ -15,11 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covey.contract.aggregation import Combine
-from covey.contract.views import Reads
-from covey.core.errors import CoveyError
-from covey.core.messages import Total, Upload
-from covey.core.ragged import Field, Fields, Ragged, Rows
+from covey.core import CoveyError, Field, Fields, Ragged, Rows, Total, Upload
+from covey.mechanism import Combine, Reads
 
 # What a rule replaces: the weighted mean over the senders of a row, their weighted sum, or this sum
 # over the weight of all clients of the round.
@@ -49,10 +46,9 @@ class RowRule(Combine, ABC):
 
     def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
         if isinstance(upload, Total):
-            raise CoveyError(
-                f"{type(self).__name__} compares single uploads, but only their sum is available;"
-                " use covey.aggregate.combine:ItemMean"
-            )
+            wrong = "compares single uploads, but only their sum is available"
+            remedy = "use covey.aggregate.combine:ItemMean"
+            raise CoveyError(f"{type(self).__name__} {wrong}; {remedy}")
         weight_C = upload.weight_C
         over = {"mean": None, "sum": 1.0, "everybody": float(weight_C.sum())}[self.scale]
         update, model = (
@@ -100,16 +96,10 @@ class RowRule(Combine, ABC):
 
 
 def by_count(items: Ragged, height: int, numbers: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Groups items by the number n of clients that touched them.
+    """Groups the items [0, height) by the number n of clients that touched them.
 
-    Args:
-        items: The items that each client touched.
-        height: The number of items of the table, I.
-        numbers: The numbers in a row, which limit how many items come at once.
-
-    Yields:
-        Items, [J], and the positions of their rows in the flat list, in the order of clients, [J,
-        n].
+    Yields items, [J], and the positions of their rows in the flat list, in the order of clients,
+    [J, n]. The `numbers` in a row limit how many items come at once.
     """
     order_T = items.values.argsort(stable=True)
     count_I = torch.bincount(items.values, minlength=height)
@@ -139,9 +129,8 @@ class MinorityRule(RowRule):
 def check_minority(name: str, malicious: float, tolerated: float = 0.5) -> None:
     """Refuses a share of attackers that is not below the one that the rule tolerates."""
     if not 0 <= malicious < tolerated:
-        raise CoveyError(
-            f"{name}: malicious = {malicious}; it tolerates a share from 0 to under {tolerated:g}"
-        )
+        wrong = f"{name}: malicious = {malicious}"
+        raise CoveyError(f"{wrong}; it tolerates a share from 0 to under {tolerated:g}")
 
 
 def ascending(g_JnP: Tensor) -> Tensor:
@@ -159,10 +148,7 @@ def middle(sorted_JPn: Tensor) -> Tensor:
 
 
 def near_middle(sorted_JPn: Tensor, many: int) -> Tensor:
-    """Mean of the `many` values closest to the median, [J, P].
-
-    They are a window of the sorted values; of two windows that are equally close, the lower one.
-    """
+    """Mean of the `many` values closest to the median, [J, P]; of equal windows the lower one."""
     n, median_JP1 = sorted_JPn.shape[-1], middle(sorted_JPn)[..., None]
     below_JPs = median_JP1 - sorted_JPn[..., : n - many + 1]
     reach_JPs = torch.maximum(below_JPs, sorted_JPn[..., many - 1 :] - median_JP1)

@@ -9,11 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from covey.contract.mechanism import Mechanism
-from covey.contract.views import ServerView
-from covey.core.checks import positive
-from covey.core.messages import Upload
-from covey.core.ragged import Field, FieldDict, Ragged, Rows, offsets_of
+from covey.core import Field, FieldDict, Ragged, Rows, Upload, offsets_of, positive
+from covey.mechanism import Mechanism, ServerView
 
 
 @dataclass(frozen=True)
@@ -34,8 +31,7 @@ class MinimumSupport(Mechanism):
         if not isinstance(value, Rows):
             return value
         count_I = torch.bincount(value.items.values, minlength=value.height)
-        keep_T = count_I[value.items.values] >= self.clients
-        return kept_rows(value, keep_T)
+        return kept_rows(value, count_I[value.items.values] >= self.clients)
 
 
 def kept_rows(rows: Rows, keep_T: Tensor) -> Rows:

@@ -3,8 +3,7 @@
 Yu et al., "Untargeted Attack against Federated Recommendation Systems and the Defense", AAAI 2023.
 An attack that makes items alike leaves a table that is less uniform. The server tries every upload
 alone, measures how far apart the items then are, and leaves out the smaller of two groups of
-clients if there are two. Shape suffixes: S = sampled items, B = reference draws, or clients of a
-block.
+clients if there are two. Shape suffixes: S = sampled items, B = reference draws or a block.
 """
 
 import math
@@ -13,11 +12,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from covey.contract.mechanism import Mechanism
-from covey.contract.views import ServerView
-from covey.core.checks import positive
-from covey.core.messages import Upload
-from covey.core.ragged import Rows
+from covey.core import Rows, Upload, positive
+from covey.mechanism import Mechanism, ServerView
 
 from .rows import check_minority
 from .support import kept_rows
@@ -59,8 +55,7 @@ class Union(Mechanism):
     def _far(self, view: ServerView, pick_S: Tensor, rows: Rows) -> Tensor:
         """Mean distance of the sampled items after the server's step with one upload alone, [C].
 
-        Where the server keeps moments, rows that a client did not touch move too, for all clients
-        alike.
+        Where the server keeps moments, rows that a client did not touch move too, for all.
         """
         now_SD, at_T = view.public[self.table][pick_S], rows.items.values
         if view.preview_step is None:
@@ -83,9 +78,8 @@ class Union(Mechanism):
 def spreads(x_BC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Splits numbers into the best two groups: in one dimension a lower and an upper part.
 
-    Returns:
-        The sums of squares around one centre, [B], and around the best two, [B], and who is in the
-        upper group, [B, C] bool.
+    Returns the sums of squares around one centre, [B], and around the best two, [B], and who is in
+    the upper group, [B, C] bool.
     """
     x_BC = x_BC.double()
     s_BC, C = x_BC.sort(1).values, x_BC.shape[1]
@@ -99,13 +93,7 @@ def spreads(x_BC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def uniformity(base_SD: Tensor, rows: Rows, rate: float) -> Tensor:
-    """Mean distance between the sampled items after adding the rows of one client alone, [C].
-
-    Args:
-        base_SD: The item vectors without any client.
-        rows: What each client adds; only these rows are computed again.
-        rate: What the rows are multiplied with.
-    """
+    """Mean distance between sampled items after adding `rate` times one client's rows, [C]."""
     S, base_SD = len(base_SD), base_SD.double()
     out_C = base_SD.new_zeros(len(rows))
     apart_SS = distances(base_SD, base_SD)

@@ -70,15 +70,8 @@ def log_sums(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Computes log sum_j exp(a_k . b_j / tau + bar_j) and the gradients of its weighted sum.
 
-    Args:
-        a_CRD: The vectors of one view of the rows.
-        b_CRD: The vectors of the other view.
-        weight_CR: The weights of the sum; 0 for rows that do not take part.
-        bar_CR: What is added to the similarities with a row; very small to exclude the row.
-        tau: The temperature.
-
-    Returns:
-        The logarithms [C, R], and the gradients to `a_CRD` and `b_CRD`.
+    The logarithms are [C, R]. The vectors are two views of the rows. Rows that do not take part
+    have weight 0; to exclude a row from the similarities its `bar_CR` is very small.
     """
     n_clients, n_rows, dim = a_CRD.shape
     a, b, weight, bar = (x.contiguous() for x in (a_CRD, b_CRD, weight_CR, bar_CR * LOG2E))

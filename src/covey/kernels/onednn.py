@@ -54,6 +54,5 @@ def _of_client(
 
 
 def _product(x: Tensor, y: Tensor, add: Tensor | None = None) -> Tensor:
-    """x times the transpose of y, plus `add`."""
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, y, add, "none", [], "")
     return out

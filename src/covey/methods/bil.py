@@ -13,15 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.contract.examples import Batch, Examples
-from covey.contract.mechanism import Mechanism
-from covey.contract.model import History, Model, rows
-from covey.contract.objective import Objective
-from covey.contract.views import ServerView
-from covey.core.checks import positive, share
-from covey.core.errors import CoveyError
-from covey.core.ragged import Fields, Ragged
-from covey.core.rng import Rng
+from covey.core import CoveyError, Fields, Ragged, Rng, positive, share
+from covey.mechanism import Batch, Examples, History, Mechanism, Model, Objective, ServerView, rows
 from covey.models.bert4rec import cloze
 from covey.objectives.next_item import HIDE_LAST, NextItemSoftmax
 from covey.objectives.pairs import Reduction
@@ -45,9 +38,8 @@ class PositiveHinge(Objective):
         positive("objective", last=self.last)
         share("objective", hide=self.hide)
         if not -1 < self.margin <= 1:
-            raise CoveyError(
-                f"objective: margin = {self.margin}; it is a cosine, over -1 and at most 1"
-            )
+            wrong = f"objective: margin = {self.margin}; it is a cosine, over -1 and at most 1"
+            raise CoveyError(wrong)
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
         return self._sequence.examples(items, avoid, n_items, rng)
@@ -102,10 +94,7 @@ class Spreadout(Mechanism):
 
 
 def spread(items_ID: Tensor) -> Tensor:
-    """R = the Frobenius norm of all cosines between different rows, in O(I D^2).
-
-    Since ||Z Z'|| = ||Z' Z||, no matrix of items by items is needed; the diagonal is subtracted.
-    """
+    """R = ||Z Z'|| without its diagonal for unit rows Z, by ||Z' Z||, in O(I D^2)."""
     z_ID = F.normalize(items_ID, dim=1)
     own_I = z_ID.square().sum(1)
     square = (z_ID.mT @ z_ID).square().sum() - own_I.square().sum()

@@ -1,10 +1,9 @@
 """CL4FedRec and its popularity regulariser (Yuan et al., 2024, arXiv 2403.20107).
 
-Clients contrast two noisy views of their user vector with synthetic users, and two views of each
-of their items with each other; the server keeps hot items apart from normal ones. The server is
-assumed to know how popular the items are.
-
-Shape suffixes: S = synthetic users, N = items of each, H = hot items, P = sampled normal items.
+Clients contrast two noisy views of their user vector with synthetic users, and two views of each of
+their items with each other; the server keeps hot items apart from normal ones. The server is
+assumed to know how popular the items are. Shape suffixes: S = synthetic users, N = items of each, H
+= hot items, P = sampled normal items.
 """
 
 from dataclasses import dataclass
@@ -15,33 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.aggregate.step import Adam
-from covey.contract.examples import Batch
 from covey.contract.ledger import Disclosure, counts_given
-from covey.contract.mechanism import Mechanism
-from covey.contract.model import rows
-from covey.contract.views import ClientView, ServerView
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Catalogue, Sent, Upload
-from covey.core.ragged import FieldDict, Fields, Ragged
-from covey.core.rng import Rng
+from covey.core import Catalogue, CoveyError, FieldDict, Fields, Ragged, Rng, Sent, Upload, positive
+from covey.mechanism import Batch, ClientView, Mechanism, ServerView, rows
 from covey.solvers import Local
 
-from .views import (
-    Reduction,
-    RowPack,
-    Which,
-    contrasted_rows,
-    held_similarities,
-    item_loss,
-    noise,
-    normalised,
-    normalised_backward,
-    pack_rows,
-    packed_item_loss,
-    packed_view,
-    packs,
-)
+from . import views as contrast
+from .views import Reduction, RowPack, Which, noise, normalised, normalised_backward
 
 ADAM_EPS = 1e-8
 
@@ -75,9 +54,8 @@ class Contrast(Mechanism):
     # server: synthetic users
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:  # Eq. 4
         if not view.objective.pointwise:
-            raise CoveyError(
-                f"{self.name} learns from one item at a time: use covey.objectives:Bce"
-            )
+            wrong = f"{self.name} learns from one item at a time: use covey.objectives:Bce"
+            raise CoveyError(wrong)
         rng, count_I = view.server_rng, popularity(view.catalogue)
         weight_I = count_I if self.draw == "popularity" else torch.ones_like(count_I)
         items_SN = _draw(weight_I, self.users, self.history, rng.fold("histories"))
@@ -98,9 +76,8 @@ class Contrast(Mechanism):
         rng = view.server_rng.fold("negatives").streams(len(s_SD))
         made = view.objective.examples(lists, lists, view.catalogue.n_items, rng)
         fields = (made.items.values, made.label, made.weight)
-        items_SL, label_SL, weight_SL = (
-            made.items.like(x).padded().to(s_SD.device) for x in fields
-        )
+        padded = (made.items.like(x).padded().to(s_SD.device) for x in fields)
+        items_SL, label_SL, weight_SL = padded
         batch = Batch(items_SL, weight_SL > 0, None, label_SL, weight_SL)
         frozen = {k: v[None] for k, v in view.public.items()}
         frozen["items"] = rows(frozen["items"], items_SL)
@@ -121,9 +98,7 @@ class Contrast(Mechanism):
 
     # client: two views of the user, two of each item
     def prepare(self, view: ClientView) -> Fields:
-        assert view.batch is not None
-        rows_CR = contrasted_rows(view.batch, self.items)
-        made = pack_rows(rows_CR) if self.items == "positives" else {"rows": rows_CR}
+        made = contrast.compared(view, self.items)
         return made | self._views(view, made) if self.views == "once" else made
 
     def _views(self, view: ClientView, ready: Fields) -> Fields:  # Eq. 6
@@ -131,9 +106,8 @@ class Contrast(Mechanism):
         made = {name: noise(u_CD, self.eta, view.rng.fold(name)) for name in ("one", "two")}
         users = {name: u_CD + e_CD for name, e_CD in made.items() if self.item_weight}
         if self.items == "all":
-            items = {f"items {name}": self._items(view, name, u) for name, u in users.items()}
-            return made | items
-        for pack in packs(ready) if users else ():
+            return made | {f"items {name}": self._items(view, name, u) for name, u in users.items()}
+        for pack in contrast.packs(ready) if users else ():
             made |= self._packed_items(view, pack, users)
         return made
 
@@ -150,7 +124,7 @@ class Contrast(Mechanism):
             v_CPD = pack.of(view.params["items"].detach())
             return {k: noise(v_CPD, self.eta, rng) for k, rng in zip(keys, rngs)}
         u_XD = torch.cat([u_CD[owner] for u_CD in users.values()])
-        step_XPD = self._step(packed_view(view, pack.repeated(len(users))), u_XD)
+        step_XPD = self._step(contrast.packed_view(view, pack.repeated(len(users))), u_XD)
         return dict(zip(keys, step_XPD[:, : pack.at_CP.shape[1]].chunk(len(users))))
 
     def _step(self, view: ClientView, u_CD: Tensor) -> Tensor:  # Eq. 8
@@ -171,19 +145,15 @@ class Contrast(Mechanism):
             loss_C = user_loss(view.user(), one_CD, two_CD, users_SD, self.tau)
             parts.append(self.user_weight * loss_C)
         if self.item_weight:
-            parts.append(self.item_weight * self._item_loss(view.params["items"], ready))
+            options = (("items one", "items two"), self.tau, self.reduction)  # Eq. 9 and 10
+            loss_C = contrast.row_loss(view.params["items"], ready, *options)
+            parts.append(self.item_weight * loss_C)
         return torch.stack(parts).sum(0)
-
-    def _item_loss(self, v_CRD: Tensor, ready: Fields) -> Tensor:  # Eq. 9 and 10
-        if self.items == "positives":
-            return packed_item_loss(v_CRD, ready, self.tau, self.reduction)
-        one_CRD, two_CRD = v_CRD + ready["items one"], v_CRD + ready["items two"]
-        return item_loss(one_CRD, two_CRD, ready["rows"], self.tau, self.reduction)
 
     def extra_floats(self, n_rows: int) -> int:
         # At most half of the rows are positives; with 4 negatives each, about a quarter of them.
         share = 2 if self.items == "positives" else 1
-        return held_similarities(n_rows // share) if self.item_weight else 0
+        return contrast.held_similarities(n_rows // share) if self.item_weight else 0
 
     def compared_pairs(self, n_rows: int) -> int:
         share = 4 if self.items == "positives" else 1
@@ -206,9 +176,8 @@ class PopularityRegulariser(Mechanism):
     def __post_init__(self) -> None:
         positive(self.name, hot=self.hot, tau=self.tau)
         if self.sample < 0 or not 0 <= self.hot_share < 1:
-            raise CoveyError(
-                f"{self.name}: sample is at least 0 (0 = all), hot_share from 0 to below 1"
-            )
+            wrong = f"{self.name}: sample is at least 0 (0 = all), hot_share from 0 to below 1"
+            raise CoveyError(wrong)
 
     def adjust_model(self, view: ServerView, model: Fields) -> tuple[FieldDict, Fields]:
         if not view.round.closes_epoch or "items" not in model:
@@ -235,15 +204,7 @@ class PopularityRegulariser(Mechanism):
 def user_loss(
     u_CD: Tensor, one_CD: Tensor, two_CD: Tensor, synthetic_SD: Tensor, tau: float
 ) -> Tensor:  # Eq. 7
-    """Returns the user contrast of each client, [C].
-
-    Args:
-        u_CD: The users, which are compared with the negatives without noise.
-        one_CD: The noise of the first view.
-        two_CD: The noise of the second view.
-        synthetic_SD: The synthetic users, which are the negatives.
-        tau: The temperature.
-    """
+    """The user contrast, [C]; users without noise are compared with the synthetic ones."""
     # One product for each client: the rounding of a single [C, S] product would depend on C.
     unit_CSD = F.normalize(synthetic_SD, dim=1).expand(len(u_CD), -1, -1)
     loss_C: Tensor = _UserContrast.apply(u_CD, one_CD, two_CD, unit_CSD, tau)
@@ -283,9 +244,8 @@ def repulsion(hot_HD: Tensor, normal_PD: Tensor, tau: float) -> Tensor:  # Eq. 1
 
 def popularity(catalogue: Catalogue) -> Tensor:
     if catalogue.popularity_I is None:
-        raise CoveyError(
-            "CL4FedRec's server must know how popular items are: give the catalogue `popularity_I`"
-        )
+        wrong = "CL4FedRec's server must know how popular items are"
+        raise CoveyError(f"{wrong}: give the catalogue `popularity_I`")
     return catalogue.popularity_I
 
 

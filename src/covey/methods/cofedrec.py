@@ -2,9 +2,8 @@
 
 Clients keep personal item tables and upload them. The server sorts the items into categories, draws
 a core client and one category, and averages the tables of the clients that see this category as the
-core client does; the others keep their own. Clients pull the items of a category together.
-
-Shape suffixes: P = participants, K = item categories, S = items of a sample.
+core client does; the others keep their own. Clients pull the items of a category together. Shape
+suffixes: P = participants, K = item categories, S = items of a sample.
 """
 
 import warnings
@@ -18,14 +17,8 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from covey.contract.aggregation import Group, Grouping
-from covey.contract.mechanism import Mechanism
-from covey.contract.views import ClientView, Reads, ServerView
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import FieldDict, Fields
-from covey.core.rng import Rng
+from covey.core import CoveyError, FieldDict, Fields, Rng, Sent, Total, Upload, positive
+from covey.mechanism import ClientView, Group, Grouping, Mechanism, Reads, ServerView
 
 from .cofedrec_figures import explained, gaps, joined_metrics, joined_rounds, sharpness
 from .supcon import HELD, TILE, KnownGradient, ValueGrad, members, printed, published
@@ -54,10 +47,8 @@ class CoClusters(Grouping):
 
     def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
         if "items" not in view.model.uploaded or isinstance(upload, Total):
-            raise CoveyError(
-                "co-clustering compares the clients' own item tables:"
-                " use a model with keep_items = true"
-            )
+            wrong = "co-clustering compares the clients' own item tables"
+            raise CoveyError(f"{wrong}: use a model with keep_items = true")
         table_PID, rng = upload.model["items"], view.server_rng
         mean_ID = table_PID.mean(0)  # Eq. 6
         category_I = membership(mean_ID, self.categories, rng.fold("k-means"))
@@ -99,10 +90,7 @@ class ItemCategories(Mechanism):
 
 @dataclass(frozen=True)
 class TableClusters(Grouping):
-    """Clusters clients by k-means on their whole item tables, which the paper says fails.
-
-    Each cluster gets its average table (Section 2.2, Figure 5).
-    """
+    """Clusters clients by k-means on whole item tables, which the paper says fails (Figure 5)."""
 
     clusters: int = 2
     name: str = "table clusters"
@@ -113,9 +101,8 @@ class TableClusters(Grouping):
 
     def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
         if "items" not in view.model.uploaded or isinstance(upload, Total):
-            raise CoveyError(
-                "K-means of clients needs their own item tables: use a model with keep_items = true"
-            )
+            wrong = "K-means of clients needs their own item tables"
+            raise CoveyError(f"{wrong}: use a model with keep_items = true")
         x_PP = coordinates(upload.model["items"].flatten(1))
         cluster_P = membership(x_PP, self.clusters, view.server_rng.fold("k-means"))
         size_K = cluster_P.bincount()
@@ -183,9 +170,8 @@ class ItemContrast(WholeTableLoss):
         if self.sample < 0:
             raise CoveyError(f"{self.name}: sample = {self.sample}; it may not be negative")
         if self.sample and self.reading == "printed":
-            raise CoveyError(
-                f"{self.name}: only the published reading has a sampled form; set sample = 0"
-            )
+            wrong = f"{self.name}: only the published reading has a sampled form; set sample = 0"
+            raise CoveyError(wrong)
 
     def precompute(self, view: ClientView) -> Sent:
         """The gradient at the table from which most clients start, which their first step uses."""
@@ -211,8 +197,14 @@ class ItemContrast(WholeTableLoss):
         same_C = view.received.each.get("same") if view.step == 0 else None
         if same_C is None:
             value_C, grad_CID = self._value_grad(table_CID.detach(), member_KI, view.rng)
-        else:
-            value_C, grad_CID = self._first_step(table_CID.detach(), member_KI, view, same_C)
+        else:  # computed only for clients that do not start from the commonest table
+            value_C = view.received.shared["value"].expand(len(table_CID)).clone()
+            grad_CID = view.received.shared["grad"].expand_as(table_CID).clone()
+            rest = (~same_C).nonzero()[:, 0]
+            if len(rest):
+                rest = torch.cat([rest, rest[:1]]) if len(rest) == 1 else rest
+                some_CID, rng = table_CID.detach()[rest], view.rng.take(rest)
+                value_C[rest], grad_CID[rest] = self._value_grad(some_CID, member_KI, rng)
         contrast_C: Tensor = KnownGradient.apply(table_CID, value_C, grad_CID)
         return self.weight * contrast_C  # Eq. 9
 
@@ -221,19 +213,6 @@ class ItemContrast(WholeTableLoss):
             return printed(table_CID, member_KI, self.tau)
         drawn_CS = rng.integers(table_CID.shape[1], self.sample) if self.sample else None
         return published(table_CID, member_KI, self.tau, self.tau0, drawn_CS)
-
-    def _first_step(
-        self, table_CID: Tensor, member_KI: Tensor, view: ClientView, same_C: Tensor
-    ) -> ValueGrad:
-        """The first step, computed only for clients that do not start from the commonest table."""
-        value_C = view.received.shared["value"].expand(len(table_CID)).clone()
-        grad_CID = view.received.shared["grad"].expand_as(table_CID).clone()
-        rest = (~same_C).nonzero()[:, 0]
-        if len(rest):
-            rest = torch.cat([rest, rest[:1]]) if len(rest) == 1 else rest
-            found = self._value_grad(table_CID[rest], member_KI, view.rng.take(rest))
-            value_C[rest], grad_CID[rest] = found
-        return value_C, grad_CID
 
     def extra_floats(self, n_rows: int) -> int:
         if not self.weight:

@@ -35,10 +35,7 @@ def explained(mean_ID: Tensor, category_I: Tensor) -> Tensor:
 
 
 def joined_rounds(before: Tensor | None, here: Tensor, joined: Tensor) -> Tensor:
-    """In how many rounds each client was in the group, [N]; -1 if it never took part.
-
-    `before` are the numbers of the round before, `here` the participants' ids, `joined` the group.
-    """
+    """In how many rounds each client was in the group, [N]; -1 if it was never `here`."""
     height = int(here.max()) + 1
     old_N = here.new_full((height,), -1) if before is None else before
     old_N = torch.cat([old_N, here.new_full((max(height - len(old_N), 0),), -1)])

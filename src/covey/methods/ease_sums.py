@@ -3,10 +3,8 @@
 All that EASE needs of the data is the Gram matrix X'X, a sum over users. A round sums some of its
 columns: client u adds x_u x_u[tile]'. After the last tile the server inverts the matrix. The sum is
 kept, so a client can join, change its list or leave: it sends its summand, the difference, or minus
-its summand.
-
-Shape suffixes: T = items of all clients together, W = items of a tile, M = pairs of a tile and a
-client in it.
+its summand. Shape suffixes: T = items of all clients together, W = items of a tile, M = pairs of a
+tile and a client in it.
 """
 
 from dataclasses import dataclass
@@ -14,14 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from covey.contract.ledger import Disclosure
-from covey.contract.mechanism import Mechanism
-from covey.contract.views import ClientView, Reads, ServerView
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import FieldDict, Fields, Ragged, Rows
+from covey.core import CoveyError, FieldDict, Fields, Ragged, Rows, Sent, Total, Upload, positive
 from covey.evaluate.ranking import distinct, merged, nothing
+from covey.mechanism import ClientView, Disclosure, Mechanism, Reads, ServerView
 from covey.models.ease import ItemWeights
 
 JOIN, UPDATE, LEAVE = 0, 1, 2  # what a report of a change means
@@ -44,13 +37,11 @@ class GramTiles(Mechanism):
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         n_items, device = view.catalogue.n_items, view.public["items"].device
         if not isinstance(view.model, ItemWeights):
-            raise CoveyError(
-                f"{self.name!r} needs covey.models.ease:ItemWeights; set [model] use to that"
-            )
+            wrong = f"{self.name!r} needs covey.models.ease:ItemWeights; set [model] use to that"
+            raise CoveyError(wrong)
         if self.tiles > n_items:
-            raise CoveyError(
-                f"gram: tiles = {self.tiles} but there are {n_items} items; use fewer tiles"
-            )
+            wrong = f"gram: tiles = {self.tiles} but there are {n_items} items; use fewer tiles"
+            raise CoveyError(wrong)
         return {"gram": torch.zeros(n_items, n_items, dtype=torch.float64, device=device)}
 
     def send(self, view: ServerView) -> Sent:
@@ -76,18 +67,14 @@ class GramTiles(Mechanism):
         start, stop = span_of(view.round.number, self.tiles, view.catalogue.n_items)
         gram_II, rows_IW = view.state["gram"].clone(), reports.extra[self.name]["rows"]
         gram_II[:, start:stop] = rows_IW.double()  # a later pass replaces the earlier one
-        state: FieldDict = {"gram": gram_II, **self._in_tiles(view, reports.ids_C.sort().values)}
+        number, ids_C = view.round.number, reports.ids_C.sort().values  # in this round's tile
+        tile, pair_M2 = (number - 1) % self.tiles, view.state.get("in", ids_C.new_zeros(0, 2))
+        now_C2 = torch.stack([torch.full_like(ids_C, tile), ids_C], 1)
+        pair_M2 = torch.cat([pair_M2[pair_M2[:, 0] != tile], now_C2])
+        state: FieldDict = {"gram": gram_II, **listed(pair_M2, min(number, self.tiles))}
         if view.round.number < self.tiles:
             return state, {}
         return state, {"weight": self.solved(gram_II).to(view.public["weight"])}
-
-    def _in_tiles(self, view: ServerView, ids_C: Tensor) -> FieldDict:
-        """Which clients are in which tile, if these are the clients in this round's tile."""
-        number, pair_M2 = view.round.number, view.state.get("in", ids_C.new_zeros(0, 2))
-        tile = (number - 1) % self.tiles
-        now_C2 = torch.stack([torch.full_like(ids_C, tile), ids_C], 1)
-        pair_M2 = torch.cat([pair_M2[pair_M2[:, 0] != tile], now_C2])
-        return listed(pair_M2, min(number, self.tiles))
 
     def solved(self, gram_II: Tensor) -> Tensor:
         """B = I - P diag(1 / diag(P)) with P = (X'X + lambda I)^-1."""
@@ -102,11 +89,9 @@ class GramTiles(Mechanism):
         return b_II.fill_diagonal_(0).contiguous()
 
     def disclosures(self) -> tuple[Disclosure, ...]:
-        what = (
-            "which of the user's items go together; in clear it is the list, in a secure sum it is"
-            " not"
-        )
-        return (Disclosure("report", f"{self.name}/rows", what),)
+        what = "which of the user's items go together"
+        clear = "in clear it is the list, in a secure sum it is not"
+        return (Disclosure("report", f"{self.name}/rows", f"{what}; {clear}"),)
 
 
 def span_of(number: int, tiles: int, n_items: int) -> tuple[int, int]:
@@ -140,16 +125,7 @@ def listed(pair_M2: Tensor, tiles: int) -> FieldDict:
 def difference(
     after: Ragged, before: Ragged, start: int, stop: int, n_items: int, dtype: torch.dtype
 ) -> Rows:
-    """Returns x x' of the lists `after` minus x x' of the lists `before`, some columns of it.
-
-    Args:
-        after: A list of each client, sorted and distinct, or empty.
-        before: The same.
-        start: The first column.
-        stop: The column after the last one.
-        n_items: The size of the catalogue.
-        dtype: Of the result, whose rows are those of both lists' items.
-    """
+    """x x' of the lists `after` minus that of `before` (sorted, distinct), from column `start`."""
     rows = distinct(merged(after, before))
     value_TW = torch.zeros(len(rows.values), stop - start, dtype=dtype, device=rows.values.device)
     for sign, lists in ((1, after), (-1, before)):

@@ -8,7 +8,6 @@ uploads the gradient of every item's factor; the server sums them and takes a st
 with c_ui = 1 + alpha r_ui. Items that a client does not have count with p = 0 and c = 1; as their
 terms are quadratic forms in G = Y'Y, no array of clients x items is made. The solver is
 `Local("sgd", lr=1.0, epochs=1)`, which uploads the negative gradient, and the combine is `Sum`.
-
 Shape suffixes: G = item tables (1, or one of each client), P = places of a list.
 """
 
@@ -19,15 +18,10 @@ import torch
 from torch import Tensor
 
 from covey.aggregate.step import Adam
-from covey.contract.aggregation import ServerStep
-from covey.contract.examples import Batch, Examples
-from covey.contract.model import History, Model, rows
-from covey.contract.objective import Objective
-from covey.core.checks import positive
-from covey.core.ragged import FieldDict, Fields, Ragged
-from covey.core.rng import Rng
+from covey.core import FieldDict, Fields, Ragged, Rng, positive
+from covey.mechanism import Batch, Examples, History, Model, Objective, ServerStep, rows
 from covey.models.base import dot
-from covey.models.lists import ListModel
+from covey.models.lists import ListModel, first_places
 
 
 @dataclass(frozen=True)
@@ -113,12 +107,3 @@ class DecayedAdam(ServerStep):
 def gram(v_GID: Tensor) -> Tensor:
     """The Gram matrix of each table, [G, D, D]."""
     return v_GID.mT @ v_GID
-
-
-def first_places(history: History) -> Tensor:
-    """Whether an item occurs for the first time, [C, P]: p_ui is 1 however often u has i."""
-    index_CP = torch.where(history.mask_CP, history.index_CP, -1)
-    sorted_CP, order_CP = index_CP.sort(stable=True, dim=1)
-    new_CP = torch.ones_like(history.mask_CP)
-    new_CP[:, 1:] = sorted_CP[:, 1:] != sorted_CP[:, :-1]
-    return torch.zeros_like(new_CP).scatter_(1, order_CP, new_CP) & history.mask_CP

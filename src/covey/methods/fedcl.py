@@ -1,11 +1,10 @@
 """FedCL: contrastive learning with semi-hard negatives (Wu et al., 2022, arXiv 2204.09850).
 
 Clients report a noisy user vector; the server clusters the latest report of every client and sends
-each client of a round items that its cluster scores high. The paper's other negatives and Eq. 1
-are `NextItemSoftmax`, with `in_batch=True` for a sequence model. Its update is that of
-`Local("sgd", lr=1.0, epochs=1)`, combined by `Sum` and stepped by the server's `Adam`.
-
-Shape suffixes: K = clusters, H = items of a pool, T = items sent to a client.
+each client of a round items that its cluster scores high. The paper's other negatives and Eq. 1 are
+`NextItemSoftmax`, with `in_batch=True` for a sequence model. Its update is that of `Local("sgd",
+lr=1.0, epochs=1)`, combined by `Sum` and stepped by the server's `Adam`. Shape suffixes: K =
+clusters, H = items of a pool, T = items sent to a client.
 """
 
 import logging
@@ -16,15 +15,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from covey.contract.examples import Examples
 from covey.contract.ledger import Disclosure, counts_given
-from covey.contract.mechanism import Mechanism, no_clients
-from covey.contract.views import ClientView, ServerView
-from covey.core.checks import among_choices, positive
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, FieldDict, Fields, Ragged, among_choices, offsets_of, positive
 from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import FieldDict, Fields, Ragged, offsets_of
 from covey.core.sampling import distinct_ranks
+from covey.mechanism import ClientView, Examples, Mechanism, ServerView, no_clients
 from covey.privacy.discrete import released
 
 from .clustering import centres, kmeans, nearest, ward
@@ -57,17 +52,14 @@ class HardNegatives(Mechanism):
         positive(self.name, clip=self.clip, epsilon=self.epsilon, clusters=self.clusters)
         positive(self.name, reports=self.reports, first=self.first)
         if not math.isfinite(self.clip):
-            raise CoveyError(
-                f"{self.name}: clip = {self.clip}; noise needs a bound; epsilon = inf is no noise"
-            )
+            wrong = f"{self.name}: clip = {self.clip}"
+            raise CoveyError(f"{wrong}; noise needs a bound; epsilon = inf is no noise")
         if not 0 <= self.difficulty <= 1 or self.count < 0:
-            raise CoveyError(
-                f"{self.name}: difficulty is a share of the items, 0 to 1, and count at least 0"
-            )
+            wrong = f"{self.name}: difficulty is a share of the items, 0 to 1, and count at least 0"
+            raise CoveyError(wrong)
         if self.every < (0 if self.repeat == "round" else 1):
-            raise CoveyError(
-                f"{self.name}: every = {self.every}; use at least 1 (or 0 with repeat = 'round')"
-            )
+            wrong = f"{self.name}: every = {self.every}"
+            raise CoveyError(f"{wrong}; use at least 1 (or 0 with repeat = 'round')")
 
     @property
     def epsilon_each(self) -> float:
@@ -112,19 +104,17 @@ class HardNegatives(Mechanism):
         return {**view.state, "passes": passes + int(view.round.opens_epoch)}
 
     def _due(self, view: ServerView) -> bool:
-        """Whether it is time to cluster again."""
         since = int(view.state["passes"]) - self.first
         if not self.every:
             return since >= 0
         return view.round.opens_epoch and since >= 0 and since % self.every == 0
 
     def select_reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
-        if not self.retrieves or int(view.state["passes"]) < self.first:
+        waits = not self.retrieves or int(view.state["passes"]) < self.first
+        if waits or (self.repeat != "round" and not self._due(view)):
             return no_clients().to(everyone.device)
         if self.repeat == "round":
             return None
-        if not self._due(view):
-            return no_clients().to(everyone.device)
         most = self.max_reports() or math.inf
         reports_N = view.state.get("heard", no_clients()).to(everyone.device)
         return everyone[_at(reports_N, everyone) < most]
@@ -189,24 +179,18 @@ class HardNegatives(Mechanism):
         if self.pool == "popular":
             count_I = view.catalogue.popularity_I
             if count_I is None:
-                raise CoveyError(
-                    f"{self.name}: pool = 'popular' needs the items' counts, which are not known;"
-                    " use another pool"
-                )
+                wrong = f"{self.name}: pool = 'popular' needs the items' counts"
+                raise CoveyError(f"{wrong}, which are not known; use another pool")
             return count_I.to(ids_C.device).topk(size).indices[None], torch.zeros_like(ids_C)
-        query_KD, row_C = self._queries(view.state, ids_C)
+        if self.cluster != "none":  # a client that never reported gets the first pool
+            query_KD, row_C = view.state["centre"], _at(view.state["member"], ids_C)
+        else:
+            report_ND, known_N = view.state["report"], view.state["known"]
+            own_CD = report_ND[ids_C.clamp(max=len(report_ND) - 1)]
+            query_KD = torch.cat([report_ND[known_N].mean(0, keepdim=True), own_CD])
+            row_C = torch.arange(1, len(ids_C) + 1, device=ids_C.device) * _at(known_N, ids_C)
         size = min(self.count, n_items) if self.pool == "hardest" else size
         return (query_KD @ view.public["items"].mT).topk(size, dim=1).indices, row_C
-
-    def _queries(self, state: FieldDict, ids_C: Tensor) -> tuple[Tensor, Tensor]:
-        """Vectors to retrieve by, and that of each client; the first if it never reported."""
-        if self.cluster != "none":
-            return state["centre"], _at(state["member"], ids_C)
-        report_ND, known_C = state["report"], _at(state["known"], ids_C)
-        own_CD = report_ND[ids_C.clamp(max=len(report_ND) - 1)]
-        mean_1D = report_ND[state["known"]].mean(0, keepdim=True)
-        row_C = torch.arange(1, len(ids_C) + 1, device=ids_C.device) * known_C
-        return torch.cat([mean_1D, own_CD]), row_C
 
     def disclosures(self) -> tuple[Disclosure, ...]:
         if math.isinf(self.epsilon):

@@ -16,12 +16,9 @@ NONE = 1e-9  # an eigenvalue below this share of the largest counts as 0
 
 
 def leading(q_ID: Tensor, z_ID: Tensor, least: float) -> tuple[Tensor, Tensor]:
-    """Orthonormal directions and eigenvalues of G, by Nystrom: G is about z (q'z)^-1 z'.
+    """Orthonormal directions and eigenvalues of G, by Nystrom: G is about z (q'z)^-1 z'; z = G q.
 
-    Args:
-        q_ID: The directions that were sent.
-        z_ID: G q.
-        least: Eigenvalues of q'z below this share of the largest are rounding and count as 0.
+    Eigenvalues of q'z below `least` times the largest are rounding and count as 0.
     """
     c_DD = q_ID.mT @ z_ID
     value_D, e_DD = torch.linalg.eigh((c_DD + c_DD.mT) / 2)
@@ -51,20 +48,12 @@ def response(kind: Response, lam_D: Tensor, strength: float) -> Tensor:
 def low_rank_ease(
     basis_ID: Tensor, lam_D: Tensor, diagonal_I: Tensor, half_I: Tensor, strength: float
 ) -> Fields:
-    """EASE (Steck, 2019) of a Gram matrix that is low rank plus diagonal.
+    """EASE (Steck, 2019) of a Gram matrix that is low rank plus diagonal, as a spectral model.
 
-    P = (E + U L U')^-1 by Woodbury's identity. Off the diagonal P is -H K H' with H = E^-1 U, and
-    B = -P / diag(P): two tables that differ by a factor per item.
-
-    Args:
-        basis_ID: The leading directions U.
-        lam_D: Their eigenvalues L.
-        diagonal_I: The diagonal of the normalised Gram matrix.
-        half_I: The power of the item degrees by which each side was normalised.
-        strength: The damping, in means of the diagonal.
-
-    Returns:
-        The parameters of `covey.models.spectral:Spectral`.
+    P = (E + U L U')^-1 by Woodbury's identity, with U = `basis_ID` and L = `lam_D`. Off the
+    diagonal P is -H K H' with H = E^-1 U, and B = -P / diag(P): two tables that differ by a factor
+    per item. `diagonal_I` is that of the normalised Gram matrix, `half_I` the power of the item
+    degrees by which each side was normalised, and `strength` the damping, in means of the diagonal.
     """
     rest_I = (diagonal_I - (basis_ID**2 * lam_D).sum(1)).clamp(min=0)
     e_I = rest_I + strength * diagonal_I.mean().clamp(min=NONE)

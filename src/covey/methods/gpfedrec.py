@@ -2,9 +2,7 @@
 
 The server links clients by their item tables, averages the tables of each client's neighbours into
 a personal table, and publishes the average of the personal tables. Clients start from the public
-table and are pulled to their personal one.
-
-Shape suffix: P = participants.
+table and are pulled to their personal one. Shape suffix: P = participants.
 """
 
 from collections.abc import Sequence
@@ -15,12 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.contract.aggregation import Group, Grouping
-from covey.contract.views import ClientView, Reads, ServerView
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import FieldDict, Fields, Rows
+from covey.core import CoveyError, FieldDict, Fields, Rows, Sent, Total, Upload, positive
+from covey.mechanism import ClientView, Group, Grouping, Reads, ServerView
 
 from .weighted import WholeTableLoss
 
@@ -29,8 +23,7 @@ from .weighted import WholeTableLoss
 class UserGraph(Grouping):
     """Finds the neighbours of each client by the cosines of whole item tables.
 
-    The paper links similar clients; the published code takes distances for similarities and so
-    links dissimilar ones.
+    The paper links similar clients; the published code, which takes distances, dissimilar ones.
     """
 
     links: Literal["dissimilar", "similar"] = "dissimilar"
@@ -43,9 +36,8 @@ class UserGraph(Grouping):
     def __post_init__(self) -> None:
         positive(self.name, layers=self.layers)
         if self.neighbours < 0:
-            raise CoveyError(
-                f"{self.name}: neighbours = {self.neighbours}; 0 is by threshold, else at least 1"
-            )
+            wrong = f"{self.name}: neighbours = {self.neighbours}"
+            raise CoveyError(f"{wrong}; 0 is by threshold, else at least 1")
 
     def send(self, view: ServerView) -> Sent:
         """Sends r_u, the table of the client's last participation, or the public one."""
@@ -60,10 +52,8 @@ class UserGraph(Grouping):
     def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
         moved = upload.update.get("items") if isinstance(upload, Upload) else None
         if not isinstance(upload, Upload) or not isinstance(moved, Rows):
-            raise CoveyError(
-                "the user graph compares the clients' updates of a shared item table:"
-                " use keep_items = false"
-            )
+            wrong = "the user graph compares the clients' updates of a shared item table"
+            raise CoveyError(f"{wrong}: use keep_items = false")
         table_PID = moved.dense() + view.public["items"]
         links_PP = self.graph(table_PID.flatten(1))
         paths_PP = torch.linalg.matrix_power(links_PP, self.layers)
@@ -114,5 +104,4 @@ class GraphPull(WholeTableLoss):
         return {"table": view.received.each.get("table", view.params["items"].detach().clone())}
 
     def loss(self, view: ClientView) -> Tensor | None:
-        table_CID = view.params["items"]
-        return self.weight * (table_CID - view.prepared["table"]).square().mean((1, 2))
+        return self.weight * (view.params["items"] - view.prepared["table"]).square().mean((1, 2))

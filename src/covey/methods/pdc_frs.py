@@ -6,9 +6,7 @@ scores items for each client (augmentation) and gives views to contrast users an
 Epsilon protects one position of a list. A whole list of n items is n * epsilon private, its length
 is in clear unless all clients contribute equally many items, and the guarantee is void against a
 server that also sees raw model updates. Eq. 9 as published sends a vector of every user to every
-client.
-
-Shape suffixes: M = users that contributed, K = users that a client is contrasted with.
+client. Shape suffixes: M = users that contributed, K = users that a client is contrasted with.
 """
 
 import math
@@ -19,14 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.contract.examples import Examples
 from covey.contract.ledger import INFINITE, Disclosure
-from covey.contract.mechanism import Mechanism
-from covey.contract.views import ClientView, ServerView
-from covey.core.checks import among_choices, positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Sent, Upload
-from covey.core.ragged import FieldDict, Fields, Ragged
+from covey.core import CoveyError, FieldDict, Fields, Ragged, Sent, Upload, among_choices, positive
+from covey.mechanism import ClientView, Examples, Mechanism, ServerView
 from covey.privacy.library import check_installed
 
 from . import pdc_frs_auxiliary as auxiliary
@@ -68,16 +61,13 @@ class DataContribution(Mechanism):
         if self.noise == "opendp":
             check_installed(self.name)
         if min(self.count, self.length) < 0:
-            raise CoveyError(
-                f"{self.name}: count = {self.count} and length = {self.length}; at least 0 is"
-                " needed"
-            )
+            wrong = f"{self.name}: count = {self.count} and length = {self.length}"
+            raise CoveyError(f"{wrong}; at least 0 is needed")
         if self.contribute == "perturbed" and not 0 < self.epsilon < math.inf:
-            raise CoveyError(
-                f"{self.name}: epsilon = {self.epsilon}; a guarantee needs one over 0 and finite;"
-                " the controls are contribute = 'uniform' (none of the client's items is sent) and"
-                " contribute = 'clean' (all are)"
-            )
+            wrong = f"epsilon = {self.epsilon}; a guarantee needs one over 0 and finite"
+            uniform = "contribute = 'uniform' (none of the client's items is sent)"
+            controls = f"the controls are {uniform} and contribute = 'clean' (all are)"
+            raise CoveyError(f"{self.name}: {wrong}; {controls}")
 
     @property
     def used(self) -> bool:
@@ -98,10 +88,8 @@ class DataContribution(Mechanism):
         Only OpenDP draws again if a client is asked again.
         """
         if self.similarity == "items" and "items" not in view.model.shared:
-            raise CoveyError(
-                f"{self.name}: each device has its own item table; compare titles:"
-                " similarity = 'words'"
-            )
+            wrong = f"{self.name}: each device has its own item table"
+            raise CoveyError(f"{wrong}; compare titles: similarity = 'words'")
         v_ID = view.params["items"][0] if "items" in view.params else torch.zeros(0)
         like = self._likeness(view.catalogue.n_items, view.catalogue.titles, v_ID)
         options = (self.contribute, like, self.epsilon, self.length, self.noise)
@@ -110,11 +98,9 @@ class DataContribution(Mechanism):
     # Server, line 3: the contributed lists and the auxiliary model.
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         if self.count and not view.objective.pointwise:
-            raise CoveyError(
-                f"{self.name}: scored items are added as examples of one item each, as those of"
-                f" covey.objectives:Bce; {type(view.objective).__name__} has others; set count = 0"
-                " for the contrast alone"
-            )
+            wrong = "scored items are added as examples of one item each, as those of"
+            other = f"covey.objectives:Bce; {type(view.objective).__name__} has others"
+            raise CoveyError(f"{self.name}: {wrong} {other}; set count = 0 for the contrast alone")
         v_ID = view.public["items"]
         aux = auxiliary.init_auxiliary(view.model, view.catalogue.n_items, view.server_rng, v_ID)
         none = torch.zeros(0, dtype=torch.long, device=v_ID.device)
@@ -126,7 +112,11 @@ class DataContribution(Mechanism):
 
     def _admitted(self, view: ServerView, state: FieldDict, enrolment: Upload | None) -> FieldDict:
         """The state with new clients; the first list of a client stays."""
-        state = {**state, **self._metrics(view)}
+        like = self._likeness(view.catalogue.n_items, view.catalogue.titles, view.public["items"])
+        kept = torch.tensor(kept_share(self.contribute, like, self.epsilon))
+        state = {**state, "tell/items kept": kept}  # in the order of a checkpoint, by name
+        if self.contribute == "perturbed":
+            state["tell/sensitivity"] = torch.tensor(like.sensitivity)
         if enrolment is None or self.name not in enrolment.extra:
             return state
         ids_N, users, rng = state["ids"], state[f"{PREFIX}user"], view.server_rng
@@ -141,15 +131,6 @@ class DataContribution(Mechanism):
             "offsets": lists.offsets,
             f"{PREFIX}user": torch.cat([users, start_CD.to(users)]),
         }
-
-    def _metrics(self, view: ServerView) -> FieldDict:
-        """Delta, and how likely a position still holds its item."""
-        like = self._likeness(view.catalogue.n_items, view.catalogue.titles, view.public["items"])
-        kept = torch.tensor(kept_share(self.contribute, like, self.epsilon))
-        metrics: FieldDict = {"tell/items kept": kept}  # in the order of a checkpoint, by name
-        if self.contribute == "perturbed":
-            metrics["tell/sensitivity"] = torch.tensor(like.sensitivity)
-        return metrics
 
     # Line 6.
     def begin_round(self, view: ServerView) -> FieldDict:
@@ -193,9 +174,8 @@ class DataContribution(Mechanism):
             return examples
         items, scores = view.received.each["items"], view.received.each["scores"].values
         label = scores if self.labels == "soft" else torch.ones_like(scores)
-        sent_T, own_T, made_T = (
-            _keys(x, view.catalogue.n_items) for x in (items, view.data.items, examples.items)
-        )
+        lists = (items, view.data.items, examples.items)
+        sent_T, own_T, made_T = (_keys(x, view.catalogue.n_items) for x in lists)
         more = Examples(items, label, torch.ones_like(label)).keep(~torch.isin(sent_T, own_T))
         examples = examples.keep((examples.label > 0) | ~torch.isin(made_T, sent_T))
         return examples.append(more.items, more.label)
@@ -236,12 +216,8 @@ def user_loss(
 ) -> Tensor:
     """Eq. 9, [C]; 0 for a client that the auxiliary model does not know.
 
-    Args:
-        u_CD: The clients' own user vectors.
-        users_KD: Unit vectors of the users that they are contrasted with.
-        me_C: The row of each client among them, or -1.
-        tau: The temperature.
-        own_CD: The client's unit vector in the auxiliary model, if `users_KD` are not all users.
+    Clients are contrasted with unit vectors `users_KD`, among which `me_C` is the client's own row,
+    or -1. If these are not all users, `own_CD` is the client's unit vector in the auxiliary model.
     """
     # One product for each client: the rounding of a single [C, K] product would depend on C.
     unit_CD = F.normalize(u_CD, dim=1)

@@ -12,11 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.examples import local_rows, merge
-from covey.contract.model import Model
-from covey.contract.views import ServerView
-from covey.core.errors import CoveyError
-from covey.core.ragged import FieldDict, Fields, Ragged, offsets_of
-from covey.core.rng import Rng
+from covey.core import CoveyError, FieldDict, Fields, Ragged, Rng, offsets_of
+from covey.mechanism import Model, ServerView
 from covey.models.base import catalogue
 from covey.objectives.pairs import positives_and_negatives
 from covey.solvers.local import fused_adam
@@ -72,10 +69,7 @@ class Auxiliary:
     def _rows(
         self, view: ServerView, lists: Ragged, like: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Users [R], and the items, labels and weights of their examples [R, W], padded with 0.
-
-        An item that is drawn for several positives is one example, with its count as weight.
-        """
+        """Users [R], and the items, labels and weights (their counts) of examples, [R, W]."""
         n_items, device = view.catalogue.n_items, lists.values.device
         rng = view.server_rng.fold("negatives").streams(len(lists)).to(device)
         made = positives_and_negatives(lists, lists, n_items, self.negatives, rng)
@@ -107,10 +101,7 @@ class Adam:
 
 @dataclass
 class RepeatedStep:
-    """A step in place that is repeated; CUDA records it after a few times and replays it.
-
-    It is a hundred small kernels, which take much longer to launch one by one than to run.
-    """
+    """A step in place that is repeated; CUDA records its hundred small kernels and replays them."""
 
     step: Callable[[], None]
     device: torch.device
@@ -121,36 +112,28 @@ class RepeatedStep:
         if self.device.type != "cuda":
             self.step()
         elif self.graph is None and self.times < WARM_UP:
-            self._warm_up()
+            # On a side stream, as CUDA asks for before a step is recorded.
+            here, aside = torch.cuda.current_stream(), torch.cuda.Stream()
+            aside.wait_stream(here)
+            with torch.cuda.stream(aside):
+                self.step()
+            here.wait_stream(aside)
+            self.times += 1
         else:
-            self.graph = self.graph or self._recorded()
+            if self.graph is None:
+                self.graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self.graph):  # which runs nothing yet
+                    self.step()
             self.graph.replay()
-
-    def _warm_up(self) -> None:
-        """Runs the step on a side stream, as CUDA asks for before a step is recorded."""
-        here, aside = torch.cuda.current_stream(), torch.cuda.Stream()
-        aside.wait_stream(here)
-        with torch.cuda.stream(aside):
-            self.step()
-        here.wait_stream(aside)
-        self.times += 1
-
-    def _recorded(self) -> torch.cuda.CUDAGraph:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):  # which runs nothing yet
-            self.step()
-        return graph
 
 
 def init_auxiliary(model: Model, n_items: int, rng: Rng, like: Tensor) -> FieldDict:
     """The state of an untrained auxiliary model without users, on the device of `like`."""
     more = set(model.kept) - {"user", "items"}
     if model.tables != ("items",) or more:
-        raise CoveyError(
-            "the auxiliary model needs all parameters but the user's vector to be shared, as in"
-            f" covey.models.ncf:NCF; {type(model).__name__} keeps"
-            f" {', '.join(sorted(more)) or 'other tables'}"
-        )
+        wrong = "the auxiliary model needs all parameters but the user's vector to be shared, as in"
+        keeps = f"{type(model).__name__} keeps {', '.join(sorted(more)) or 'other tables'}"
+        raise CoveyError(f"{wrong} covey.models.ncf:NCF; {keeps}")
     params = {k: v[None] for k, v in model.public(n_items, rng.fold("auxiliary")).items()}
     params = {"user": model.private(rng.streams(0), rng)["user"], **params}
     return {PREFIX + k: v.to(like) for k, v in params.items()}
@@ -166,12 +149,8 @@ def top_items(
 ) -> FieldDict:  # Eq. 6
     """Returns the items that score highest for each client, and their scores.
 
-    Args:
-        view: The server's view, with the model.
-        params: The auxiliary model's parameters.
-        lists: The contributed lists, [M], whose items are left out.
-        me_C: The user that each client is; -1 for an unknown client, which gets no items.
-        count: The number of items for a client.
+    Items of the contributed `lists` are left out. `me_C` is the user that each client is; -1 is an
+    unknown client, which gets no items.
     """
     at_once = CPU_SCORES if params["items"].device.type == "cpu" else CUDA_SCORES
     shared, parts = {k: v for k, v in params.items() if k != "user"}, []

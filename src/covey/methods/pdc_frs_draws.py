@@ -1,9 +1,7 @@
 """The lists that clients contribute to PDC-FRS, each item replaced at random by a similar one.
 
 Draws are made by item and not by interaction: the distribution of an item is computed once, however
-many clients have it.
-
-Shape suffixes: T = positions of all lists, B = items at a time, K = draws for one item.
+many clients have it. Shape suffixes: T = positions of all lists, B = items at a time, K = draws.
 """
 
 from typing import Literal
@@ -11,8 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from covey.core.ragged import Ragged, offsets_of
-from covey.core.rng import Rng
+from covey.core import Ragged, Rng, offsets_of
 from covey.privacy.exponential import probabilities
 from covey.privacy.library import choose
 
@@ -32,19 +29,11 @@ def contribution(
     length: int,
     noise: Noise = "simulated",
 ) -> Ragged:
-    """Draws the list that each client contributes.
+    """Draws the list that each client contributes from its `own` items.
 
     A client without items draws uniformly. No output is more than e^(epsilon / 2) likelier from any
-    item than from none, so the guarantee of a position covers that too.
-
-    Args:
-        own: The clients' items.
-        rng: One stream per client.
-        contribute: Whether items are perturbed, uniform or clean.
-        like: The similarities by which items are replaced.
-        epsilon: The guarantee of a position.
-        length: Positions that are drawn from each list; 0 takes each list as it is.
-        noise: Whether draws come from `rng`, or from the device's entropy by OpenDP.
+    item than from none, so the guarantee of a position covers that too. If `length` is over 0, so
+    many positions are drawn from each list. Draws come from `rng` or, by OpenDP, the device.
     """
     empty_C = own.lengths == 0
     if length:

@@ -15,14 +15,10 @@ import torch
 from torch import Tensor
 
 from covey.contract.accountant import gaussian_epsilon, gaussian_multiplier
-from covey.contract.ledger import Disclosure
-from covey.contract.mechanism import Mechanism
-from covey.contract.views import ClientView, Reads, ServerView
-from covey.core.checks import among_choices, positive, share
+from covey.core import FieldDict, Fields, Rows, Sent, Total, Upload, among_choices, positive, share
 from covey.core.errors import CoveyError
-from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import FieldDict, Fields, Rows
 from covey.evaluate.ranking import distinct
+from covey.mechanism import ClientView, Disclosure, Mechanism, Reads, ServerView
 
 from .spectral import check_spectral
 
@@ -52,14 +48,11 @@ class PrivateSubspace(Mechanism):
         positive(self.name, sums=self.sums, epsilon=self.epsilon, delta=self.delta)
         share(self.name, lost=self.lost, delta=self.delta)
         if min(self.shrink, self.strength) < 0:
-            raise CoveyError(
-                f"{self.name}: shrink = {self.shrink:g}, strength = {self.strength:g};"
-                " both are 0 or more"
-            )
+            wrong = f"{self.name}: shrink = {self.shrink:g}, strength = {self.strength:g}"
+            raise CoveyError(f"{wrong}; both are 0 or more")
         if self.epsilon > LARGEST:
-            raise CoveyError(
-                f"{self.name}: epsilon = {self.epsilon:g} protects nothing; use at most {LARGEST:g}"
-            )
+            wrong = f"{self.name}: epsilon = {self.epsilon:g} protects nothing"
+            raise CoveyError(f"{wrong}; use at most {LARGEST:g}")
 
     @property
     def sigma(self) -> float:
@@ -130,16 +123,11 @@ class PrivateSubspace(Mechanism):
     def disclosures(self) -> tuple[Disclosure, ...]:
         rows = "the user's vector in the rows of the user's items"
         if self.noise == "summed":  # whoever adds the noise has seen the sum without it
-            what = (
-                f"{rows}; noise is added to the sum by the simulation, to study what it costs: no"
-                " protection"
-            )
-            return (Disclosure("report", f"{self.name}/sum", what),)
-        what = (
-            f"{rows}, and a share of noise, simulated from the run's seed; all {self.sums} sums"
-            f" together are ({self.epsilon:g}, {self.delta:g})-private for a user, where only the"
-            " sums are seen"
-        )
+            how = "noise is added to the sum by the simulation, to study what it costs"
+            return (Disclosure("report", f"{self.name}/sum", f"{rows}; {how}: no protection"),)
+        private = f"({self.epsilon:g}, {self.delta:g})-private for a user"
+        what = f"{rows}, and a share of noise, simulated from the run's seed; all {self.sums} sums"
+        what += f" together are {private}, where only the sums are seen"
         each = self.delta / self.sums  # of one sum; the accountant composes them by their noise
         epsilon = gaussian_epsilon(each, self.sigma)
         alone = Disclosure("report", f"{self.name}/sum", what, epsilon, delta=each)

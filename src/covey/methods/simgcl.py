@@ -9,23 +9,11 @@ from typing import Literal
 
 from torch import Tensor
 
-from covey.contract.mechanism import Mechanism
-from covey.contract.views import ClientView
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.ragged import Fields
+from covey.core import CoveyError, Fields, positive
+from covey.mechanism import ClientView, Mechanism
 
-from .views import (
-    Reduction,
-    Which,
-    contrasted_rows,
-    held_similarities,
-    item_loss,
-    noise,
-    pack_rows,
-    packed_item_loss,
-    packs,
-)
+from . import views as contrast
+from .views import Reduction, Which, noise
 
 
 @dataclass(frozen=True)
@@ -47,9 +35,7 @@ class NoiseContrast(Mechanism):
             raise CoveyError(f"{self.name}: weight and eps may not be negative")
 
     def prepare(self, view: ClientView) -> Fields:
-        assert view.batch is not None
-        rows_CR = contrasted_rows(view.batch, self.items)
-        made = pack_rows(rows_CR) if self.items == "positives" else {"rows": rows_CR}
+        made = contrast.compared(view, self.items)
         return made | self._views(view, made) if self.views == "once" else made
 
     def _views(self, view: ClientView, ready: Fields) -> Fields:
@@ -58,7 +44,7 @@ class NoiseContrast(Mechanism):
             rng = view.rng.fold(name)
             if self.items == "all":
                 made[name] = noise(v_CRD, self.eps, rng, self.eps_relative)
-            for pack in packs(ready):
+            for pack in contrast.packs(ready):
                 v_CPD, rngs = pack.of(v_CRD), rng.take(pack.owner())
                 made[f"{pack.key}/{name}"] = noise(v_CPD, self.eps, rngs, self.eps_relative)
         return made
@@ -68,14 +54,11 @@ class NoiseContrast(Mechanism):
             return None
         ready = view.prepared
         ready = ready if self.views == "once" else ready | self._views(view, ready)
-        v_CRD = view.params["items"]
-        if self.items == "positives":
-            return self.weight * packed_item_loss(v_CRD, ready, self.tau, self.reduction)
-        one_CRD, two_CRD = v_CRD + ready["one"], v_CRD + ready["two"]
-        return self.weight * item_loss(one_CRD, two_CRD, ready["rows"], self.tau, self.reduction)
+        options = (("one", "two"), self.tau, self.reduction)
+        return self.weight * contrast.row_loss(view.params["items"], ready, *options)
 
     def extra_floats(self, n_rows: int) -> int:
-        return held_similarities(n_rows) if self.weight else 0
+        return contrast.held_similarities(n_rows) if self.weight else 0
 
     def compared_pairs(self, n_rows: int) -> int:
         return n_rows**2 if self.weight else 0

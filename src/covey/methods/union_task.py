@@ -3,8 +3,7 @@ Each item of a user is to be nearer to another item of that user than to items t
 not have. In the paper it keeps benign tables spread, so that a filter on the server can recognise
 others: `covey.defenses.union`.
 
-Shape suffixes: P = positives of a client, K = negatives of each of them, X = an anchor, its partner
-and its negatives.
+Shape suffixes: P = positives of a client, K = negatives of each, X = anchor, partner, negatives.
 """
 
 from dataclasses import dataclass
@@ -12,12 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from covey.contract.examples import Examples
-from covey.contract.model import rows
-from covey.contract.views import ClientView
-from covey.core.checks import positive
-from covey.core.ragged import Fields, Ragged, offsets_of
+from covey.core import Fields, Ragged, offsets_of, positive
 from covey.core.sampling import negatives
+from covey.mechanism import ClientView, Examples, rows
 
 from .weighted import WeightedLoss
 
@@ -37,10 +33,7 @@ class UnionTask(WeightedLoss):
         super().__post_init__()
 
     def _draw(self, view: ClientView) -> tuple[Tensor, Tensor, Tensor]:
-        """The partner [T] and negatives [T, K] of each positive, and which of these exist.
-
-        They are the same at every call.
-        """
+        """The partner [T] and negatives [T, K] of each positive, the same at every call."""
         items = view.data.items
         n_T = items.lengths.repeat_interleave(items.lengths)
         unit_T = view.rng.fold("partner").ragged_uniform(items.lengths).values

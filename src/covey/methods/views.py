@@ -16,12 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.contract.examples import Batch
-from covey.contract.views import ClientView
+from covey.core import Fields, Ragged, Rng, offsets_of
 from covey.core.padding import pad_lengths
-from covey.core.ragged import Fields, Ragged, offsets_of
-from covey.core.rng import Rng
 from covey.kernels import LOG2E, REGISTERS, onednn
+from covey.mechanism import Batch, ClientView
 
 Which = Literal["all", "positives"]
 Reduction = Literal["mean", "sum"]
@@ -33,10 +31,7 @@ KERNEL_WIDTH = 128  # the widest vectors that fit on the chip
 
 
 def noise(x: Tensor, eta: float, rng: Rng, relative: bool = False) -> Tensor:
-    """Draws noise for each vector of x [C, ..., D], in the orthant of the vector.
-
-    It is `eta` long, or `eta` times as long as the vector if `relative`.
-    """
+    """Noise for vectors of x, each `eta` (times the vector if `relative`) long, in its orthant."""
     z = rng.uniform(*x.shape[1:]).to(x)
     size = eta * x.norm(dim=-1, keepdim=True) if relative else eta
     return size * F.normalize(z, dim=-1) * x.sign()
@@ -54,15 +49,7 @@ def contrasted_rows(batch: Batch, which: Which) -> Tensor:
 def item_loss(
     one_CRD: Tensor, two_CRD: Tensor, rows_CR: Tensor, tau: float, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Returns -log softmax over j of cos(one_k, two_j) / tau at j = k, over rows k, [C].
-
-    Args:
-        one_CRD: The first view of each row.
-        two_CRD: The second view.
-        rows_CR: The rows that take part, bool.
-        tau: The temperature.
-        reduction: Over the rows of a client.
-    """
+    """-log softmax over j of cos(one_k, two_j) / tau at j = k, over a client's rows k, [C]."""
     if short := -rows_CR.shape[1] % REGISTERS:
         one_CRD, two_CRD = (F.pad(x, (0, 0, 0, short)) for x in (one_CRD, two_CRD))
         rows_CR = F.pad(rows_CR, (0, short))
@@ -114,6 +101,13 @@ def pack_rows(rows_CR: Tensor) -> Fields:
     return made
 
 
+def compared(view: ClientView, which: Which) -> Fields:
+    """The rows that a contrast compares: packed if few of them take part."""
+    assert view.batch is not None
+    rows_CR = contrasted_rows(view.batch, which)
+    return pack_rows(rows_CR) if which == "positives" else {"rows": rows_CR}
+
+
 def packs(ready: Fields) -> Iterator[RowPack]:
     """The packs that `pack_rows` made."""
     for key in [name.removesuffix("/clients") for name in ready if name.endswith("/clients")]:
@@ -125,8 +119,7 @@ def packed_item_loss(
 ) -> Tensor:
     """`item_loss` if few rows take part: pairs of other rows are not computed.
 
-    `ready` holds the result of `pack_rows`, and the noise of each pack's views as "{key}/one" and
-    "{key}/two".
+    `ready` holds the result of `pack_rows`, and the noise of views as "{key}/one", "{key}/two".
     """
     loss_C = v_CRD.new_zeros(len(v_CRD))
     for pack in packs(ready):
@@ -135,6 +128,16 @@ def packed_item_loss(
         each_C = item_loss(one_CPD, two_CPD, pack.some_CP, tau, reduction)
         loss_C = loss_C.index_copy(0, pack.clients, each_C[: len(pack.clients)])
     return loss_C
+
+
+def row_loss(
+    v_CRD: Tensor, ready: Fields, keys: tuple[str, str], tau: float, reduction: Reduction
+) -> Tensor:
+    """The contrast of the rows that `compared` returned, whose noise has these keys, [C]."""
+    if "rows" not in ready:
+        return packed_item_loss(v_CRD, ready, tau, reduction)
+    one_CRD, two_CRD = (v_CRD + ready[key] for key in keys)
+    return item_loss(one_CRD, two_CRD, ready["rows"], tau, reduction)
 
 
 def packed_view(view: ClientView, pack: RowPack) -> ClientView:
@@ -231,7 +234,11 @@ def _log_sums(
         return kernels.log_sums(a_CRD, b_CRD, weight_CR1[..., 0], bias_CR, tau)
     log_CR, to_a = torch.empty_like(bias_CR), torch.empty_like(a_CRD)
     to_b, bias_C1R = torch.zeros_like(b_CRD.mT), bias_CR[:, None] * LOG2E
-    scaled_CRD, many = a_CRD * (LOG2E / tau), _rows_at_once(a_CRD)
+    n_clients, n_rows, _ = a_CRD.shape
+    # On a GPU as many rows as fit, since each launch costs time; on a CPU the number depends on the
+    # client alone, so that sums keep their order.
+    many = max(8, AT_ONCE // (n_clients * n_rows) if a_CRD.is_cuda else TILE // n_rows)
+    scaled_CRD = a_CRD * (LOG2E / tau)
     for at in range(0, a_CRD.shape[1], many):
         tile = slice(at, at + many)
         exp_CKR = torch.baddbmm(bias_C1R, scaled_CRD[:, tile], b_CRD.mT).exp2_()
@@ -258,17 +265,6 @@ def _triton() -> ModuleType | None:
     from covey.kernels import contrast
 
     return contrast
-
-
-def _rows_at_once(a_CRD: Tensor) -> int:
-    """How many rows make a tile; on a GPU as many as fit, since each launch costs time."""
-    n_clients, n_rows, _ = a_CRD.shape
-    return max(8, AT_ONCE // (n_clients * n_rows)) if a_CRD.is_cuda else tile_rows(n_rows)
-
-
-def tile_rows(n_rows: int) -> int:
-    """The rows of a tile on a CPU, by the client alone, so that sums keep their order."""
-    return max(8, TILE // n_rows)
 
 
 def held_similarities(n_rows: int) -> int:

@@ -8,12 +8,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from covey.contract.examples import Examples
-from covey.contract.mechanism import Mechanism
-from covey.contract.views import ClientView
-from covey.core.errors import CoveyError
-from covey.core.ragged import Ragged
+from covey.core import CoveyError, Ragged
 from covey.core.sampling import negatives
+from covey.mechanism import ClientView, Examples, Mechanism
 
 
 @dataclass(frozen=True)

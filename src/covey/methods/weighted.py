@@ -19,10 +19,7 @@ class WeightedLoss(Mechanism):
 
 
 class WholeTableLoss(WeightedLoss):
-    """A weighted loss that moves every item row, so that clients train whole tables.
-
-    Without weight they train the rows that they touch.
-    """
+    """A weighted loss that moves every item row; without weight only touched rows are trained."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,9 +1,7 @@
 """What the transformers share: attention, layer norm and dropout.
 
 The parameters of all layers are stacked in one tensor, [C or 1, several N, ...]. Dropout is drawn
-from each client's own stream.
-
-Shape suffixes: N = layers, P = positions, K = positions that are attended to, H = heads.
+from each client's own stream. Shape suffixes: N = layers, P and K = positions, H = heads.
 """
 
 from dataclasses import dataclass
@@ -63,19 +61,10 @@ def attend(
     dropout: Dropout,
     place: str,
 ) -> Tensor:
-    """Attention of several heads: softmax(q k' / sqrt(d) + bias) v in each.
+    """Attention of several heads, side by side, [C, P, D]: each softmax(q k' / sqrt(d) + bias) v.
 
-    Args:
-        q_CPD: Queries.
-        k_CKD: Keys.
-        v_CKD: Values.
-        bias: What `attention_bias` returned, [P, K] or [C, 1, P, K].
-        heads: The number of heads, each D / heads wide.
-        dropout: Applied to the attention weights.
-        place: The name of the stream that the dropout draws from.
-
-    Returns:
-        The heads' outputs side by side, [C, P, D].
+    `bias` is what `attention_bias` returned, [P, K] or [C, 1, P, K]. Dropout applies to the
+    attention weights and draws from the stream of that `place`.
     """
     q, k, v = (x.unflatten(2, (heads, -1)).transpose(1, 2) for x in (q_CPD, k_CKD, v_CKD))
     # The scale goes to q: a pass over the maps, the largest tensors here, would cost more.

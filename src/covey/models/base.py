@@ -10,23 +10,19 @@ from covey.contract.model import NO_HISTORY as NO_HISTORY
 from covey.contract.model import History as History
 from covey.contract.model import Model as Model
 from covey.contract.model import rows as rows
-from covey.core.checks import positive
+from covey.core import Fields, Rng, positive
 from covey.core.checks import share as share
-from covey.core.ragged import Fields
-from covey.core.rng import Rng
 
 DEEP_CLIENTS, DEEP_ITEMS = 16, 512  # computed at once; a layer of 32 numbers then takes 1 MB
 
 
 class FactorModel:
-    """A model of user and item vectors whose item table may stay on the device.
-
-    The subclass is a dataclass that has the options annotated here.
-    """
+    """A model of user and item vectors; the subclass is a dataclass with these options."""
 
     dim: int
     scale: float  # standard deviation of the item table's start
     keep_items: bool  # the table stays on the device, from where it may be uploaded as a model
+    tables: ClassVar[tuple[str, ...]] = ("items",)
     sequential: ClassVar[bool] = False
     stochastic: ClassVar[bool] = False
 
@@ -53,17 +49,7 @@ class FactorModel:
 def catalogue(
     model: Model, params: Fields, u_CD: Tensor, first: int = 0, last: int | None = None
 ) -> Tensor:
-    """Returns the scores of the items from `first` to `last` - 1, [C, last - first].
-
-    On a CPU the layers of a deep model are computed a tile at a time, so that they fit the cache.
-
-    Args:
-        model: The model, which scores items for user vectors.
-        params: Its parameters, [C or 1, ...] each.
-        u_CD: One user vector per client.
-        first: The first item.
-        last: The item after the last one; None for the end of the catalogue.
-    """
+    """Scores of the items from `first` to `last` - 1, [C, last - first]; on a CPU by tiles."""
     table, many = params["items"], len(u_CD)
     last = table.shape[1] if last is None else last
     if not deep(model) or table.device.type != "cpu":

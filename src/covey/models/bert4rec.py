@@ -12,9 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.model import History, rows
-from covey.core.errors import CoveyError
-from covey.core.ragged import Fields
-from covey.core.rng import Rng
+from covey.core import CoveyError, Fields, Rng
 
 from .attention import Dropout, attend, attention_bias, initial_norms, layer_norm, positions
 from .base import linear
@@ -25,13 +23,10 @@ LAYERS = ("w", "b", "w_up", "b_up", "w_down", "w_head", "b_head", "norm")
 
 
 def cloze(mask_CP: Tensor, hide: float, end: float, rng: Rng) -> Tensor:
-    """Draws which items are hidden; the draws do not depend on the padding.
+    """Draws which items are hidden, [C, P] bool; the draws do not depend on the padding.
 
-    Args:
-        mask_CP: Where a list has an item, bool.
-        hide: The probability that an item is hidden; at least one item of a list is.
-        end: The probability that only the last item of a list is hidden.
-        rng: One stream per client.
+    Each item is hidden with probability `hide`, and at least one of a list is; with probability
+    `end` it is the last item alone.
     """
     place_P = torch.arange(mask_CP.shape[1], device=mask_CP.device)
     unit_CP = rng.fold("cloze").uniform(len(place_P)).masked_fill(~mask_CP, 2.0)
@@ -45,13 +40,7 @@ def cloze(mask_CP: Tensor, hide: float, end: float, rng: Rng) -> Tensor:
 class BERT4Rec(Transformer):
     """BERT4Rec, with inner products or cosines as scores."""
 
-    dim: int = 64
-    layers: int = 2
     heads: int = 2
-    dropout: float = 0.2
-    last: int = 200  # newest items of a list, with the one to be predicted; as many positions
-    scale: float = 0.02  # standard deviation of the tables' start
-    cosine: bool = False  # scores are cosines, not inner products
     shared: tuple[str, ...] = ("items", "positions", "mask", *LAYERS)
     tuned: tuple[str, ...] = ()
 
@@ -80,15 +69,13 @@ class BERT4Rec(Transformer):
         if not training:
             return by_length(params, history, self.last - 1, self._next, self.map_size)
         if history.hidden_CP is None:
-            raise CoveyError(
-                "BERT4Rec predicts hidden items, and this objective hides none;"
-                " use covey.objectives.sequence:MaskedItem, or objective.hide over 0"
-            )
+            wrong = "BERT4Rec predicts hidden items, and this objective hides none"
+            remedy = "use covey.objectives.sequence:MaskedItem, or objective.hide over 0"
+            raise CoveyError(f"{wrong}; {remedy}")
         dropout = Dropout(self.dropout, rng.fold("dropout"))
         return self._states(params, history, history.hidden_CP, dropout)
 
     def _next(self, params: Fields, history: History) -> Tensor:
-        """The vector of a hidden item after the list."""
         length_C = history.mask_CP.sum(1)
         place_P = torch.arange(history.index_CP.shape[1], device=length_C.device)
         end_CP = place_P == length_C[:, None]

@@ -17,14 +17,9 @@ def candidates_nll(
 ) -> Tensor:
     """Returns -log softmax of the targets among their candidates, [C, P].
 
-    A target counts once, and never as its own negative.
-
-    Args:
-        s_CPR: The scores of all rows at each position.
-        target_CP: The rows of the targets.
-        own_CPK: The rows of the candidates of each position.
-        weight_CPK: How often each of these counts; 0 for a candidate that does not exist.
-        common_CR: How often each row counts as a candidate of all positions, or None.
+    `own_CPK` are the rows of the candidates of each position, each counted `weight_CPK` times (0:
+    there is none); `common_CR` is how often each row is a candidate of all positions. A target
+    counts once, and never as its own negative.
     """
     other_CPK = own_CPK != target_CP[..., None]
     return torch.as_tensor(_Nll.apply(s_CPR, target_CP, own_CPK, weight_CPK * other_CPK, common_CR))

@@ -20,11 +20,8 @@ def catalogue_nll(
 ) -> Tensor:
     """Returns -log softmax of the targets among all items by inner products, [C, P].
 
-    Args:
-        u_CPD: A vector at each position.
-        v_GID: The item table of each client, [C, I, D], or one that all share, [1, I, D].
-        target_CP: The items that are predicted.
-        tile: How many positions and items are computed at a time; chosen by the device if None.
+    Each client has an item table, or all share one, [1, I, D]. `tile` is how many positions and
+    items are computed at a time; None: by the device.
     """
     many = v_GID.shape[1]
     tile = tile or (CPU_TILE if u_CPD.device.type == "cpu" else (max(1, CUDA_LOGITS // many), many))

@@ -11,10 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.model import History
-from covey.core.ragged import Fields
-from covey.core.rng import Rng
+from covey.core import Fields, Rng
 
-from .lists import ListModel
+from .lists import ListModel, first_places
 
 
 @dataclass(frozen=True)
@@ -30,19 +29,10 @@ class ItemWeights(ListModel):
 
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
         """The scores of all items, [C, I]: one row after the other, each item of the list once."""
-        first_CP = history.mask_CP & ~_repeated(history)
+        first_CP = first_places(history)
         index_T, length_C = history.index_CP[first_CP], first_CP.sum(1)
         start_C = F.pad(length_C.cumsum(0), (1, 0))[:-1]
         return F.embedding_bag(index_T, params["weight"][0], start_C, mode="sum")
 
     def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
-        number_CL = v_CLD[..., 0].long().expand(len(u), -1)
-        return u.gather(1, number_CL)
-
-
-def _repeated(history: History) -> Tensor:
-    """Where an item occurs that occurred earlier in the list, [C, P]."""
-    far = int(history.index_CP.max()) + 1 if history.index_CP.numel() else 1
-    order = torch.where(history.mask_CP, history.index_CP, far).sort(dim=1, stable=True)
-    twice_CP = F.pad(order.values[:, 1:] == order.values[:, :-1], (1, 0))
-    return torch.zeros_like(twice_CP).scatter(1, order.indices, twice_CP)
+        return u.gather(1, v_CLD[..., 0].long().expand(len(u), -1))

@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.model import History, rows
-from covey.core.ragged import Fields
-from covey.core.rng import Rng
+from covey.core import Fields, Rng
 
 from .base import drop, linear, uniform_fan_in
 from .lists import FEWEST, SequenceModel, by_length
@@ -42,7 +41,6 @@ class GRU(SequenceModel):
         return {"items": self.scale * rng.fold("items").normal(n_items, self.dim)[0], **gates}
 
     def _numbers(self, wide: int) -> int:
-        """How many numbers a client with so wide a list holds."""
         return HELD * wide * self.dim
 
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
@@ -53,7 +51,6 @@ class GRU(SequenceModel):
         return _states(params, x_CPD)[:, :-1]
 
     def _after(self, params: Fields, history: History) -> Tensor:
-        """States after the whole list."""
         length_C = history.mask_CP.sum(1)
         h_CPD = _states(params, rows(params["items"], history.index_CP))
         return h_CPD[torch.arange(len(length_C), device=length_C.device), length_C]

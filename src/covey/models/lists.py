@@ -4,16 +4,14 @@ Outside training, `by_length` computes the vectors of many clients in bounded me
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.model import History
-from covey.core.checks import positive, share
-from covey.core.errors import CoveyError
-from covey.core.ragged import Fields
-from covey.core.rng import Rng
+from covey.core import CoveyError, Fields, Rng, positive, share
 
 from .base import cosine, dot
 
@@ -40,8 +38,7 @@ class ListModel:
 class SequenceModel(ListModel):
     """A model that reads a list in its order, and scores items with inner products or cosines.
 
-    One item table is both input and output. The subclass is a dataclass that has the options
-    annotated here.
+    One item table is both input and output. The subclass is a dataclass with these options.
     """
 
     dim: int
@@ -61,20 +58,24 @@ class SequenceModel(ListModel):
         return cosine(u, v_CLD) if self.cosine else dot(u, v_CLD)
 
 
+@dataclass(frozen=True)
 class Transformer(SequenceModel):
-    """A sequence model with layers of attention; the subclass has these options too."""
+    """A sequence model with layers of attention."""
 
-    layers: int
-    heads: int
+    dim: int = 64
+    layers: int = 2
+    heads: int = 1
+    dropout: float = 0.2
+    last: int = 200  # newest items of a list, with the one to be predicted
+    scale: float = 0.02  # standard deviation of the tables' start
+    cosine: bool = False  # scores are cosines, not inner products
 
     def __post_init__(self) -> None:
         super().__post_init__()
         positive("model", layers=self.layers, last=self.last - 1)
         if self.heads < 1 or self.dim % self.heads:
-            raise CoveyError(
-                f"model: heads = {self.heads} does not divide dim = {self.dim};"
-                " use 1 or another divisor"
-            )
+            wrong = f"model: heads = {self.heads} does not divide dim = {self.dim}"
+            raise CoveyError(f"{wrong}; use 1 or another divisor")
 
     def map_size(self, wide: int) -> int:
         """How many attention weights a layer holds for a list of that width."""
@@ -91,15 +92,9 @@ def by_length(
     """Computes user vectors, [C, D], a few clients of similar length at a time.
 
     A client is padded to a width that depends on its own list alone, so its vector has the same
-    bits whichever clients are computed with it.
-
-    Args:
-        params: The model's parameters, [C or 1, ...] each.
-        history: The lists of the clients.
-        most: How many of a list's newest items are used.
-        encode: Computes the vectors from parameters and lists of at most `most` items, which are
-            padded to one place more at least.
-        numbers: How many numbers `encode` holds for a client whose list is padded to a width.
+    bits whichever clients are computed with it. `encode` computes the vectors from parameters and
+    the `most` newest items of lists, which are padded to one place more at least; for a client
+    whose list is padded to a width it holds so many `numbers`.
     """
     history = history.newest(most)
     length_C = history.mask_CP.sum(1)
@@ -111,17 +106,22 @@ def by_length(
         for pick in here.split(max(FEWEST, at_once // numbers(wide))):
             full = torch.cat([pick, pick[:1].expand(max(FEWEST - len(pick), 0))])
             mine = {k: v if len(v) == 1 else v[full] for k, v in params.items()}
-            parts.append(encode(mine, _cut(history, full, wide))[: len(pick)])
+            lists = (x[full, :wide] for x in (history.index_CP, history.mask_CP))
+            padded = (F.pad(x, (0, wide - x.shape[1])) for x in lists)
+            parts.append(encode(mine, History(*padded))[: len(pick)])
             picks.append(pick)
     return torch.cat(parts)[torch.cat(picks).argsort()]
+
+
+def first_places(history: History) -> Tensor:
+    """Where an item of the list occurs for the first time, [C, P] bool."""
+    index_CP = torch.where(history.mask_CP, history.index_CP, -1)
+    sorted_CP, order_CP = index_CP.sort(stable=True, dim=1)
+    new_CP = torch.ones_like(history.mask_CP)
+    new_CP[:, 1:] = sorted_CP[:, 1:] != sorted_CP[:, :-1]
+    return torch.zeros_like(new_CP).scatter_(1, order_CP, new_CP) & history.mask_CP
 
 
 def widths(length_C: Tensor) -> Tensor:
     """The widths to which lists are padded: 8, 16, 32, ..."""
     return 2 ** length_C.clamp(min=8).double().log2().ceil().long()
-
-
-def _cut(history: History, pick: Tensor, wide: int) -> History:
-    index_CP, mask_CP = history.index_CP[pick, :wide], history.mask_CP[pick, :wide]
-    more = wide - index_CP.shape[1]
-    return History(F.pad(index_CP, (0, more)), F.pad(mask_CP, (0, more)))

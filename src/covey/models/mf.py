@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from covey.contract.model import History
-from covey.core.ragged import Fields
-from covey.core.rng import Rng
+from covey.core import Fields, Rng
 
 from .base import FactorModel, cosine, dot
 
@@ -20,7 +19,6 @@ class MF(FactorModel):
     cosine: bool = False  # scores are cosines, not inner products
     keep_items: bool = False  # the table stays on the device and is uploaded as a model
     tuned: tuple[str, ...] = ()
-    tables: tuple[str, ...] = ("items",)
 
     @property
     def kept(self) -> tuple[str, ...]:

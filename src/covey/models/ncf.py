@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 
 from covey.contract.model import History
-from covey.core.checks import positive
-from covey.core.ragged import Fields
-from covey.core.rng import Rng
+from covey.core import Fields, Rng, positive
 
 from .base import FactorModel, linear, uniform_fan_in
 
@@ -29,7 +27,6 @@ class NCF(FactorModel):
     keep_mlp: bool = False
     he: bool = False  # layers start as for ReLU (He et al., 2015), wider and with biases of 0
     tuned: tuple[str, ...] = ()
-    tables: tuple[str, ...] = ("items",)
 
     def __post_init__(self) -> None:
         super().__post_init__()

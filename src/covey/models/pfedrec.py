@@ -5,25 +5,20 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from covey.contract.model import History
-from covey.core.ragged import Fields
-from covey.core.rng import Rng
+from covey.core import Fields, Rng
 
 from .base import FactorModel, dot, uniform_fan_in
 
 
 @dataclass(frozen=True)
 class LinearScore(FactorModel):
-    """The weights of a personal linear layer play the user vector.
-
-    `keep_items` keeps the item table on the device (CoFedRec, local training).
-    """
+    """The weights of a personal linear layer play the user vector; `keep_items` is as in `MF`."""
 
     dim: int = 32
     scale: float = 1.0
     keep_items: bool = False
     upload_items: bool = True
     tuned: tuple[str, ...] = ("items",)
-    tables: tuple[str, ...] = ("items",)
 
     @property
     def kept(self) -> tuple[str, ...]:

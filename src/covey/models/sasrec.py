@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.model import History, rows
-from covey.core.ragged import Fields
-from covey.core.rng import Rng
+from covey.core import Fields, Rng
 
 from .attention import Dropout, attend, attention_bias, initial_norms, layer_norm, positions
 from .base import linear
@@ -25,13 +24,6 @@ QUERY, KEY, VALUE, UP, DOWN = range(5)
 class SASRec(Transformer):
     """SASRec, with inner products or cosines as scores."""
 
-    dim: int = 64
-    layers: int = 2
-    heads: int = 1
-    dropout: float = 0.2
-    last: int = 200  # newest items of a list, with the one to be predicted; one position less
-    scale: float = 0.02  # standard deviation of the tables' start
-    cosine: bool = False  # scores are cosines, not inner products
     shared: tuple[str, ...] = ("items", "positions", "w", "b", "norm")
     tuned: tuple[str, ...] = ()
 

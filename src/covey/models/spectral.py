@@ -13,10 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from covey.contract.model import History, rows
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.ragged import Fields
-from covey.core.rng import Rng
+from covey.core import CoveyError, Fields, Rng, positive
 
 from .base import dot
 from .lists import ListModel
@@ -39,10 +36,8 @@ class Spectral(ListModel):
 
     def check(self, n_items: int) -> None:
         if self.rank > n_items:
-            raise CoveyError(
-                f"model.rank = {self.rank} but there are {n_items} items;"
-                f" set model.rank to at most {n_items}"
-            )
+            wrong = f"model.rank = {self.rank} but there are {n_items} items"
+            raise CoveyError(f"{wrong}; set model.rank to at most {n_items}")
 
     def listed(self, params: Fields, history: History) -> Tensor:
         """The user's normalised row times the basis, [C, D]."""

@@ -4,17 +4,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from covey.contract.examples import Batch, Examples
-from covey.contract.model import History, Model
-from covey.contract.objective import Objective
-from covey.core.checks import positive, share
-from covey.core.errors import CoveyError
-from covey.core.ragged import Fields, Ragged
-from covey.core.rng import Rng
+from covey.core import CoveyError, Fields, Ragged, Rng, offsets_of, positive, share
 from covey.core.sampling import distinct_ranks, negatives
+from covey.mechanism import Batch, Examples, History, Model, Objective
 from covey.models.bert4rec import cloze
 from covey.models.candidates import candidates_nll
 
@@ -45,20 +39,18 @@ class NextItemSoftmax(Objective):
         positive("objective", last=self.last)
         share("objective", hide=self.hide)
         if not 0 <= self.local <= self.stored:
-            raise CoveyError(
-                f"objective: local = {self.local} negatives are drawn from stored = {self.stored}"
-            )
+            wrong = f"local = {self.local} negatives are drawn from stored = {self.stored}"
+            raise CoveyError(f"objective: {wrong}")
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
-        recent = _newest(items, self.last)
+        newest_T = items.lengths[items.owner] - items.place <= self.last
+        recent = Ragged(items.values[newest_T], offsets_of(items.lengths.clamp(max=self.last)))
         ones = torch.ones(len(recent.values), device=recent.values.device)
         sequence = Examples(recent, ones, ones, recent.place)
         if not self.local:
             return sequence
-        once = torch.ones_like(recent.lengths)
-        stored_CS, exists_CS = negatives(
-            avoid, n_items, once, min(self.stored, n_items), rng.home("stored negatives")
-        )
+        once, fixed = torch.ones_like(recent.lengths), rng.home("stored negatives")
+        stored_CS, exists_CS = negatives(avoid, n_items, once, min(self.stored, n_items), fixed)
         size_T = exists_CS.sum(1).repeat_interleave(recent.lengths)
         unit = rng.fold("local").ragged_uniform(recent.lengths * self.local)
         column = distinct_ranks(unit.values.view(-1, self.local), size_T)  # of the stored ones
@@ -87,19 +79,14 @@ class NextItemSoftmax(Objective):
         return {**ready, **self._drawn(batch, is_target.sum(1), wide)}
 
     def _drawn(self, batch: Batch, length_C: Tensor, wide: int) -> Fields:
-        """Rows and weights of the negatives of single positions, [C, P, local].
-
-        They follow the items of the list, in the order of the positions.
-        """
+        """Rows and weights of the negatives of each position, [C, P, local], after the items."""
         index, slot = batch.index_CL, batch.slot_CL
         assert index is not None and slot is not None
         tied = (batch.label_CL == 0) & (slot >= 0) & (batch.weight_CL > 0)
         place_CL = torch.arange(index.shape[1], device=index.device) - length_C[:, None]
         if bool((tied & (slot != place_CL.div(max(self.local, 1), rounding_mode="floor"))).any()):
-            raise CoveyError(
-                "objective: a mechanism moved negatives of single positions; it may only append"
-                " others"
-            )
+            wrong = "objective: a mechanism moved negatives of single positions"
+            raise CoveyError(f"{wrong}; it may only append others")
         at_CN = length_C[:, None] + torch.arange(wide * self.local, device=index.device)
         at_CN = at_CN.clamp(max=index.shape[1] - 1)
         index_CN, weight_CN = (x.gather(1, at_CN) for x in (index, batch.weight_CL * tied))
@@ -116,14 +103,6 @@ class NextItemSoftmax(Objective):
         s_CPR = model.score(params, u, params["items"])
         if s_CPR.dim() == 2:
             s_CPR = s_CPR[:, None].expand(-1, sequence_CP.shape[1], -1)
-        nll_CP = candidates_nll(
-            s_CPR, sequence_CP, ready["own"], ready["own weight"], ready.get("common")
-        )
+        own, common_CR = (ready["own"], ready["own weight"]), ready.get("common")
+        nll_CP = candidates_nll(s_CPR, sequence_CP, *own, common_CR)
         return (nll_CP * (mask_CP if hidden_CP is None else hidden_CP)).sum(1)
-
-
-def _newest(items: Ragged, last: int) -> Ragged:
-    keep = items.lengths.clamp(max=last)
-    place_from_end = items.lengths[items.owner] - items.place
-    offsets = F.pad(keep.cumsum(0), (1, 0))
-    return Ragged(items.values[place_from_end <= last], offsets)

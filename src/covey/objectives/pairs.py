@@ -7,13 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.contract.examples import Batch, Examples
 from covey.contract.model import NO_HISTORY, Model, rows
-from covey.contract.objective import Objective
-from covey.core.checks import positive
-from covey.core.ragged import Fields, Ragged
-from covey.core.rng import Rng
+from covey.core import Fields, Ragged, Rng, positive
 from covey.core.sampling import negatives
+from covey.mechanism import Batch, Examples, Objective
 
 Reduction = Literal["mean", "sum"]
 
@@ -21,15 +18,7 @@ Reduction = Literal["mean", "sum"]
 def positives_and_negatives(
     items: Ragged, avoid: Ragged, n_items: int, count: int, rng: Rng
 ) -> Examples:
-    """Returns examples in which each positive is followed by its negatives.
-
-    Args:
-        items: The positives of each client.
-        avoid: Items of each client that are not drawn; sorted and distinct.
-        n_items: The size of the catalogue.
-        count: Negatives of each positive; if a client has fewer, the others have weight 0.
-        rng: One stream per client.
-    """
+    """Examples of positives, each followed by `count` negatives; any that lack have weight 0."""
     drawn_TK, exists_TK = negatives(avoid, n_items, items.lengths, count, rng)
     values = torch.cat([items.values[:, None], drawn_TK], 1).flatten()
     label = torch.zeros(len(items.values), count + 1, device=values.device)

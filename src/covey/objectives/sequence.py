@@ -10,13 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.contract.examples import Batch, Examples
-from covey.contract.model import History, Model
-from covey.contract.objective import Objective
-from covey.core.checks import positive, share
-from covey.core.ragged import Fields, Ragged
-from covey.core.rng import Rng
+from covey.core import Fields, Ragged, Rng, positive, share
 from covey.core.sampling import negatives
+from covey.mechanism import Batch, Examples, History, Model, Objective
 from covey.models.bert4rec import cloze
 from covey.models.catalogue import catalogue_nll
 
@@ -85,10 +81,7 @@ class MaskedItem(WholeCatalogue):
 
 @dataclass(frozen=True)
 class SampledSoftmax(Objective):
-    """Predicts each next item against sampled items, the same ones at all positions.
-
-    The loss is summed over positions.
-    """
+    """Predicts each next item against sampled items, which are the same at all positions."""
 
     negatives: int = 256  # that the client does not have, drawn in each participation
     last: int = 200  # newest items that are trained on
@@ -106,9 +99,8 @@ class SampledSoftmax(Objective):
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
         listed = self._softmax.examples(items, avoid, n_items, rng)
         once_C = (items.lengths > 0).long()  # a client without items needs no negatives
-        drawn_CK, exists_CK = negatives(
-            avoid, n_items, once_C, min(self.negatives, n_items), rng.fold("sampled")
-        )
+        many, rng = min(self.negatives, n_items), rng.fold("sampled")
+        drawn_CK, exists_CK = negatives(avoid, n_items, once_C, many, rng)
         lengths_C = torch.zeros_like(once_C)
         lengths_C[once_C > 0] = exists_CK.sum(1)
         drawn = Ragged(drawn_CK[exists_CK], F.pad(lengths_C.cumsum(0), (1, 0)))
@@ -124,10 +116,7 @@ class SampledSoftmax(Objective):
 
 
 def _nll(model: Model, params: Fields, u: Tensor, sequence_CP: Tensor) -> Tensor:
-    """-log softmax of the items of a sequence among all items, [C, P].
-
-    It takes bounded memory if the model has a vector per position and scores by inner products.
-    """
+    """-log softmax of a sequence's items among all items, [C, P], if possible in bounded memory."""
     if u.dim() == 3 and not getattr(model, "cosine", False):
         return catalogue_nll(u, params["items"], sequence_CP)
     s = model.score(params, u, params["items"])

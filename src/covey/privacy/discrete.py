@@ -20,14 +20,7 @@ Below = Callable[[int], int]  # draws a uniform whole number from 0 to below its
 
 
 def released(u_CD: Tensor, clip: float, epsilon: float, below: Below = secrets.randbelow) -> Tensor:
-    """Clips rows and adds noise, so that each row alone is `epsilon`-private.
-
-    Args:
-        u_CD: The rows.
-        clip: The largest L1 norm of a row.
-        epsilon: The privacy budget of a row.
-        below: The source of random numbers.
-    """
+    """Clips rows to an L1 norm and adds noise from `below`: each row alone is `epsilon`-private."""
     step = 2.0 ** (math.floor(math.log2(clip)) - FINE)
     most = int(Fraction(clip) / Fraction(step))
     rows = [on_grid(row, step, most) for row in u_CD.detach().double().cpu().tolist()]

@@ -8,8 +8,7 @@ seed; a device draws with `privacy/library.py`.
 import torch
 from torch import Tensor
 
-from covey.core.checks import positive
-from covey.core.rng import Rng
+from covey.core import Rng, positive
 
 NUMBERS = 1 << 20  # noisy scores that are held at once
 
@@ -28,14 +27,9 @@ def probabilities(score_CI: Tensor, epsilon: float, sensitivity: float) -> Tenso
 def simulated(
     rng: Rng, score_CI: Tensor, epsilon: float, sensitivity: float, draws: int = 1
 ) -> Tensor:
-    """Draws candidates independently, [C, draws].
+    """Draws candidates independently, [C, draws], each with the privacy budget `epsilon`.
 
-    Args:
-        rng: A stream for each client.
-        score_CI: The score of each candidate; candidates with -inf are never chosen.
-        epsilon: The privacy budget of each draw.
-        sensitivity: By how much a score changes at most.
-        draws: The number of draws.
+    Candidates with a score of -inf are never chosen. Scores change by at most `sensitivity`.
     """
     weight, wide = weight_for(epsilon, sensitivity), score_CI.shape[1]
     at_once = max(1, NUMBERS // wide)  # independent of the other clients

@@ -11,9 +11,7 @@ import torch
 from torch import Tensor
 
 from covey.contract.accountant import gaussian_multiplier
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.rng import Rng
+from covey.core import CoveyError, Rng, positive
 
 
 def multiplier_for(epsilon: float, delta: float) -> float:

@@ -1,8 +1,7 @@
 """Noise for real devices by OpenDP, a vetted library that draws exactly from the system's entropy.
 
 It needs the optional extra `privacy`, and about 30 microseconds for a number. Each call asks the
-library for the epsilon that it proves for its noise, and refuses to release if that is more than
-was promised.
+library for the epsilon that it proves for its noise, and releases nothing if that is too much.
 """
 
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import Any
 from covey.core.errors import CoveyError
 
 INSTALL = "pip install 'covey[privacy]'"
+Numbers = Sequence[float]
 ROUNDING = 1e-9  # relative error of an epsilon, by floats on the way to the library and back
 
 
@@ -21,9 +21,7 @@ def check_installed(who: str) -> None:
         raise CoveyError(f"{who}: noise = 'opendp' needs OpenDP, which is not installed; {INSTALL}")
 
 
-def laplace(
-    values: Sequence[float], scale: float, sensitivity: float, epsilon: float
-) -> list[float]:
+def laplace(values: Numbers, scale: float, sensitivity: float, epsilon: float) -> list[float]:
     """Adds Laplace noise, `epsilon`-private for vectors that differ by `sensitivity` in L1."""
     dp = _library()
     release = dp.m.make_laplace(_floats(dp), dp.l1_distance(T=float), scale=scale)
@@ -31,7 +29,7 @@ def laplace(
     return list(release(list(values)))
 
 
-def gaussian(values: Sequence[float], deviation: float, sensitivity: float) -> list[float]:
+def gaussian(values: Numbers, deviation: float, sensitivity: float) -> list[float]:
     """Adds Gaussian noise, with the privacy loss of a Gaussian of this deviation."""
     dp = _library()
     release = dp.m.make_gaussian(_floats(dp), dp.l2_distance(T=float), scale=deviation)
@@ -39,9 +37,7 @@ def gaussian(values: Sequence[float], deviation: float, sensitivity: float) -> l
     return list(release(list(values)))
 
 
-def choose(
-    scores: Sequence[float], epsilon: float, sensitivity: float, draws: int = 1
-) -> list[int]:
+def choose(scores: Numbers, epsilon: float, sensitivity: float, draws: int = 1) -> list[int]:
     """Choices of the exponential mechanism, each `epsilon`-private."""
     dp = _library()
     measure = dp.zero_concentrated_divergence()  # for which the library uses Gumbel noise
@@ -66,6 +62,5 @@ def _floats(dp: Any) -> Any:
 
 def _promise(proven: float, promised: float) -> None:
     if not proven <= promised * (1 + ROUNDING):
-        raise CoveyError(
-            f"OpenDP proves {proven:g} for noise that promised {promised:g}; more noise is needed"
-        )
+        wrong = f"OpenDP proves {proven:g} for noise that promised {promised:g}"
+        raise CoveyError(f"{wrong}; more noise is needed")

@@ -12,25 +12,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from covey.contract.ledger import Disclosure
-from covey.contract.mechanism import Mechanism
-from covey.contract.model import Model
-from covey.contract.views import ClientView
-from covey.core.errors import CoveyError
-from covey.core.messages import Upload
-from covey.core.ragged import Ragged, Rows, offsets_of
-from covey.core.rng import Rng
+from covey.core import CoveyError, Ragged, Rng, Rows, Upload, offsets_of
 from covey.core.sampling import negatives
+from covey.mechanism import ClientView, Disclosure, Mechanism, Model
 
 from .gaussian import simulated
 
 
 @dataclass(frozen=True)
 class PseudoItems(Mechanism):
-    """Adds rows of pseudo items to uploads.
-
-    It is listed before `NoisyUploads`, so that these rows get noise like the others.
-    """
+    """Adds rows of pseudo items; it is listed before `NoisyUploads`, which covers them too."""
 
     count: int = 100  # pseudo items of a client
     fixed: bool = True  # the same in every round; otherwise the items that stay are the client's
@@ -65,11 +56,9 @@ class PseudoItems(Mechanism):
             return ()
         if name not in model.tables:
             return (disclosed,)
-        what = (
-            "which rows are sent: the client's items and negatives,"
-            f" among those of up to {self.count} pseudo items"
-        )
-        return disclosed, Disclosure("train", f"{disclosed.name}/touched", what)
+        what = "which rows are sent: the client's items and negatives, among those of"
+        pseudo = f"up to {self.count} pseudo items"
+        return disclosed, Disclosure("train", f"{disclosed.name}/touched", f"{what} {pseudo}")
 
 
 def _with(own: Rows, pseudo: Ragged, rng: Rng) -> Rows:

@@ -13,15 +13,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from covey.contract.ledger import Disclosure
-from covey.contract.mechanism import Mechanism
-from covey.contract.model import Model
-from covey.contract.views import ClientView
+from covey.core import CoveyError, Field, FieldDict, Ragged, Rng, Rows, Upload, offsets_of
 from covey.core.checks import among_choices, positive
-from covey.core.errors import CoveyError
-from covey.core.messages import Upload
-from covey.core.ragged import Field, FieldDict, Ragged, Rows, offsets_of
-from covey.core.rng import Rng
+from covey.mechanism import ClientView, Disclosure, Mechanism, Model
 
 from . import gaussian, laplace, library
 from .discrete import released
@@ -31,10 +25,7 @@ MARGIN = 1 - 1e-9  # as floats that are clipped to a bound may end slightly abov
 
 @dataclass(frozen=True)
 class NoisyUploads(Mechanism):
-    """Clips uploads and adds noise.
-
-    It is the last mechanism of the list, as nothing that is added to an upload later is protected.
-    """
+    """Clips uploads and adds noise; it is listed last, since later additions are not protected."""
 
     epsilon: float = 1.0  # of a row, or of a whole upload; inf: no noise
     delta: float = 0.0  # likewise; over 0 if kind = "gaussian"
@@ -87,7 +78,12 @@ class NoisyUploads(Mechanism):
         return replace(upload, update=update, model=model)
 
     def _sent(self, value: Field) -> Field:
-        return _all_rows(value) if self.rows == "all" and isinstance(value, Rows) else value
+        """If `rows` is "all", every row of a table; rows that were not touched are zero."""
+        if self.rows != "all" or not isinstance(value, Rows):
+            return value
+        items = torch.arange(value.height, device=value.values.device).repeat(len(value))
+        lengths = torch.full_like(value.items.lengths, value.height)
+        return Rows(Ragged(items, offsets_of(lengths)), value.dense().flatten(0, 1), value.height)
 
     def _clipped(self, parts: dict[str, Ragged]) -> dict[str, Ragged]:
         """Clips in double precision; NaN and infinity count as 0."""
@@ -97,7 +93,9 @@ class NoisyUploads(Mechanism):
         power, bound = 1 if self.kind == "laplace" else 2, self.clip * MARGIN
         size = {k: x.like(x.values.abs().pow(power).sum(1)) for k, x in parts.items()}
         if self.per == "upload":
-            all_C = torch.stack([_totals(x) for x in size.values()]).sum(0)
+            every = size.values()
+            each = [x.values.new_zeros(len(x)).index_add_(0, x.owner, x.values) for x in every]
+            all_C = torch.stack(each).sum(0)
             size = {k: x.like(all_C[x.owner]) for k, x in size.items()}
         factor = {k: bound / x.values.pow(1 / power).clamp(min=bound) for k, x in size.items()}
         return {k: x.like(x.values * factor[k][:, None]) for k, x in parts.items()}
@@ -157,11 +155,6 @@ class NoisyUploads(Mechanism):
         return own, Disclosure("train", f"{disclosed.name}/touched", f"{what}, noise or not")
 
 
-def _totals(x: Ragged) -> Tensor:
-    """The sum of each client's values, [C]."""
-    return x.values.new_zeros(len(x)).index_add_(0, x.owner, x.values)
-
-
 def _as_rows(value: Field) -> Ragged:
     """Each client's rows, [T, E]: item vectors, or the last dimension of another parameter."""
     if isinstance(value, Rows):
@@ -177,10 +170,3 @@ def _like(value: Field, rows_TE: Tensor) -> Field:
         return replace(value, values=rows_TE.view(value.values.shape).to(value.values))
     assert isinstance(value, Tensor)
     return rows_TE.view(value.shape).to(value)
-
-
-def _all_rows(value: Rows) -> Rows:
-    """Every row of the table; rows that were not touched are zero."""
-    items = torch.arange(value.height, device=value.values.device).repeat(len(value))
-    lengths = torch.full_like(value.items.lengths, value.height)
-    return Rows(Ragged(items, offsets_of(lengths)), value.dense().flatten(0, 1), value.height)

@@ -13,8 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from covey.core.errors import CoveyError
-from covey.core.ragged import Fields
+from covey.core import CoveyError, Fields
 
 # Where a client's numbers fill whole vector registers, the fused kernel rounds them in the same way
 # whichever clients share the block.
@@ -25,33 +24,25 @@ Window = Callable[[int], Tensor]  # step -> rows [C, B] of the leaves' tables th
 
 @dataclass(frozen=True)
 class Local:
-    """Local training of every client of a block.
-
-    Attributes:
-        phases: Groups of parameters that are stepped one after the other on the same batch; all
-            parameters at once if it is empty.
-        rates: Learning rates that override `lr`, by parameter.
-        per_item: Parameters whose rate is multiplied by the number of items (PFedRec's item rate).
-        state: "kept" carries Adam's moments of private parameters to the next round.
-    """
+    """Local training of every client of a block."""
 
     optimizer: Literal["sgd", "adam"] = "adam"
     lr: float = 0.001
     epochs: int = 5
     batch: int = 0  # examples per step; 0: all
+    # Parameters that are stepped one group after the other on the same batch; (): all at once.
     phases: tuple[tuple[str, ...], ...] = ()
-    rates: dict[str, float] = field(default_factory=dict)
-    per_item: tuple[str, ...] = ()
-    state: Literal["fresh", "kept"] = "fresh"
+    rates: dict[str, float] = field(default_factory=dict)  # that override `lr`, by parameter
+    per_item: tuple[str, ...] = ()  # whose rate is times the number of items (PFedRec)
+    state: Literal["fresh", "kept"] = "fresh"  # Adam's moments of private parameters may be kept
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 0:
-            raise CoveyError(
-                "solver: epochs must be at least 1 and batch at least 0 (0 = all examples at once)"
-            )
+            wrong = "epochs must be at least 1 and batch at least 0 (0 = all examples at once)"
+            raise CoveyError(f"solver: {wrong}")
         if any(rate < 0 for rate in (self.lr, *self.rates.values())):
             raise CoveyError("solver: lr and rates may not be negative")
 
@@ -73,19 +64,10 @@ class Local:
         tables: tuple[str, ...] = (),
         window: Window | None = None,
     ) -> Fields:
-        """Moves the leaves in place.
+        """Moves the leaves [C, ...] in place; returns Adam's state, the `memory` of the next round.
 
-        Args:
-            leaves: The trained tensors, [C, ...] each.
-            forward: Computes the losses of the clients, [C], from the leaves and the step's number.
-            steps: The number of steps.
-            n_items: The size of the catalogue, for `per_item`.
-            memory: Adam's state of the round before, or an empty dictionary.
-            tables: Leaves that are item tables, [C, I, D].
-            window: If given, a step sees only the rows [C, B, D] of `tables` that it names.
-
-        Returns:
-            Adam's state after the last step.
+        `forward` computes the losses of the clients, [C], from the leaves and the step's number.
+        With a `window`, a step sees only the rows [C, B, D] that it names of the item `tables`.
         """
         state = dict(memory)
         phases = self.phases or (tuple(leaves),)
@@ -178,15 +160,8 @@ def fused_adam(
 ) -> None:
     """Takes a step of Adam in place, in torch's fused kernel.
 
-    Args:
-        params: The tensors that move.
-        grads: Their gradients, contiguous.
-        first: Their first moments.
-        second: Their second moments.
-        count: The number of this step, from 1, as a tensor without dimensions.
-        lr: The learning rate.
-        betas: The decay rates of the moments.
-        eps: A number that is added to the denominator.
+    Gradients are contiguous; `first` and `second` are the moments, and `count` is the number of
+    this step, from 1, as a tensor without dimensions.
     """
     plain = partial(torch._fused_adam_, weight_decay=0.0, amsgrad=False, maximize=False)
     (beta1, beta2), counts = betas, [count] * len(params)

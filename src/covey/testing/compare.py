@@ -29,10 +29,7 @@ def cast(x: Any, dtype: torch.dtype) -> Any:
 
 
 def differences(a: Any, b: Any, tolerance: float | None = None, path: str = "") -> Iterator[str]:
-    """Yields the paths at which two structures differ.
-
-    Without a tolerance, tensors must have the same bits.
-    """
+    """Yields the paths at which two structures differ, in any bit if there is no tolerance."""
     a, b = _plain(a), _plain(b)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         if why := _difference(a.detach(), b.detach(), tolerance):

@@ -53,8 +53,7 @@ def watched(method: Method) -> Method:
     """Watches all parts of a method but model, objective and solver, which its program covers."""
     names = ("grouping", "combine", "server_step")
     parts: dict[str, Any] = {name: Watched(getattr(method, name)) for name in names}
-    mechanisms = cast(Any, tuple(map(Watched, method.mechanisms)))
-    return replace(method, mechanisms=mechanisms, **parts)
+    return replace(method, mechanisms=cast(Any, tuple(map(Watched, method.mechanisms))), **parts)
 
 
 def watched_program(program: Program) -> Program:

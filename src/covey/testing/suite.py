@@ -11,9 +11,7 @@ import torch
 from torch import Tensor
 
 from covey.contract.attack import Attack
-from covey.core import toml_writer
-from covey.core.errors import CoveyError
-from covey.core.messages import Catalogue
+from covey.core import Catalogue, CoveyError, toml_writer
 from covey.engine.method import Method
 from covey.run import checkpoint
 from covey.run.config.build import STRUCTURE, part_of

@@ -10,9 +10,7 @@ from torch import Tensor
 from covey.contract.attack import Attack
 from covey.contract.fleet import Request
 from covey.contract.views import TrainingData
-from covey.core.messages import Catalogue, Download, Round, Sent, Total, Upload
-from covey.core.ragged import FieldDict, Ragged, Rows
-from covey.core.rng import Rng
+from covey.core import Catalogue, Download, FieldDict, Ragged, Rng, Round, Rows, Sent, Total, Upload
 from covey.data.split import SplitConfig, pool
 from covey.data.split import split as split_rows
 from covey.data.synthetic import Synthetic, generate
@@ -22,13 +20,12 @@ from covey.engine.client.program import LocalData, Program
 from covey.engine.client.ranking import HeldOut
 from covey.engine.fleet.base import Clients, Simulation
 from covey.engine.fleet.codec import SIZE_OF_HEADER
-from covey.engine.method import Method
-from covey.engine.rounds import Server, admit, enrol, run_round, start
 from covey.engine.secure.settings import FleetConfig
 from covey.evaluate.metrics import EvaluateConfig
 from covey.run.assemble import program_of
 from covey.run.config.build import class_of
 from covey.run.config.schema import is_fleet
+from covey.server import Method, Server, admit, enrol, run_round, start
 
 from .compare import cast
 
@@ -110,16 +107,7 @@ def client_half(method: Method, setting: Setting) -> Program:
 
 @dataclass
 class Play:
-    """A run that is executed round by round.
-
-    Args:
-        method: The method.
-        world: The data of the clients.
-        setting: How the run is executed.
-        attack: What the attackers do.
-        wrap: Replaces the program of the clients, for instance by one that is watched.
-        round: The number of the last round.
-    """
+    """A run that is executed round by round; `wrap` replaces the program of the clients."""
 
     method: Method
     world: World
@@ -158,16 +146,13 @@ class Play:
         last = self.setting.rounds if rounds is None else self.round + rounds
         for number in range(self.round + 1, last + 1):
             if self.setting.late and number == self.setting.rounds // 2 + 1:
-                self._admit(number)
+                honest = self.world.n_honest
+                self.fleet.join(new_C := torch.arange(honest - self.setting.late, honest))
+                self.server = admit(self.server, self.server_side, self.method, number, new_C)
             cohort = self.cohort(number)
             self.server, _ = run_round(self.server, self.server_side, self.method, cohort)
             self.round = number
         return self
-
-    def _admit(self, number: int) -> None:
-        new_C = torch.arange(self.world.n_honest - self.setting.late, self.world.n_honest)
-        self.fleet.join(new_C)
-        self.server = admit(self.server, self.server_side, self.method, number, new_C)
 
     def cohort(self, number: int) -> Round:
         """Returns a batch of a shuffled pass over all clients; the last batch is smaller."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from covey.data.naming import named
-from covey.study.render.units import NOTHING, brief, change, fixed, percent, plain
+from covey.study.render.units import NOTHING, brief, change, fixed, many, percent, plain
 
 Record = Mapping[str, Any]
 Cell = Mapping[str, Any]
@@ -24,27 +24,24 @@ class DefenceSummary(NamedTuple):
 
 
 def title(record: Record) -> str:
-    many = len(record["attacks"]) - 1, len(record["defences"]) - 1
-    names = [f"{n} {word}{'s' if n != 1 else ''}" for n, word in zip(many, ("attack", "defence"))]
-    return f"{plain(record['method'])} on {plain(record['dataset'])}: {names[0]}, {names[1]}"
+    counts = ", ".join(many(len(record[f"{of}s"]) - 1, of) for of in ("attack", "defence"))
+    return f"{plain(record['method'])} on {plain(record['dataset'])}: {counts}"
 
 
 def setting(record: Record) -> str:
     """Describe attackers, targets and the length of the runs."""
-    pushed = "; ".join(_target(target) for target in record["targets"])
+    pushed = []
+    for target in record["targets"]:
+        own = target.get("id")  # older records have none
+        name = named(target["item"], own if own is None else plain(own), plain(target["title"]))
+        who = f"{target['users']:,} users have" if target["users"] else "nobody has"
+        pushed.append(f"{name}, which {who} in training")
     unit = "passes over all clients" if record["unit"] == "pass" else "rounds"
     seeds = f", seeds {', '.join(map(str, record['seeds']))}" if len(record["seeds"]) > 1 else ""
     return (
         f"{record['attackers']:,} attackers beside {record['users']:,} users,"
-        f" {record['items']:,} items; target: {pushed}; {record['rounds']} {unit}{seeds}"
+        f" {record['items']:,} items; target: {'; '.join(pushed)}; {record['rounds']} {unit}{seeds}"
     )
-
-
-def _target(target: Record) -> str:
-    own = target.get("id")  # older records have none
-    name = named(target["item"], own if own is None else plain(own), plain(target["title"]))
-    who = f"{target['users']:,} users have" if target["users"] else "nobody has"
-    return f"{name}, which {who} in training"
 
 
 def labels(record: Record, of: str) -> list[str]:
@@ -66,10 +63,9 @@ def notes(record: Record) -> list[str]:
     """Explain the numbers of missing cells, and name seeds that failed where others did not."""
     out = [f"✗{number} {why}" for why, number in reasons(record).items()]
     for attack, defence, cell in cells(record):
-        if cell["seeds"]:
-            for error in cell["errors"]:
-                broken = f"seed {error['seed']} failed: {plain(error['error'])}"
-                out.append(f"{attack}, {defence}, {broken}")
+        for error in cell["errors"] if cell["seeds"] else ():
+            broken = f"seed {error['seed']} failed: {plain(error['error'])}"
+            out.append(f"{attack}, {defence}, {broken}")
     return out
 
 
@@ -114,10 +110,7 @@ def _clean(record: Record) -> Cell:
 
 
 def detection(record: Record, cell: Cell) -> str:
-    """Format recall and precision of a filter, or the rows for which a rule had too few uploads.
-
-    A filter that excluded no client has no precision.
-    """
+    """Format recall and precision of a filter, or the rows for which a rule had too few uploads."""
     fell = [n for n in cell["fell_back"] if n is not None]
     if fell:
         return f"{sum(fell) / len(fell):,.0f} rows"
@@ -134,11 +127,9 @@ def grid(record: Record, fmt: Format) -> list[list[str]]:
     """Return a row of texts for each attack; an empty cell has the number of its reason."""
     numbers, out = reasons(record), []
     for attack in labels(record, "attacks"):
-        line = [attack]
-        for defence in labels(record, "defences"):
-            cell = record["cells"][attack][defence]
-            line.append(f"✗{numbers[why]}" if (why := why_not(cell)) else fmt(record, cell))
-        out.append(line)
+        line = (record["cells"][attack][defence] for defence in labels(record, "defences"))
+        texts = (f"✗{numbers[w]}" if (w := why_not(cell)) else fmt(record, cell) for cell in line)
+        out.append([attack, *texts])
     return out
 
 

@@ -8,9 +8,10 @@ from covey.study.render.charts import Line, curves
 from covey.study.render.markup import Child, Html, join, tag
 from covey.study.render.page_shell import figure, folded, gallery, legend, listed, section
 from covey.study.render.tables import scrolling, table
-from covey.study.render.units import NOTHING, Point, change, fixed, origin, plain, points
+from covey.study.render.units import NOTHING, change, fixed, origin, plain, points
 
-from . import formatting, maps
+from . import formatting
+from . import map_page as maps
 from .formatting import Cell, DefenceSummary, Format, Record, labels, notes, spread
 
 QUIET = 0.01  # a lower ER is not drawn
@@ -60,11 +61,8 @@ def _verdict(record: Record, k: int) -> Html | None:
 
 def _best(found: Sequence[DefenceSummary]) -> Html | None:
     """Name the defence with the best worst case; of equals, the one that costs least."""
-    known = [
-        (round(one.worst, 3), one.cost, one)
-        for one in found
-        if one.worst is not None and one.cost is not None
-    ]
+    figures = ((one.worst, one.cost, one) for one in found)
+    known = [(round(w, 3), c, one) for w, c, one in figures if w is not None and c is not None]
     if not known:
         return None
     worst, cost, one = min(known, key=lambda place: place[:2])
@@ -80,12 +78,16 @@ def _matrix(record: Record, name: str, one: Heated) -> Html:
     across = labels(record, "defences")
     body = []
     for attack in labels(record, "attacks"):
-        found = (record["cells"][attack][defence] for defence in across)
-        line = (_hole(record, cell) or one(cell) for cell in found)
+        line = []
+        for cell in (record["cells"][attack][defence] for defence in across):
+            if why := formatting.why_not(cell):
+                number = f"✗{formatting.reasons(record)[why]}"
+                line.append(tag("td", number, tag("small", why), class_="hole"))
+            else:
+                line.append(one(cell))
         body.append(tag("tr", tag("th", attack, scope="row"), *line))
     head = tag("tr", tag("th"), *(tag("th", label, scope="col") for label in across))
-    whole = tag("table", tag("thead", head), tag("tbody", *body), class_="matrix")
-    return scrolling(whole, name)
+    return scrolling(tag("table", tag("thead", head), tag("tbody", *body), class_="matrix"), name)
 
 
 def _heat(text: str, small: str, share: float, kind: str) -> Html:
@@ -93,13 +95,6 @@ def _heat(text: str, small: str, share: float, kind: str) -> Html:
     inner = join(text, tag("small", small) if small else None)
     full = f"--s:{100 * min(max(share, 0.0), 1.0):.0f}%"
     return tag("td", inner, class_=f"heat {kind}", style=full)
-
-
-def _hole(record: Record, cell: Cell) -> Html | None:
-    if why := formatting.why_not(cell):
-        number = f"✗{formatting.reasons(record)[why]}"
-        return tag("td", number, tag("small", why), class_="hole")
-    return None
 
 
 def _exposure(record: Record, k: int) -> Html:
@@ -132,11 +127,9 @@ def _accuracy(record: Record) -> Html:
     metric = record["metric"]
 
     def one(cell: Cell) -> Html:
-        lost = formatting.share_lost(record, cell)
+        lost = formatting.share_lost(record, cell) or 0.0
         best = f"selected {fixed(cell['selected'][metric]['mean'])}"
-        return _heat(
-            formatting.accuracy(record, cell), best, 0.0 if lost is None else 2 * lost, "cost"
-        )
+        return _heat(formatting.accuracy(record, cell), best, 2 * lost, "cost")
 
     note = (
         f"{metric} of the honest users on the test set after the last round, and its change against"
@@ -169,7 +162,9 @@ def _curves(record: Record, k: int) -> Html:
     for attack in labels(record, "attacks"):
         lines = []
         for i, defence in enumerate(labels(record, "defences")):
-            rounds = _points(record["cells"][attack][defence], f"er@{k}")
+            every = record["cells"][attack][defence]["curve"]  # of each seed
+            found = (pair for one in every for pair in zip(one["round"], one[f"er@{k}"]))
+            rounds = points(found, len(every))
             lines += [Line(defence, rounds, None, i)] if rounds else []
         if max((p.high for line in lines for p in line.points), default=0.0) < QUIET:
             quiet.append(attack)
@@ -181,12 +176,6 @@ def _curves(record: Record, k: int) -> Html:
     note = tag("p", f"ER@{k} of the target at every evaluation.{band}{flat}")
     shown = [keys, gallery(figures)] if figures else []
     return section("Round by round", note, *shown)
-
-
-def _points(cell: Cell, name: str) -> list[Point]:
-    """Return a figure of each round that all seeds measured."""
-    found = (pair for curve in cell["curve"] for pair in zip(curve["round"], curve[name]))
-    return points(found, len(cell["curve"]))
 
 
 def _maps(items: maps.Items, rows: Sequence[maps.Row]) -> Html:

@@ -85,7 +85,6 @@ def _one(kind: str, name: str) -> Part:
 
 
 def _checked(name: str, key: str, value: Any) -> None:
-    """Refuse a wrong option before anything runs."""
     many, listed = isinstance(value, list), value if isinstance(value, list) else [value]
     if many is not (key == "mechanism") or not all(isinstance(v, dict) for v in listed):
         section = "[[mechanism]]" if key == "mechanism" else f"[{key}]"
@@ -96,10 +95,8 @@ def _checked(name: str, key: str, value: Any) -> None:
         if key == "attack" and (fixed := {"targets", "share"} & set(section)):
             wrong = f"{name}: {min(fixed)} is the same for all attacks"
             raise CoveyError(f"{wrong}; leave it out and give --{min(fixed)}")
-        part_of(
-            {k: v for k, v in section.items() if key != "attack" or k not in ATTACK_SETTINGS},
-            ATTACK_SETTINGS,
-        )
+        settings = ATTACK_SETTINGS if key == "attack" else ()
+        part_of({k: v for k, v in section.items() if k not in settings}, ATTACK_SETTINGS)
 
 
 def stacked(tree: Tree, sections: Tree) -> Tree:
@@ -138,22 +135,20 @@ def attacked(
     n_items: int,
     more: Sequence[str],
 ) -> Tree:
-    """Add an attack to a method.
+    """Add an attack to the configuration of a method.
 
-    Args:
-        tree: The configuration of the method.
-        attack: The attack.
-        share: The number of attackers as a share of the honest clients.
-        targets: Rows of the items to promote, for attacks that have targets.
-        n_items: The number of items, on which the learning rate may depend.
-        more: Options such as attack.start=5, which apply to attacks that have them.
+    The number of attackers is a `share` of the honest clients, `targets` are rows of the items to
+    promote, and `more` has options such as attack.start=5 for attacks that have them.
     """
     section, solver = dict(attack.sections["attack"]), Config.of(tree).part("solver")
     part = _made(attack)
     if solver is None and not isinstance(part, Profiled):
         wrong = f"{attack.label} makes up updates, and the method has none"
         raise CoveyError(f"{wrong}; use an attack that makes up lists")
-    follows = {"targets": list(targets)} | _rates(solver, n_items)
+    follows: Tree = {"targets": list(targets)}
+    if isinstance(solver, Local):  # moves in one step as far as honest clients in all
+        rate = solver.rate("items", n_items)
+        follows |= {"rate": rate * solver.epochs, "mine_rate": rate}
     section |= {k: v for k, v in follows.items() if k in vars(part) and k not in section}
     own = [text for text in more if has_option(attack, text)]
     return assign(tree | {"attack": section | {"share": share}}, own)
@@ -167,11 +162,3 @@ def has_option(attack: Part, text: str) -> bool:
 
 def _made(attack: Part) -> Any:
     return part_of({k: v for k, v in attack.sections["attack"].items() if k not in ATTACK_SETTINGS})
-
-
-def _rates(solver: Any, n_items: int) -> Tree:
-    """Return the rates with which an attacker moves in one step as far as honest clients in all."""
-    if not isinstance(solver, Local):
-        return {}
-    rate = solver.rate("items", n_items)
-    return {"rate": rate * solver.epochs, "mine_rate": rate}

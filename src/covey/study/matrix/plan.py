@@ -1,4 +1,4 @@
-"""The plan of a matrix: one method, and the runs of every pair of attack and defence."""
+"""The plan of a matrix: one method, its targets, and the runs of every attack and defence."""
 
 import shlex
 from collections.abc import Sequence
@@ -6,19 +6,18 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.data.naming import ids_of
+from covey.core import CoveyError, positive
+from covey.data.naming import ids_of, named
 from covey.run.assemble import prepare
 from covey.run.config.compose import compose
 from covey.run.config.overrides import check_applies, options_in
 from covey.run.config.schema import Config
-from covey.run.config.tree import Tree, merge
+from covey.run.config.tree import merge
 from covey.run.schedule import rounds_of
 
 from .parts import NOBODY, NOTHING, Part, attacked, attacks, defences, defended, has_option
-from .targets import rows_of
 
+BY_ID = "id:"  # before the id of a target, which is a row of the item table otherwise
 COLD = "cold"  # the target that fewest users have
 EVALUATIONS = 10  # of a run, about: enough for a curve
 
@@ -109,11 +108,11 @@ def planned(request: MatrixOptions) -> Plan:
     ids = ids_of(prepared.dataset)
     targets = _targets(request.targets, count_I, ids, base.data.name)
     titles = tuple(prepared.dataset.titles[t] if prepared.dataset.titles else "" for t in targets)
-    base = Config.of(merge(base.tree, _measuring(base, targets, users)))
-    own = tuple(ids[t] for t in targets)
-    plan = Plan(
-        request, base, tuple(pushing), tuple(defending), targets, own, titles, count_I, users
-    )
+    every = base.tree.get("evaluate", {}).get("every", -(-rounds_of(base, users) // EVALUATIONS))
+    measuring = {"targets": list(targets), "every": every}  # no cell needs ceilings
+    base = Config.of(merge(base.tree, {"evaluate": measuring, "run": {"ceilings": []}}))
+    own, parts = tuple(ids[t] for t in targets), (tuple(pushing), tuple(defending))
+    plan = Plan(request, base, *parts, targets, own, titles, count_I, users)
     _options_are_known(plan)
     return plan
 
@@ -136,13 +135,6 @@ def _of_attacks(given: Sequence[str]) -> list[str]:
     return [text for text in given if text.strip().startswith("attack.")]
 
 
-def _measuring(base: Config, targets: Sequence[int], users: int) -> Tree:
-    """Return the evaluation of every cell, which needs no ceilings."""
-    every = -(-rounds_of(base, users) // EVALUATIONS)
-    given = base.tree.get("evaluate", {}).get("every", every)
-    return {"evaluate": {"targets": list(targets), "every": given}, "run": {"ceilings": []}}
-
-
 def _targets(given: str, count_I: Tensor, ids: Sequence[str], dataset: str) -> tuple[int, ...]:
     """Return named items, or the first of those that fewest users have in training."""
     if given.strip() == COLD:
@@ -163,3 +155,44 @@ def _options_are_known(plan: Plan) -> None:
     found = [plan.fitted(attack, NOTHING, 0) for attack in pushing] if given else []
     if found and all(isinstance(c, str) for c in found):
         raise CoveyError(str(found[0]))
+
+
+def rows_of(given: str, ids: Sequence[str] | None, n_items: int, dataset: str) -> tuple[int, ...]:
+    """Return the rows of items such as "7,id:50", sorted and without repetition."""
+    words = [word.strip() for word in given.split(",") if word.strip()]
+    if not words:
+        raise _wrong(given, n_items)
+    return tuple(sorted({_row(word, ids, n_items, dataset) for word in words}))
+
+
+def _row(word: str, ids: Sequence[str] | None, n_items: int, dataset: str) -> int:
+    if word.startswith(BY_ID):
+        own = word.removeprefix(BY_ID).strip()
+        if ids is None:
+            wrong = "the dataset is not available, so ids are unknown; name items by row"
+            raise CoveyError(f"--targets {BY_ID}{own}: {wrong}")
+        if own not in ids:
+            find = f"find it with covey data show {dataset} --find TITLE"
+            raise CoveyError(f"--targets {BY_ID}{own}: {dataset} has no item with that id; {find}")
+        return ids.index(own)
+    row = int(word) if word.removeprefix("-").isdecimal() else -1
+    if not 0 <= row < n_items:
+        raise _wrong(word, n_items)
+    return row
+
+
+def _wrong(word: str, n_items: int) -> CoveyError:
+    rows = f"name items by row, from 0 to {n_items - 1}, or by their id in the data"
+    return CoveyError(f"--targets {word}: {rows}, such as {BY_ID}50, separated by commas")
+
+
+def with_names(
+    titles: Sequence[str], ids: Sequence[str] | None, targets: Sequence[int]
+) -> list[str]:
+    """Return titles of all items, with the full names of targets."""
+    out = list(titles)
+    for row in targets:
+        own = None if ids is None else ids[row]
+        untitled = titles[row] == f"item {row if own is None else own}"  # made of the id
+        out[row] = named(row, own, "" if untitled else titles[row])
+    return out

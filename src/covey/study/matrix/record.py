@@ -46,10 +46,12 @@ def run_all(plan: Plan, work: Path, jobs: int, progress: Progress) -> Runs:
 
 def without_curves(made: Tree) -> Tree:
     """Return the part of a record that tables need."""
-    cells: Tree = {attack: {} for attack in made["cells"]}
-    for attack, row in made["cells"].items():
-        for defence, cell in row.items():
-            cells[attack][defence] = {k: v for k, v in cell.items() if k != "curve"}
+    cells = {
+        attack: {
+            name: {k: v for k, v in cell.items() if k != "curve"} for name, cell in row.items()
+        }
+        for attack, row in made["cells"].items()
+    }
     return {k: v for k, v in made.items() if k != "maps"} | {"cells": cells}
 
 
@@ -64,7 +66,11 @@ def record(plan: Plan, runs: Runs) -> Tree:
         for defence in plan.defences:
             pair = attack.label, defence.label
             row[defence.label] = _cell(plan, runs[pair], figures[pair], clean, metric)
-    _only_filters(cells)
+    for defence in plan.defences:  # one that never excluded a client is no filter
+        column = [row[defence.label] for row in cells.values()]
+        if not any(any(cell["left_out"]) for cell in column):
+            for cell in column:
+                cell |= {"recall": _stat([]), "precision": _stat([])}
     done = [o for outcomes in runs.values() for o in outcomes if not o.error]
     where = {k: ", ".join(sorted({o.made[k] for o in done})) for k in ("commit", "machine")}
     return {
@@ -108,20 +114,25 @@ def _figures(outcome: Outcome, metric: str) -> Tree:
     if outcome.error:
         return {}
     result = outcome.result
-    rows = [json.loads(line) for line in _lines(outcome.folder / "metrics.jsonl")]
+    rows, rounds = (
+        [json.loads(line) for line in (outcome.folder / name).read_text("utf-8").splitlines()]
+        for name in ("metrics.jsonl", ROUNDS)
+    )
 
     def take(row: Tree) -> Tree:
         exposure = {k: row["target"].get(k, math.nan) for k in NAMES}
         return exposure | {metric: row["test"][metric]}
 
-    last = json.loads(_lines(outcome.folder / ROUNDS)[-1])
+    curve = [{k: None if math.isnan(v) else v for k, v in take(row).items()} for row in rows]
+    columns = {name: [one[name] for one in curve] for name in curve[0]}
+    last = rounds[-1]
     fell_back = last.get("told", {}).get("combine", {}).get("rows with too few uploads")
     found = result.get("attack", {})
     return {
         "last": take(rows[-1]),
         "selected": take(result),
         "round": result["round"],
-        "curve": {"round": [row["round"] for row in rows], **_columns([take(row) for row in rows])},
+        "curve": {"round": [row["round"] for row in rows], **columns},
         **{k: found.get(k) for k in ("precision", "recall", "left_out")},
         "fell_back": None if fell_back is None else int(fell_back),
         "dropped": sum(result["traffic"]["dropped"].values()),
@@ -129,22 +140,10 @@ def _figures(outcome: Outcome, metric: str) -> Tree:
     }
 
 
-def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines()
-
-
-def _columns(rows: Sequence[Tree]) -> Tree:
-    known = [{k: None if math.isnan(v) else v for k, v in row.items()} for row in rows]
-    return {name: [row[name] for row in known] for name in rows[0]}
-
-
 def _cell(
     plan: Plan, outcomes: Sequence[Outcome], mine: Figures, clean: Figures, metric: str
 ) -> Tree:
-    """Return means and spreads over the seeds that did not fail.
-
-    The cost is the difference from the same seed without attack and defence.
-    """
+    """Return means and spreads over seeds that did not fail; the cost is from the same seed."""
     done = [f for f in mine if f]
     pairs = [(f, c) for f, c in zip(mine, clean) if f and c]
     cell: Tree = {}
@@ -163,15 +162,6 @@ def _cell(
     failed = [(seed, o.error) for seed, o in zip(plan.seeds, outcomes) if o.error]
     cell["errors"] = [{"seed": seed, "error": error} for seed, error in failed]
     return cell
-
-
-def _only_filters(cells: Tree) -> None:
-    """Remove the recall of defences that never excluded a client, since these are no filters."""
-    for defence in next(iter(cells.values())):
-        column = [row[defence] for row in cells.values()]
-        if not any(any(cell["left_out"]) for cell in column):
-            for cell in column:
-                cell |= {"recall": _stat([]), "precision": _stat([])}
 
 
 def _stat(values: Sequence[float | None]) -> dict[str, Any]:

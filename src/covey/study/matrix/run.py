@@ -12,29 +12,20 @@ from covey.run.config.tree import Tree
 from covey.study.batch import Progress
 from covey.study.report.items import table_of, titles_of
 
-from . import maps
+from . import map_page as maps
 from .formatting import Record, labels
 from .parts import NOBODY, NOTHING
-from .plan import Plan
+from .plan import Plan, with_names
 from .record import record, run_all, tables_of
-from .targets import with_names
 
 Tables = Mapping[tuple[str, str], Tensor]
 Found = tuple[Tree, maps.Items, list[maps.Row]]
 
 
 def matrix(plan: Plan, work: Path, k: int, jobs: int, progress: Progress) -> Found:
-    """Run the pairs that have not been run yet.
+    """Run the pairs that have not been run yet; return the record, the items to mark, and the maps.
 
-    Args:
-        plan: Method, attacks, defences and seeds.
-        work: The folder for the run folders.
-        k: The cut-off of ER by which the best defence is chosen.
-        jobs: The number of processes.
-        progress: Called with a line of text after each run.
-
-    Returns:
-        The record, the items to mark on the maps, and the maps of each attack.
+    `k` is the cut-off of ER by which the best defence is chosen.
     """
     runs = run_all(plan, work, jobs, progress)
     errors = [o.error for outcomes in runs.values() for o in outcomes]
@@ -54,10 +45,7 @@ def matrix(plan: Plan, work: Path, k: int, jobs: int, progress: Progress) -> Fou
 
 
 def before_and_after(made: Record, tables: Tables, items: maps.Items, k: int) -> list[maps.Row]:
-    """Return maps for each attack: without it, undefended, and with the best defence.
-
-    All maps share the directions of the first one.
-    """
+    """Return maps for each attack, in common directions: without it, undefended, best defended."""
     clean = tables.get((NOBODY.label, NOTHING.label))
     if clean is None:
         return []

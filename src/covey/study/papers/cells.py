@@ -48,12 +48,8 @@ def has_paper(record: Record, column: Column, metric: str) -> bool:
 def chunks(record: Record, metrics: Sequence[str], most: int, paper: bool = True) -> list[Columns]:
     """Split the columns of a record into tables that are narrow enough.
 
-    Args:
-        record: The record; in a sweep, a table has columns of one panel only.
-        metrics: The metrics that each column shows.
-        most: The width of a table in figures of ours; a figure of the paper, which has no spread,
-            takes half of that width.
-        paper: Whether the paper's figures are shown too.
+    `most` is the width of a table in figures of ours; a figure of the paper, which has no spread,
+    takes half of that width and is there if `paper`. In a sweep, a table has one panel.
     """
     out: list[Columns] = []
     space, panel = 0, None

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -64,19 +64,11 @@ def judge(
     users: Users,
     known: Mapping[PairTest, Comparison] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
-    """Test the claims of a table.
+    """Test the claims of a table; return text, verdict, reason and tests of each, as records do.
 
     Holm's correction is over all tests of the table, also those without figures: a failed run must
-    not make the other tests significant. Where one seed is planned there is no test.
-
-    Args:
-        claims: The claims.
-        cell: Returns the cell of the record in a row and a column.
-        users: Returns the figures [S, U] behind a cell, for a row, a column and a metric.
-        known: Comparisons that were made before.
-
-    Returns:
-        For each claim its text, verdict, reason and tests, as the record stores them.
+    not make the other tests significant. Where one seed is planned there is no test. `cell` returns
+    the cell in a row and a column, `users` its figures [S, U]; `known` are earlier comparisons.
     """
     found = [
         [_measured(test, cell, users, known.get(test)) for test in tests_of(claim)]
@@ -88,13 +80,11 @@ def judge(
 
     compared = [one.comparison for one in chain(*found) if counts(one.test)]
     p_values = [1.0 if c is None or math.isnan(c.p) else c.p for c in compared]
-    adjusted = iter(holm(p_values))
+    adjusted, many = iter(holm(p_values)), len(p_values)
     out = []
     for claim, tests in zip(claims, found):
-        judged = []
-        for one in tests:
-            p_holm = next(adjusted) if counts(one.test) else math.nan
-            judged.append(_judged(one, p_holm, len(p_values)))
+        holms = (next(adjusted) if counts(one.test) else math.nan for one in tests)
+        judged = [_judged(one, p_holm, many) for one, p_holm in zip(tests, holms)]
         verdict, reason = _together(judged)
         tested = [asdict(test) for test in judged]
         out.append({"text": claim.text, "verdict": verdict, "reason": reason, "tests": tested})
@@ -123,18 +113,25 @@ class Measured(NamedTuple):
 
 
 def _measured(test: PairTest, cell: Cells, users: Users, known: Comparison | None) -> Measured:
+    asked = sides(test)
     if is_number(test.worse):
-        return _against_number(test, users, known)
-    sides = ((test.better, test.column), (test.worse, test.against))
+        if known:
+            return Measured(test, known)
+        figures = users(*asked[0], test.metric)
+        if figures is None:
+            missing = f"runs are missing: {test.better} has no {test.metric} in {test.column}"
+            return Measured(test, None, missing)
+        number = np.full_like(figures, float(test.worse))
+        return Measured(test, _difference(figures, number, test.metric))
     names = _names(test)
-    one, two = (cell(*side) for side in sides)
+    one, two = (cell(*side) for side in asked)
     if one is None or two is None:
-        row, column = sides[0 if one is None else 1]
+        row, column = asked[0 if one is None else 1]
         return Measured(test, None, f"runs are missing: {row} was not run in {column}")
     forbidden = barred(test, one, two)
     if known:
         return Measured(test, known, forbidden, _exempt(one, two, *names))
-    a_SU, b_SU = (users(*side, test.metric) for side in sides)
+    a_SU, b_SU = (users(*side, test.metric) for side in asked)
     if a_SU is None or b_SU is None:
         name = names[0 if a_SU is None else 1]
         missing = f"runs are missing: {name} has no {test.metric} of single users"
@@ -142,32 +139,38 @@ def _measured(test: PairTest, cell: Cells, users: Users, known: Comparison | Non
         return Measured(test, None, forbidden or (ONE_SEED if single else missing))
     if np.shape(a_SU) != np.shape(b_SU):
         shapes = " and ".join(f"{len(x)} seeds of {np.shape(x)[1]} users" for x in (a_SU, b_SU))
-        unpaired = f"runs are missing: {shapes} cannot be paired"
-        return Measured(test, None, forbidden or unpaired)
+        return Measured(test, None, forbidden or f"runs are missing: {shapes} cannot be paired")
     difference = _difference(a_SU, b_SU, test.metric)
     return Measured(test, difference, forbidden, _exempt(one, two, *names))
 
 
-def _against_number(test: PairTest, users: Users, known: Comparison | None) -> Measured:
-    if known:
-        return Measured(test, known)
-    figures = users(test.better, test.column, test.metric)
-    if figures is None:
-        missing = f"runs are missing: {test.better} has no {test.metric} in {test.column}"
-        return Measured(test, None, missing)
-    number = np.full_like(figures, float(test.worse))
-    return Measured(test, _difference(figures, number, test.metric))
+def sides(test: PairTest) -> list[tuple[str, str]]:
+    """Return row and column of the cells that a test compares: two, or one with a number."""
+    there = (test.better, test.column)
+    return [there] if is_number(test.worse) else [there, (test.worse, test.against)]
 
 
 def _names(test: PairTest) -> list[str]:
-    sides = ((test.better, test.column), (test.worse, test.against))
-    return [row if test.better != test.worse else f"{row} in {column}" for row, column in sides]
+    same = test.better == test.worse
+    return [f"{row} in {column}" if same else row for row, column in sides(test)]
 
 
 def barred(test: PairTest, one: Cell, two: Cell) -> str:
     """Return why a test between two cells can have no verdict, or "" if it can."""
-    names = _names(test)
-    return _missing(one, two, *names) or _untuned(one, two, *names) or _unequal(one, two, *names)
+    a, b = _names(test)
+    for name, found in ((a, one), (b, two)):
+        if found["errors"]:
+            failed = ", ".join(str(e["seed"]) for e in found["errors"])
+            return f"runs are missing: {name} has none with seed {failed}"
+    if list(one["seeds"]) != list(two["seeds"]):
+        return f"runs are missing: {a} has seeds {one['seeds']}, {b} {two['seeds']}"
+    trials, work = ([cell[key] for cell in (one, two)] for key in ("tuned", "work"))
+    if None not in trials and trials[0] != trials[1]:
+        return f"tuning budgets differ: {trials[0]} trials for {a}, {trials[1]} for {b}"
+    if None not in work and max(work) > WORK * min(work):
+        epochs = f"{work[0]:.4g} epochs per client for {a}, {work[1]:.4g} for {b}"
+        return f"local work differs: {epochs}"
+    return ""
 
 
 def _difference(a_SU: Array, b_SU: Array, metric: str) -> Comparison:
@@ -178,54 +181,27 @@ def _single(found: Cell | None) -> bool:
     return found is not None and len(found["seeds"]) + len(found["errors"]) == 1
 
 
-def _missing(one: Cell, two: Cell, a: str, b: str) -> str:
-    for name, found in ((a, one), (b, two)):
-        if found["errors"]:
-            failed = ", ".join(str(e["seed"]) for e in found["errors"])
-            return f"runs are missing: {name} has none with seed {failed}"
-    if list(one["seeds"]) != list(two["seeds"]):
-        return f"runs are missing: {a} has seeds {one['seeds']}, {b} {two['seeds']}"
-    return ""
-
-
-def _untuned(one: Cell, two: Cell, a: str, b: str) -> str:
-    if one["tuned"] is None or two["tuned"] is None or one["tuned"] == two["tuned"]:
-        return ""
-    return f"tuning budgets differ: {one['tuned']} trials for {a}, {two['tuned']} for {b}"
-
-
-def _unequal(one: Cell, two: Cell, a: str, b: str) -> str:
-    if one["work"] is None or two["work"] is None:
-        return ""
-    if max(one["work"], two["work"]) <= WORK * min(one["work"], two["work"]):
-        return ""
-    epochs = f"{one['work']:.4g} epochs per client for {a}, {two['work']:.4g} for {b}"
-    return f"local work differs: {epochs}"
-
-
 def _exempt(one: Cell, two: Cell, a: str, b: str) -> str:
-    idle = [name for name, found in ((a, one), (b, two)) if found["work"] is None]
-    fixed = [name for name, found in ((a, one), (b, two)) if found["tuned"] is None]
-    no_work = "nothing is trained on devices, so no local work to compare"
-    lines = [f"{' and '.join(idle)}: {no_work}"] if idle else []
-    lines += [f"{' and '.join(fixed)}: nothing to tune"] if fixed else []
-    return "; ".join(lines)
+    why = {"work": "nothing is trained on devices, so no local work to compare"}
+    why["tuned"] = "nothing to tune"
+    both = ((a, one), (b, two))
+    who = {key: [name for name, found in both if found[key] is None] for key in why}
+    return "; ".join(f"{' and '.join(names)}: {why[key]}" for key, names in who.items() if names)
 
 
 def _judged(measured: Measured, p_holm: float, tests: int) -> PairTest:
     test, found, forbidden, remark = measured
-    figures: dict[str, Any] = {}
-    if found is not None:
-        values = {k: getattr(found, k) for k in ("difference", "low", "high", "p")}
-        figures = {k: None if math.isnan(value) else value for k, value in values.items()}
-        figures |= {k: getattr(found, k) for k in COUNTS}
-        figures["p_holm"] = None if figures["p"] is None else p_holm
-    forbidden = forbidden or (found.why if found else "")
-    if forbidden or found is None:
-        return PairTest(**{**asdict(test), **figures, "reason": forbidden})
+    if found is None:
+        return replace(test, reason=forbidden)
+    values = {k: getattr(found, k) for k in ("difference", "low", "high", "p")}
+    figures: dict[str, Any] = {k: None if math.isnan(v) else v for k, v in values.items()}
+    figures |= {k: getattr(found, k) for k in COUNTS}
+    figures["p_holm"] = None if figures["p"] is None else p_holm
+    if why := forbidden or found.why:
+        return replace(test, **figures, reason=why)
     verdict = "not decided" if p_holm >= LEVEL else "holds" if found.difference > 0 else "fails"
     reason = "; ".join(filter(None, (_described(found, p_holm, tests), remark)))
-    return PairTest(**{**asdict(test), **figures, "verdict": verdict, "reason": reason})
+    return replace(test, **figures, verdict=verdict, reason=reason)
 
 
 def _described(found: Comparison, p_holm: float, tests: int) -> str:

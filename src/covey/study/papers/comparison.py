@@ -1,25 +1,20 @@
 """Is A better than B? A mean difference over users and seeds, with its interval and p-value.
 
-Shape suffixes: S = seeds, U = users.
+Shape suffixes: S = seeds, U = users. Both are samples: of the people that a method could serve, and
+of the runs that it could have had. A seed that shifts all users is one observation, not U. So
 
-A difference is a mean over users crossed with seeds, and both are samples: of the people that a
-method could serve, and of the runs that it could have had. A seed that shifts all users is one
-observation, not U. So
-
-    Var(mean) = s2_users / U + s2_seeds / S + s2_residual / (U S)
-             <= MS_users / (U S) + MS_seeds / (U S).
+    Var(mean) = s2_users / U + s2_seeds / S + s2_residual / (U S) <= (MS_users + MS_seeds) / (U S).
 
 Each of the two mean squares of the analysis of variance contains the residual once; it is not
-subtracted again, for two reasons. Neither part can then be negative, and each is a plain
-chi-squared variable with U-1 and S-1 degrees of freedom. For those the half-width
+subtracted again, so that neither part can be negative, and each is a plain chi-squared variable
+with U-1 and S-1 degrees of freedom. For those the half-width
 
-    h^2 = t_{U-1}^2 MS_users / (U S) + t_{S-1}^2 MS_seeds / (U S)
+    h^2 = (t_{U-1}^2 MS_users + t_{S-1}^2 MS_seeds) / (U S)
 
 covers with at least 95 %, whatever the true shares: P(Z^2 <= x) is concave in x, so it is at least
 the weighted mean of what each part alone would cover (Banerjee 1961). Satterthwaite's degrees of
-freedom are estimated from the same few seeds whose spread they account for: with 3 seeds whose
-spread matters as much as that of the users, they called 6 to 7 of 100 equal pairs different in
-simulation.
+freedom are estimated from the same few seeds: with 3 whose spread matters as much as that of the
+users, they called 6 to 7 of 100 equal pairs different in simulation.
 """
 
 import math
@@ -59,14 +54,10 @@ class Comparison:
 def compare(better_SU: Array, worse_SU: Array) -> Comparison:
     """Compare two methods that were measured on the same users with the same seeds.
 
-    Runs with the same seed share split and candidates, but not the random streams. If the streams
-    are unrelated, pairing by seed is arbitrary and may make the spread look small by chance; if
-    they are related, ignoring the pairs may. So the larger of both estimates counts, with the S-1
-    degrees of freedom of pairs.
-
-    Args:
-        better_SU: Figures of the method that is claimed to be better.
-        worse_SU: Figures of the other one; NaN where a user was not measured.
+    A user that was not measured is NaN. Runs with the same seed share split and candidates, but not
+    the random streams. If the streams are unrelated, pairing by seed is arbitrary and may make the
+    spread look small by chance; if they are related, ignoring the pairs may. So the larger of both
+    estimates counts, with the S-1 degrees of freedom of pairs.
     """
     better_SU, worse_SU = np.asarray(better_SU, np.float64), np.asarray(worse_SU, np.float64)
     if better_SU.ndim != 2 or better_SU.shape != worse_SU.shape:

@@ -22,7 +22,7 @@ TRAFFIC_SAID = f"{MEAN}; measuring is not counted."
 class Cost(NamedTuple):
     """What a row cost in one panel, in the order of COSTS."""
 
-    row: str
+    row: Row
     panel: str
     figures: tuple[str, ...]
 
@@ -33,7 +33,7 @@ def costs(record: Record) -> list[Cost]:
     for panel, columns in panels(record).items():
         for row in record["rows"]:
             if cells := [cell for column in columns if (cell := row["cells"].get(column["label"]))]:
-                out.append(Cost(row["label"], panel, cost_of(cells)))
+                out.append(Cost(row, panel, cost_of(cells)))
     return out
 
 
@@ -68,13 +68,12 @@ def _seeds(cell: Cell) -> str:
 
 def traffic(record: Record) -> list[list[str]]:
     """Return a line under TRAFFIC for each row and column whose clients sent anything."""
-    pairs = [(row, column["label"]) for column in record["columns"] for row in record["rows"]]
-    found = ((row, label, row["cells"].get(label) or {}) for row, label in pairs)
-    sent = (one for one in found if one[2].get("lasted"))
-    return [_metered(*one) for one in sent if one[2]["up_bytes"] or one[2]["down_bytes"]]
-
-
-def _metered(row: Row, column: str, cell: Cell) -> list[str]:
-    up, down = (cell[key] / cell["users"] for key in ("up_bytes", "down_bytes"))
-    each: Sequence[float] = (up / cell["lasted"], down / cell["lasted"], up, down, up + down)
-    return [row["label"], column, f"{cell['lasted']:,}", *map(size, each)]
+    out = []
+    for label in (column["label"] for column in record["columns"]):
+        for row in record["rows"]:
+            cell = row["cells"].get(label) or {}
+            if cell.get("lasted") and (cell["up_bytes"] or cell["down_bytes"]):
+                up, down = (cell[key] / cell["users"] for key in ("up_bytes", "down_bytes"))
+                each = (up / cell["lasted"], down / cell["lasted"], up, down, up + down)
+                out.append([row["label"], label, f"{cell['lasted']:,}", *map(size, each)])
+    return out

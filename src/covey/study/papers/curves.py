@@ -31,36 +31,31 @@ def rows_of(outcome: Outcome) -> list[Tree]:
 
 
 def course_of(outcomes: Sequence[Outcome], names: Sequence[str]) -> Tree:
-    """Return for each name a list over the rounds of lists over the seeds.
-
-    Only rounds that all seeds have are included.
-    """
+    """Return for each name a list over the rounds that all seeds have of lists over the seeds."""
     runs = [{row["round"]: row for row in rows_of(o) if "round" in row} for o in outcomes]
     rounds = sorted(set.intersection(*(set(run) for run in runs))) if runs else []
-    found = {name: [[_value(run[n], name) for run in runs] for n in rounds] for name in names}
+    found = {name: [[value(run[n], name) for run in runs] for n in rounds] for name in names}
     known = {name: figures for name, figures in found.items() if figures and None not in figures[0]}
     return {"rounds": rounds, "figures": known}
 
 
-def _value(row: Tree, name: str) -> float | None:
+def value(row: Tree, name: str) -> float | None:
+    """Return a test metric, an exposure of the targets or an extra metric; None if not measured."""
     if "." in name:
         return extra(row.get("told", {}), name)
     return row.get("target", {}).get(name) if name in RATIOS else row["test"][name]
 
 
-def _mean(outcome: Outcome, name: str) -> float | None:
-    """Return the mean over all evaluations, which shows how soon a metric rises."""
-    values = [_value(row, name) for row in rows_of(outcome) if "round" in row]
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
-
-
 def extra_of(outcomes: Sequence[Outcome], name: str, last: bool) -> Figures | None:
-    """Return an extra metric of the selected or the last round, [S, 1]: it has no users."""
+    """Return an extra metric of the selected or last round, or a mean over all rounds, [S, 1]."""
     if not outcomes or any(o.error for o in outcomes):
         return None
     if name.startswith(COURSE):
-        means = [_mean(o, name.removeprefix(COURSE)) for o in outcomes]
-        return None if None in means else np.array(means, np.float64)[:, None]
-    found = [extra((rows_of(o)[-1] if last else o.result).get("told", {}), name) for o in outcomes]
-    return None if None in found else np.array(found, np.float64)[:, None]
+        metric, every = name.removeprefix(COURSE), map(rows_of, outcomes)
+        runs = [[value(row, metric) for row in rows if "round" in row] for rows in every]
+    else:
+        runs = [[value(rows_of(o)[-1] if last else o.result, name)] for o in outcomes]
+    found = [[v for v in run if v is not None] for run in runs]
+    if any(not known or len(known) < len(run) for known, run in zip(found, runs)):
+        return None
+    return np.array([sum(known) / len(known) for known in found], np.float64)[:, None]

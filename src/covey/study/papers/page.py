@@ -8,12 +8,12 @@ from covey.study.render import page_shell
 from covey.study.render.markup import Child, Html, join, tag
 from covey.study.render.page_shell import aside, folded, listed
 from covey.study.render.tables import scrolling, table
-from covey.study.render.units import NOTHING, fixed, plain, signed
+from covey.study.render.units import fixed, number, plain
 
+from . import notes
 from .cells import Cell, Column, Record, Row, chunks, has_paper, hole, stat, theirs
 from .costs import COSTS, COSTS_SAID, costs
-from .footnotes import PICTURE_SAID, below
-from .notes import QUICK, SELECTED, Marks, Note, extra_metrics, failures, impossible, origin, title
+from .notes import Marks, Note
 from .plots import courses, pictures, sweeps
 
 FIGURES = 6  # of ours in a row of a table
@@ -28,45 +28,41 @@ def page(records: Sequence[Record]) -> str:
     quick = "QUICK: " if any(record["quick"] for record in records) else ""
     shown = enumerate(_part(record, i, alone) for i, record in enumerate(records))
     parts = (tag("section", *part, id=f"part{i}") for i, part in shown)
-    heading = quick + (title(records[0]) if alone else several)
-    return page_shell.page(heading, None if alone else _contents(records), *parts)
+    lines = []
+    for i, record in enumerate(records):
+        found = Counter(claim["verdict"] for claim in record["claims"])
+        counts = (badge(verdict, f"{many} ") for verdict, many in found.items())
+        lines.append(join(tag("a", notes.title(record), href=f"#part{i}"), *counts))
+    contents = None if alone else tag("nav", listed(lines, "contents"), aria_label="Contents")
+    heading = quick + (notes.title(records[0]) if alone else several)
+    return page_shell.page(heading, contents, *parts)
 
 
 def badge(verdict: str, many: str = "") -> Html:
     return page_shell.badge(many + verdict, BADGES.get(verdict, "open"))
 
 
-def _contents(records: Sequence[Record]) -> Html:
-    lines = []
-    for i, record in enumerate(records):
-        found = Counter(claim["verdict"] for claim in record["claims"])
-        counts = (badge(verdict, f"{many} ") for verdict, many in found.items())
-        lines.append(join(tag("a", title(record), href=f"#part{i}"), *counts))
-    return tag("nav", listed(lines, "contents"), aria_label="Contents")
-
-
 def _part(record: Record, at: int, alone: bool) -> list[Child]:
-    """Return the parts for one table or figure of the paper."""
-    marks = impossible(record)
+    marks = notes.impossible(record)
     figures = _tables(record, marks, at)
     shown: list[Child] = [_claims(record), *figures, pictures(record, marks)]
     if record["sweep"]:
         in_table = folded("The figures in a table", *figures)
         shown = [sweeps(record, marks, _claims(record)), in_table]
-    where = join(tag("code", plain(record["command"])), f", {origin(record)}.")
+    where = join(tag("code", plain(record["command"])), f", {notes.origin(record)}.")
     return [
-        None if alone else tag("h2", title(record)),
+        None if alone else tag("h2", notes.title(record)),
         aside(record["about"]) if record["about"] else None,
-        tag("p", QUICK, class_="quick") if record["quick"] else None,
+        tag("p", notes.QUICK, class_="quick") if record["quick"] else None,
         *shown,
-        courses(record, PICTURE_SAID),
+        courses(record, notes.PICTURE_SAID),
         _notes(marks, at),
-        _listed(aside("Missing runs:"), failures(record), "notes"),
+        _listed(aside("Missing runs:"), notes.failures(record), "notes"),
         _tests(record),
         tag("h3", "Cost"),
         _costs(record),
         aside(COSTS_SAID),
-        _listed(tag("p", SELECTED), extra_metrics(record)),
+        _listed(tag("p", notes.SELECTED), notes.extra_metrics(record)),
         tag("p", where, class_="aside where"),
     ]
 
@@ -82,10 +78,6 @@ def _claims(record: Record) -> Html | None:
         for claim in record["claims"]
     )
     return listed(items, "claims") if record["claims"] else None
-
-
-def _named(row: Row) -> Html:
-    return join(row["label"], tag("small", f" {row['role']}") if row["role"] else None)
 
 
 def _tables(record: Record, marks: Marks, at: int) -> list[Html]:
@@ -107,11 +99,11 @@ def _tables(record: Record, marks: Marks, at: int) -> list[Html]:
 def _lines(
     record: Record, row: Row, columns: Sequence[Column], marks: Marks, at: int
 ) -> list[Html]:
-    """Return a row and the lines below it."""
     figures = (cell for column in columns for cell in _figures(record, row, column, marks, at))
     kind = "reference" if row["role"] in ("floor", "ceiling") else None
-    out = [tag("tr", tag("th", _named(row), scope="row"), *figures, class_=kind)]
-    for line in below(record, row):
+    named = join(row["label"], tag("small", f" {row['role']}") if row["role"] else None)
+    out = [tag("tr", tag("th", named, scope="row"), *figures, class_=kind)]
+    for line in notes.below(record, row):
         cells = []
         for column in columns:
             for metric in record["metrics"]:
@@ -177,28 +169,21 @@ def _notes(marks: Marks, at: int) -> Html | None:
 
 
 def _tests(record: Record) -> Html | None:
-    """Show the tests behind the verdicts, folded."""
-    rows = [_test(test) for claim in record["claims"] for test in claim["tests"]]
+    rows: list[list[Child]] = []
+    for test in (test for claim in record["claims"] for test in claim["tests"]):
+        against = test.get("against") or test["column"]
+        also = "" if against == test["column"] else f" against {against}"
+        difference, low, high = (number(test.get(k), "+.4f") for k in ("difference", "low", "high"))
+        ps = (number(test.get(key), ".2g") for key in ("p", "p_holm"))
+        verdict = join(badge(test["verdict"]), tag("small", f" {plain(test['reason'])}"))
+        who = f"{plain(test['better'])} over {plain(test['worse'])}"
+        where = plain(test["column"] + also)
+        rows.append([who, where, test["metric"], verdict, difference, f"{low} to {high}", *ps])
     if not rows:
         return None
     head = ["test", "on", "metric", "verdict", "difference", "interval", "p", "p, Holm"]
     whole = table(head, rows, left=4, kind="tests")
     return folded(f"Tests behind the verdicts: {len(rows)}", whole)
-
-
-def _test(test: Record) -> list[Child]:
-    against = test.get("against") or test["column"]
-    also = "" if against == test["column"] else f" against {against}"
-    low, high = (signed(test.get(key)) for key in ("low", "high"))
-    interval, ps = f"{low} to {high}", (_p(test.get(key)) for key in ("p", "p_holm"))
-    verdict = join(badge(test["verdict"]), tag("small", f" {plain(test['reason'])}"))
-    who = f"{plain(test['better'])} over {plain(test['worse'])}"
-    where = plain(test["column"] + also)
-    return [who, where, test["metric"], verdict, signed(test.get("difference")), interval, *ps]
-
-
-def _p(value: float | None) -> str:
-    return NOTHING if value is None or math.isnan(value) else f"{value:.2g}"
 
 
 def _costs(record: Record) -> Html:
@@ -210,7 +195,6 @@ def _costs(record: Record) -> Html:
         name = tag("th", cost.panel, colspan=len(head), scope="rowgroup", class_="group")
         block = blocks.setdefault(cost.panel, [tag("tr", name)])
         figures = (tag("td", figure, class_="num") for figure in cost.figures)
-        block.append(tag("tr", tag("th", cost.row, scope="row"), *figures))
+        block.append(tag("tr", tag("th", cost.row["label"], scope="row"), *figures))
     bodies = (tag("tbody", *block) for block in blocks.values())
-    body = tag("table", tag("thead", tag("tr", *head)), *bodies, class_="costs")
-    return scrolling(body, "cost")
+    return scrolling(tag("table", tag("thead", tag("tr", *head)), *bodies, class_="costs"), "cost")

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, positive
 from covey.run.config.build import fill
 from covey.run.config.tree import Tree, parse
 
@@ -60,10 +59,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The horizontal axis of a figure: each column is repeated for each value.
-
-    `{}` in an option of `set` is replaced by the value.
-    """
+    """A horizontal axis: columns are repeated for each value, which replaces `{}` in `set`."""
 
     label: str
     set: tuple[str, ...]
@@ -126,10 +122,8 @@ WHOLE = Scope()
 def tables(paper: str, names: Sequence[str] = (), place: Path | None = None) -> list[Table]:
     """Read the named tables of a paper, or all of them.
 
-    Args:
-        paper: The name of a folder in `place`, or the path of any folder of TOML files.
-        names: Files of that folder, without `.toml`.
-        place: The folder that holds the papers; by default that of a checkout of covey.
+    `paper` is the name of a folder in `place` (by default in a checkout of covey), or the path of
+    any folder of TOML files, whose names are given without `.toml`.
     """
     known = papers(place) if papers_folder(place) else {}
     folder = known.get(paper, Path(paper))

@@ -2,28 +2,29 @@
 
 import json
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from covey.core import atomic
-from covey.core.errors import CoveyError
+from covey.core import Catalogue, CoveyError, atomic
 from covey.core.fixed_point import ARITHMETIC
 from covey.evaluate.exposure import RATIOS
 from covey.pooled.popularity import Popularity
+from covey.run.assemble import method_of
 from covey.run.config.schema import Config
 from covey.run.config.tree import Tree, merge
 from covey.study.batch import Outcome, Progress, done_before, execute, key
 
 from .claims import judge
-from .curves import course_of, extra_of, rows_of
-from .plan import Column, Row, Scope, Table, selected
-from .resume import Kept, kept, read
+from .curves import course_of, extra_of, rows_of, value
+from .plan import Column, Plan, Row, Scope, Table, selected
+from .resume import PLANNED, Kept, kept, read
 from .sanity import impossible, refuse
 from .settings import configs, tuned
-from .summaries import reads_of
 
 Figures = np.ndarray[Any, Any]
 Place = tuple[str, str]  # row, column
@@ -42,22 +43,18 @@ def reproduce(
 ) -> list[Tree]:
     """Run what has not been run yet, for all tables at once, and return their records.
 
-    Args:
-        tables: The tables to reproduce.
-        work: The folder for the run folders.
-        scope: The part of the tables that is wanted.
-        jobs: The number of processes.
-        progress: Called with a line of text for each event.
-        begin: Whether to run anything; if not, cells that are not finished have no figures.
-        stored: A folder of records whose complete cells are kept; None to keep nothing.
+    Each event is a line of text for `progress`. If nothing is to `begin`, cells that are not
+    finished have no figures. `stored` is a folder of records whose complete cells are kept, if any.
     """
     tables = [table for table in (selected(table, scope) for table in tables) if table.columns]
     at_hand = None if begin else lambda config: done_before(config, work) is not None
     old = {table.name: NOTHING_KEPT for table in tables}
     wanted: dict[str, dict[Place, list[Config]]] = {}
     for table in tables:
-        if stored:
-            old[table.name] = _kept_of(table, scope, stored, at_hand)
+        if stored:  # the record of this part or, if there is none, that of the whole table
+            files = [file_of(table.paper, table.name, part, stored) for part in (scope.name(), "")]
+            file = next(filter(Path.exists, files), files[0])
+            old[table.name] = kept(table, scope, file, at_hand)
         for row_name, column_name in sorted(old[table.name].other):
             where = f"{table.paper} {table.name}: {row_name} in {column_name}"
             progress(f"{where} is kept as stored; the plan now has other settings or seeds")
@@ -75,24 +72,16 @@ def reproduce(
     return records
 
 
-def _kept_of(
-    table: Table, scope: Scope, stored: Path, at_hand: Callable[[Config], bool] | None
-) -> Kept:
-    """Return what the record of this part has or, if there is none, that of the whole table."""
-    files = [file_of(table.paper, table.name, part, stored) for part in (scope.name(), "")]
-    return kept(table, scope, next(filter(Path.exists, files), files[0]), at_hand)
-
-
 def record(table: Table, runs: Cells, scope: Scope, old: Kept = NOTHING_KEPT) -> Tree:
     """Return the table as plain data; refuse a figure of ours that arithmetic rules out."""
     rows: list[Tree] = []
     for row in table.rows:
         cells: Tree = {}
         for column in (column for other, column in table.cells() if other is row):
-            place, planned = (row.label, column.label), _planned(table, row, column, scope)
-            cells[column.label] = (
-                old.cell(place, planned)
-                or _measured(table, row, column, runs[place], scope) | planned
+            place, config = (row.label, column.label), configs(table, row, column, scope)[0]
+            planned = _planned(table.plan, row, column, config)
+            cells[column.label] = old.cell(place, planned) or (
+                _measured(table.plan, config, runs[place]) | planned
             )
         about = {"label": row.label, "method": row.method, "role": row.role, "lowest": row.lowest}
         rows.append(about | {"cells": cells})
@@ -106,7 +95,7 @@ def record(table: Table, runs: Cells, scope: Scope, old: Kept = NOTHING_KEPT) ->
         "command": (not done and old.command) or _command(table, scope),
         "commit": ", ".join(sorted({o.made["commit"] for o in done} | old.commits)),
         "machine": "; ".join(sorted({o.made["machine"] for o in done} | old.machines)),
-        **{name: list(getattr(plan, name)) for name in ("metrics", "told", "ends", "course")},
+        **{name: list(getattr(plan, name)) for name in PLANNED},
         "sweep": sweep and {"option": ", ".join(sweep.set), "label": sweep.label},
         "columns": [_column(column) for column in table.columns],
         "rows": rows,
@@ -136,30 +125,26 @@ def _command(table: Table, scope: Scope) -> str:
     return " ".join([*words, *(f"--set '{text}'" for text in scope.set)])
 
 
-def _planned(table: Table, row: Row, column: Column, scope: Scope) -> Tree:
-    """Return what a cell has before it is run."""
-    config = configs(table, row, column, scope)[0]
+def _planned(plan: Plan, row: Row, column: Column, config: Config) -> Tree:
     paper = row.paper.get(column.label, row.paper.get(column.panel, {}))
     figures = {m: v for m, v in paper.items() if "." not in m}
     return {
         "paper": paper,
-        "impossible": impossible(figures, config.split.kind == "loo", table.plan.decimals),
+        "impossible": impossible(figures, config.split.kind == "loo", plan.decimals),
         "tuned": tuned_of(column, row, config),
         "config": config.tree,
     }
 
 
-def _measured(
-    table: Table, row: Row, column: Column, outcomes: list[Outcome], scope: Scope
-) -> Tree:
-    """Return what the runs of a cell gave."""
-    config = configs(table, row, column, scope)[0]
+def _measured(plan: Plan, config: Config, outcomes: list[Outcome]) -> Tree:
     good = [o for o in outcomes if not o.error]
     results = [o.result for o in good]
-    found = {m: [v for r in results if (v := figure(r, m)) is not None] for m in table.plan.metrics}
-    figures = {metric: values for metric, values in found.items() if values}
+    found = {m: [v for r in results if (v := value(r, m)) is not None] for m in plan.metrics}
+    figures = {metric: list(map(float, values)) for metric, values in found.items() if values}
     first = results[0] if results else {}
-    traffic = first.get("traffic", {})
+    traffic, dropped = first.get("traffic", {}), Counter[str]()
+    for result in results:
+        dropped.update(result.get("traffic", {}).get("dropped", {}))
 
     def mean(name: str) -> float:
         return round(statistics.fmean(r[name] for r in results), 2) if results else 0.0
@@ -172,38 +157,44 @@ def _measured(
         "spread": {m: statistics.stdev(v) if len(v) > 1 else 0.0 for m, v in figures.items()},
         "rounds": [r.get("round", 0) for r in results],
         "told": [r.get("told", {}) for r in results],  # extra metrics at the selected rounds
-        "ends": [rows_of(o)[-1].get("told", {}) for o in good] if table.plan.ends else [],
-        "course": course_of(good, table.plan.course) if table.plan.course else {},
+        "ends": [rows_of(o)[-1].get("told", {}) for o in good] if plan.ends else [],
+        "course": course_of(good, plan.course) if plan.course else {},
         "lasted": traffic.get("rounds", 0),
         **{name: traffic.get(name, 0) for name in ("up_bytes", "down_bytes")},
         **{name: mean(name) for name in ("seconds", "cpu_seconds")},
         "users": first.get("dataset", {}).get("users", 0),
         "work": work_of(config, first["dataset"]["users"]) if first else None,
         "reads": reads_of(config, first) if first else "",
-        "dropped": _dropped(results),
+        "dropped": dict(sorted(dropped.items())),  # messages by reason, over all seeds
         "made": sorted({f"{o.made['commit']}, {o.made['machine']}" for o in good}),
         "errors": [{"seed": n, "error": o.error} for n, o in enumerate(outcomes) if o.error],
     }
 
 
-def _dropped(results: list[Tree]) -> dict[str, int]:
-    """Count dropped messages by reason, over all seeds."""
-    every = [r.get("traffic", {}).get("dropped", {}) for r in results]
-    reasons = sorted({why for one in every for why in one})
-    return {why: sum(one.get(why, 0) for one in every) for why in reasons}
+def reads_of(config: Config, result: Tree) -> str:
+    """Name the fields that leave a device, and whether the server needs single ones or sums."""
+    if "pooled" in config.tree:
+        return "everybody's lists"
+    sent = [row for row in result.get("ledger", ()) if row["step"] != "evaluate"]
+    method = method_of(config, Catalogue(result["dataset"]["items"]))
+    single = {step for _, step in method.single_readers()} | {"enrol"}
+    parts = []
+    for step in ("enrol", "report", "train"):
+        if names := dict.fromkeys(_name(row) for row in sent if row["step"] == step):
+            parts.append(f"{'single' if step in single else 'sums of'} {', '.join(names)}")
+    return "; ".join(parts) or "nothing"
 
 
-def figure(result: Tree, metric: str) -> float | None:
-    """Return a test metric or the exposure of the targets; None if it was not measured."""
-    value = result.get("target", {}).get(metric) if metric in RATIOS else result["test"][metric]
-    return None if value is None else float(value)
+def _name(row: Tree) -> str:
+    kind, _, field = row["field"].partition("/")
+    name = row["field"]
+    if kind in ("update", "model"):
+        name = "item rows" if field == "items" else "layers"
+    return name if row["epsilon"] == "none" else f"{name} (ε {row['epsilon']:g} per {row['unit']})"
 
 
 def tuned_of(column: Column, row: Row, config: Config) -> int | None:
-    """Return the tuning runs behind a cell's settings.
-
-    They are 0 if a tuned setting was overridden, and None if there is nothing to tune.
-    """
+    """Return the tuning runs behind a cell: 0 if overridden, None if there is nothing to tune."""
     if isinstance(config.part("pooled"), Popularity):
         return None
     if row.trials:
@@ -243,17 +234,11 @@ def store(made: Tree, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = file_of(made["paper"], made["table"], made["part"], folder)
     text = json.dumps(made, indent=1, ensure_ascii=False) + "\n"
-    if not _holds(path, json.loads(text)):
-        atomic.write_text(path, text)
+    with suppress(OSError, ValueError, LookupError, TypeError):  # no record, or a damaged one
+        if read(path) == json.loads(text):
+            return path
+    atomic.write_text(path, text)
     return path
-
-
-def _holds(path: Path, made: Tree) -> bool:
-    """Return whether a file is a record equal to `made`."""
-    try:
-        return read(path) == made
-    except (OSError, ValueError, LookupError, TypeError):
-        return False
 
 
 def file_of(paper: str, table: str, part: str, folder: Path) -> Path:

@@ -4,8 +4,7 @@ A cell is kept if the record has all its seeds, with the settings that it would 
 all tests that it takes part in. Tests need the figures of single users, which no record has: so a
 cell that is compared with a missing one is run again, unless one seed is planned, which decides
 nothing. If nothing is to be run, the runs of a cell are used if they are available. If not, the
-cell is kept without the test, also when the plan has other settings now, so that no stored figure
-is lost.
+cell is kept without the test, also if the plan has other settings now: no stored figure is lost.
 """
 
 import json
@@ -19,7 +18,7 @@ from pathlib import Path
 from covey.run.config.schema import Config
 from covey.run.config.tree import Tree
 
-from .claims import COUNTS, PairTest, barred, is_number, tests_of
+from .claims import COUNTS, PairTest, barred, is_number, sides, tests_of
 from .comparison import Comparison, too_few
 from .plan import Scope, Table
 from .settings import configs
@@ -29,6 +28,7 @@ Cells = dict[Place, Tree]
 Runs = Mapping[Place, Sequence[Config]]
 # Keys of a configuration that name a run or its machine and change no result.
 NAMES = ("engine", "title", "paper", "method", "preset")
+TEST = ("better", "worse", "column", "against", "metric")  # what identifies a test
 PLANNED = ("metrics", "told", "ends", "course")  # keys that a record has from its plan
 # Defaults of keys that the first records do not have.
 LATER = {"part": "", "told": [], "ends": [], "course": []}
@@ -74,14 +74,10 @@ def read(file: Path) -> Tree:
 def kept(
     table: Table, scope: Scope, file: Path, at_hand: Callable[[Config], bool] | None = None
 ) -> Kept:
-    """Return what can be taken from a record.
+    """Return what can be taken from a record for the wanted part of a table.
 
-    Args:
-        table: The table, with the columns of the scope.
-        scope: The part of the table that is wanted.
-        file: The file of the record.
-        at_hand: Returns whether a run is finished; None if runs will begin. If none will, and the
-            record in `file` will be written again, none of its figures is lost.
+    `at_hand` tells whether a run is finished; it is None if runs will begin. If none will begin, no
+    figure of a record that is written again is lost.
     """
     if not file.exists():
         return Kept()
@@ -91,17 +87,21 @@ def kept(
     if not stays and any(old[name] != list(getattr(plan, name)) for name in PLANNED):
         return Kept()
     rows = {row["label"]: row["cells"] for row in old["rows"]}
-    runs = {
-        (row.label, column.label): configs(table, row, column, scope)
-        for row, column in table.cells()
-    }
+    pairs = ((row, column, (row.label, column.label)) for row, column in table.cells())
+    runs = {place: configs(table, row, column, scope) for row, column, place in pairs}
     found = {(row, column): cell for row, column in runs if (cell := rows.get(row, {}).get(column))}
-    complete = {place: cell for place, cell in found.items() if _complete(cell, runs[place])}
+    complete = {
+        place: cell
+        for place, cell in found.items()
+        if settings(cell["config"]) == settings(runs[place][0].tree)
+        and cell["seeds"] == [c.run.seed for c in runs[place]]
+    }
     asked = list(chain(*map(tests_of, table.claims)))
-    stored = {_test(tree): tree for claim in old["claims"] for tree in claim["tests"]}
+    tests = [tree for claim in old["claims"] for tree in claim["tests"]]
+    stored = {PairTest(*(tree[name] for name in TEST)): tree for tree in tests}
     decided = {test for test, tree in stored.items() if tree["difference"] is not None}
     several = {place for place, configs in runs.items() if len(configs) > 1}
-    decidable = [test for test in asked if several.issuperset(_sides(test))]
+    decidable = [test for test in asked if several.issuperset(sides(test))]
     cells = _closed(complete, decidable, decided)
     if at_hand:
         cells |= _not_at_hand(found if stays else complete, runs, at_hand)
@@ -124,21 +124,11 @@ def settings(tree: Tree) -> str:
     return json.dumps({k: v for k, v in tree.items() if k not in NAMES} | one_pass, sort_keys=True)
 
 
-def _complete(cell: Tree, wanted: Sequence[Config]) -> bool:
-    """Return whether a cell has all seeds, with the present settings."""
-    same = settings(cell["config"]) == settings(wanted[0].tree)
-    return same and cell["seeds"] == [c.run.seed for c in wanted]
-
-
 def _not_at_hand(cells: Cells, runs: Runs, at_hand: Callable[[Config], bool]) -> Cells:
     """Return the cells with fewer finished runs than the record has seeds."""
     most = {place: min(len(cell["seeds"]), len(runs[place])) for place, cell in cells.items()}
     lacking = [place for place in cells if sum(map(at_hand, runs[place])) < most[place]]
     return {place: cells[place] for place in lacking}
-
-
-def _test(tree: Tree) -> PairTest:
-    return PairTest(*(tree[k] for k in ("better", "worse", "column", "against", "metric")))
 
 
 def _result(tree: Tree) -> Comparison:
@@ -158,25 +148,20 @@ def _valid(test: PairTest, cells: Cells, complete: Cells, decided: set[PairTest]
     A test without a result is valid if both of its cells are kept and only the figures of single
     users were missing; reasons due to settings are found again when the cells are judged.
     """
-    sides = _sides(test)
+    both = sides(test)
     if test in decided:
-        every = all(side in cells or side in complete for side in sides)
-        return every and any(side in cells for side in sides)
-    if not all(side in cells for side in sides):
+        every = all(side in cells or side in complete for side in both)
+        return every and any(side in cells for side in both)
+    if not all(side in cells for side in both):
         return False
-    return is_number(test.worse) or not barred(test, *(cells[side] for side in sides))
-
-
-def _sides(test: PairTest) -> list[Place]:
-    there = (test.better, test.column)
-    return [there] if is_number(test.worse) else [there, (test.worse, test.against)]
+    return is_number(test.worse) or not barred(test, *(cells[side] for side in both))
 
 
 def _closed(cells: Cells, wanted: list[PairTest], decided: set[PairTest]) -> Cells:
     """Return the cells without those that are compared with a cell that will be run."""
     left = dict(cells)
     while True:
-        tests = [t for t in wanted if t not in decided or not left.keys() >= {*_sides(t)}]
-        if not (gone := {side for test in tests for side in _sides(test)} & left.keys()):
+        tests = [t for t in wanted if t not in decided or not left.keys() >= {*sides(t)}]
+        if not (gone := {side for test in tests for side in sides(test)} & left.keys()):
             return left
         left = {place: cell for place, cell in left.items() if place not in gone}

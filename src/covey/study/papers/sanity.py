@@ -63,10 +63,8 @@ Known = Mapping[str, Side]  # the figures of one cut-off by name; "count" is k p
 def impossible(figures: Mapping[str, float], one_relevant: bool, decimals: int | None) -> list[str]:
     """Return a line for each bound that figures violate, whatever rounding did.
 
-    Args:
-        figures: Figures by metric, such as {"hit@10": 0.71, "ndcg@10": 0.43}.
-        one_relevant: Whether one item is held out for each user.
-        decimals: The decimals to which figures are rounded; None if they are not.
+    Figures are by metric, such as {"hit@10": 0.71}; `one_relevant` is whether one item is held out
+    for each user, and `decimals` is None if figures are not rounded.
     """
     half = FLOATING if decimals is None else 0.5 * 10.0**-decimals
     digits = 4 if decimals is None else decimals
@@ -92,11 +90,9 @@ def _bounds(figures: Mapping[str, float], one_relevant: bool) -> Iterator[Bound]
         if name == "precision":
             at[k]["count"] = Side({metric: float(k)}, f"{k} {metric}")
     for k, known in at.items():
-        yield from _any_number(k, known)
-        yield from (_only_one if one_relevant else _many)(k, known)
+        yield from _of_one(k, known, one_relevant)
     for k, l in combinations(sorted(at), 2):
-        yield from _rise(k, l, at[k], at[l])
-        yield from _rise_of_one(k, l, at[k], at[l]) if one_relevant else ()
+        yield from _of_two(k, l, at[k], at[l], one_relevant)
 
 
 def _pairs(known: Known, *names: str) -> Iterator[Bound]:
@@ -106,44 +102,38 @@ def _pairs(known: Known, *names: str) -> Iterator[Bound]:
             yield known[small], known[large]
 
 
-def _any_number(k: int, known: Known) -> Iterator[Bound]:
-    """Yield bounds between figures of one cut-off, for any number of relevant items."""
-    below_hit = (f"{name} <= hit" for name in ("mrr", "recall", "precision", "ndcg"))
-    yield from _pairs(known, *below_hit, "hit <= count")
-    yield from _pairs(known, "recall <= count", "ndcg <= count", "mrr <= count")
-    if "hit" in known and "mrr" in known:
-        yield known["hit"].over(k, str(k)), known["mrr"]
-
-
-def _many(k: int, known: Known) -> Iterator[Bound]:
-    """Yield lower bounds of NDCG at one cut-off, for an unknown number of relevant items."""
-    log, ideal = math.log2(k + 1), sum(1 / math.log2(r + 1) for r in range(1, k + 1))
-    if "ndcg" in known and "recall" in known:
-        yield known["recall"].over(log, f"log2({k + 1})"), known["ndcg"]
-    for name in ("hit", "count"):
-        if "ndcg" in known and name in known:
-            yield known[name].over(log * ideal, f"{log * ideal:.2f}"), known["ndcg"]
-
-
 def _hits(known: Known) -> Side | None:
     """Return hit, recall or count, which are the same figure with one relevant item."""
     return next((known[name] for name in ("hit", "recall", "count") if name in known), None)
 
 
-def _only_one(k: int, known: Known) -> Iterator[Bound]:
-    """Yield bounds between figures of one cut-off, with one relevant item per user."""
-    yield from _pairs(known, "hit <= recall", "count <= hit", "count <= recall", "mrr <= ndcg")
-    hits = _hits(known)
-    if hits and "ndcg" in known:
-        yield known["ndcg"], hits
-        yield hits.over(math.log2(k + 1), f"log2({k + 1})"), known["ndcg"]
-    if hits and "mrr" in known:
-        yield known["mrr"], hits
-        yield hits.over(k, str(k)), known["mrr"]
+def _of_one(k: int, known: Known, one_relevant: bool) -> Iterator[Bound]:
+    log, text = math.log2(k + 1), f"log2({k + 1})"
+    below_hit = (f"{name} <= hit" for name in ("mrr", "recall", "precision", "ndcg"))
+    yield from _pairs(known, *below_hit, "hit <= count")
+    yield from _pairs(known, "recall <= count", "ndcg <= count", "mrr <= count")
+    if "hit" in known and "mrr" in known:
+        yield known["hit"].over(k, str(k)), known["mrr"]
+    if one_relevant:
+        yield from _pairs(known, "hit <= recall", "count <= hit", "count <= recall", "mrr <= ndcg")
+        hits = _hits(known)
+        if hits and "ndcg" in known:
+            yield known["ndcg"], hits
+            yield hits.over(log, text), known["ndcg"]
+        if hits and "mrr" in known:
+            yield known["mrr"], hits
+            yield hits.over(k, str(k)), known["mrr"]
+    elif "ndcg" in known:
+        ideal = log * sum(1 / math.log2(r + 1) for r in range(1, k + 1))
+        for name, divisor, words in (
+            ("recall", log, text),
+            *((name, ideal, f"{ideal:.2f}") for name in ("hit", "count")),
+        ):
+            if name in known:
+                yield known[name].over(divisor, words), known["ndcg"]
 
 
-def _rise(k: int, l: int, at_k: Known, at_l: Known) -> Iterator[Bound]:
-    """Yield bounds between two cut-offs, for any number of relevant items."""
+def _of_two(k: int, l: int, at_k: Known, at_l: Known, one_relevant: bool) -> Iterator[Bound]:
     both = set(at_k) & set(at_l)
     gain = {name: at_l[name].minus(at_k[name]) for name in both}
     for name in sorted(both - {"ndcg", "precision"}):
@@ -155,18 +145,13 @@ def _rise(k: int, l: int, at_k: Known, at_l: Known) -> Iterator[Bound]:
     if {"hit", "mrr"} <= both:
         yield gain["mrr"], gain["hit"].over(k + 1, str(k + 1))
         yield gain["hit"].over(l, str(l)), gain["mrr"]
-
-
-def _rise_of_one(k: int, l: int, at_k: Known, at_l: Known) -> Iterator[Bound]:
-    """Yield bounds between two cut-offs, with one relevant item per user."""
-    if "ndcg" not in at_k or "ndcg" not in at_l:
-        return
-    yield at_k["ndcg"], at_l["ndcg"]
-    fewer, more = _hits(at_k), _hits(at_l)
-    if fewer and more:
-        gain, hits = at_l["ndcg"].minus(at_k["ndcg"]), more.minus(fewer)
-        yield gain, hits.over(math.log2(k + 2), f"log2({k + 2})")
-        yield hits.over(math.log2(l + 1), f"log2({l + 1})"), gain
+    if one_relevant and "ndcg" in both:
+        yield at_k["ndcg"], at_l["ndcg"]
+        fewer, more = _hits(at_k), _hits(at_l)
+        if fewer and more:
+            hits = more.minus(fewer)
+            yield gain["ndcg"], hits.over(math.log2(k + 2), f"log2({k + 2})")
+            yield hits.over(math.log2(l + 1), f"log2({l + 1})"), gain["ndcg"]
 
 
 def refuse(record: Mapping[str, Any]) -> None:
@@ -175,11 +160,10 @@ def refuse(record: Mapping[str, Any]) -> None:
         for column, cell in row["cells"].items():
             if reasons := _wrong(cell):
                 more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-                raise CoveyError(
-                    "the table is refused because its figures are impossible:"
-                    f" {row['label']} in {column}, {reasons[0]}{more}; the evaluation or a stored"
-                    " run has an error: delete that run and start again"
-                )
+                wrong = f"{row['label']} in {column}, {reasons[0]}{more}"
+                why = "the evaluation or a stored run has an error: delete that run and start again"
+                refused = "the table is refused because its figures are impossible"
+                raise CoveyError(f"{refused}: {wrong}; {why}")
 
 
 def _wrong(cell: Mapping[str, Any]) -> list[str]:

@@ -5,9 +5,9 @@ and the options of table, column, row and cell; each overrides those before it.
 """
 
 from pathlib import Path
-from typing import Any
 
 from covey.core.errors import CoveyError
+from covey.core.toml_writer import dumps
 from covey.evaluate.exposure import RATIOS
 from covey.run.config.compose import compose
 from covey.run.config.overrides import changed
@@ -26,7 +26,8 @@ def configs(table: Table, row: Row, column: Column, scope: Scope = WHOLE) -> lis
     options = [*table.plan.set, *column.set, *row.set, *trained, *cell_of(row, column).set]
     if (sweep := table.sweep) and row.swept:
         value = next(v for v in sweep.values if column.label.endswith(f", {sweep.label}={v}"))
-        options += [text.replace("{}", _toml(value)) for text in sweep.set]
+        literal = dumps({"x": value}).strip().removeprefix("x = ")
+        options += [text.replace("{}", literal) for text in sweep.set]
     tree = assign(tree, options)
     if scope.quick:
         tree = _quick(tree)
@@ -47,12 +48,6 @@ def measured(config: Config) -> set[str]:
     """Return the metrics of a run; the exposure of targets stays empty on pooled data."""
     targets = config.evaluate.targets or getattr(config.part("attack"), "targets", ())
     return {*config.evaluate.metrics, *(RATIOS if targets or config.part("pooled") else ())}
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, str):
-        return f'"{value}"'
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def tuned(folder: str, method: str) -> Tree:

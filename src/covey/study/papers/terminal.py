@@ -10,12 +10,10 @@ from covey.study.render.tables import Screen, open_table
 from covey.study.render.tables import markdown as grid
 from covey.study.render.units import NOTHING, brief, code, escaped, fixed, plain
 
+from . import notes
 from .cells import Cell, Column, Record, by_role, chunks, has_paper, hole, stat, theirs
-from .costs import COSTS, COSTS_SAID, TRAFFIC, TRAFFIC_SAID, costs, traffic
-from .footnotes import COURSE_SAID, below, courses
-from .notes import QUICK, SELECTED, Marks, Note, extra_metrics, failures, impossible, origin, title
-from .summaries import SAID as READ
-from .summaries import best, families, shares
+from .costs import COSTS, COSTS_SAID, costs
+from .notes import Marks, Note
 
 MARKDOWN_FIGURES = 6  # of ours in a row of a Markdown table
 MARKDOWN_ROUNDS, TERMINAL_ROUNDS = 11, 5  # in tables over the rounds
@@ -26,63 +24,40 @@ Lines = list[list[str]]
 def markdown(record: Record) -> str:
     """Return figures by metric, costs, notes, claims, and their origin."""
     about = f" ({escaped(record['about'])})" if record["about"] else ""
-    parts = [f"**{escaped(title(record))}**{about}"]
+    parts = [f"**{escaped(notes.title(record))}**{about}"]
     if record["quick"]:
-        parts.append(f"> **{QUICK}**")
-    marks = impossible(record)
+        parts.append(f"> **{notes.QUICK}**")
+    marks = notes.impossible(record)
     for metric in record["metrics"]:
         for columns in chunks(record, [metric], MARKDOWN_FIGURES, paper=not record["sweep"]):
             parts.append((_swept if record["sweep"] else _figures)(record, metric, columns, marks))
-    parts += [grid([head, *at], lines) for head, at, lines in courses(record, MARKDOWN_ROUNDS)]
-    parts += [COURSE_SAID] if record.get("course") else []
+    courses = notes.courses(record, MARKDOWN_ROUNDS)
+    parts += [grid([head, *at], lines) for head, at, lines in courses]
+    parts += [notes.COURSE_SAID] if record.get("course") else []
     wrong = [escaped(f"✗{note.number} {note}") for note in marks.values()]
     parts += _listed("✗ The paper's own figures that cannot be:", wrong)
-    parts += _listed("Runs that are missing:", [escaped(note) for note in failures(record)])
-    lines = [(by_label(record, c.row), c.panel, *c.figures) for c in costs(record)]
+    parts += _listed("Runs that are missing:", [escaped(note) for note in notes.failures(record)])
+    lines = [(by_role(cost.row), cost.panel, *cost.figures) for cost in costs(record)]
     parts += [grid(["", "on", *COSTS], lines, left=2), COSTS_SAID]
-    parts += _listed(SELECTED, [escaped(note) for note in extra_metrics(record)])
-    parts += _listed("Claims:", [_claim(claim) for claim in record["claims"]])
-    return "\n\n".join([*parts, _from(record)])
+    parts += _listed(notes.SELECTED, [escaped(note) for note in notes.extra_metrics(record)])
+    keys = ("verdict", "text", "reason")
+    claims = ([escaped(claim[key]) for key in keys] for claim in record["claims"])
+    parts += _listed("Claims:", [f"**{verdict}** {text}: {why}" for verdict, text, why in claims])
+    return "\n\n".join([*parts, made_by(record)])
 
 
 def _listed(head: str, lines: Sequence[str]) -> list[str]:
     return ["\n".join([head, "", *(f"- {line}" for line in lines)])] if lines else []
 
 
-def _from(record: Record) -> str:
-    return f"{code(record['command'])}, {escaped(origin(record))}."
-
-
-def metered(record: Record) -> str:
-    """Return what clients sent and received, and the origin of the figures."""
-    return f"{grid(TRAFFIC, traffic(record), left=2)}\n\n{TRAFFIC_SAID} {_from(record)}"
-
-
-def by_family(record: Record) -> str:
-    """Return a line for each row: figure, rounds, bytes, and what the server can read."""
-    head, *lines = families(record)
-    return f"{grid(head, lines, left=2)}\n\n{READ} {_from(record)}"
-
-
-def best_first(record: Record) -> str:
-    """Return a few rows for a front page, best first; the page itself names their origin."""
-    head, *lines = best(record)
-    return grid(head, lines, left=2)
-
-
-def by_ceiling(record: Record) -> str:
-    """Return each row's share of the ceiling."""
-    head, *lines = shares(record)
-    return grid(head, lines)
-
-
-def by_label(record: Record, label: str) -> str:
-    return next(by_role(row) for row in record["rows"] if row["label"] == label)
+def made_by(record: Record) -> str:
+    """Return the command that made the record, and where."""
+    return f"{code(record['command'])}, {escaped(notes.origin(record))}."
 
 
 def _figures(record: Record, metric: str, columns: Sequence[Column], marks: Marks) -> str:
     head, lines = [metric], [[by_role(row)] for row in record["rows"]]
-    more = [[[line.name] for line in below(record, row)] for row in record["rows"]]
+    more = [[[line.name] for line in notes.below(record, row)] for row in record["rows"]]
     for column in columns:
         label = column["label"]
         paper = has_paper(record, column, metric)
@@ -92,7 +67,7 @@ def _figures(record: Record, metric: str, columns: Sequence[Column], marks: Mark
             if paper:
                 line.append(_paper(cell, metric, marks.get((row["label"], label))))
             line.append(_ours(cell, metric))
-            for text, one in zip(under, below(record, row)):
+            for text, one in zip(under, notes.below(record, row)):
                 text += ["", one.of(cell, metric)] if paper else [one.of(cell, metric)]
     return grid(head, [text for line, under in zip(lines, more) for text in (line, *under)])
 
@@ -107,12 +82,12 @@ def _points(record: Record, metric: str, columns: Sequence[Column], marks: Marks
     out = []
     for row in record["rows"]:
         cells = [row["cells"].get(column["label"]) for column in columns]
-        notes = [marks.get((row["label"], column["label"])) for column in columns]
+        wrong = [marks.get((row["label"], column["label"])) for column in columns]
         out.append([by_role(row), *(_ours(cell, metric) for cell in cells)])
-        paper = [_paper(cell, metric, note) for cell, note in zip(cells, notes)]
+        paper = [_paper(cell, metric, note) for cell, note in zip(cells, wrong)]
         if set(paper) != {NOTHING}:
             out.append([f"{plain(row['label'])}, the paper", *paper])
-        for line in below(record, row):
+        for line in notes.below(record, row):
             out.append([line.name, *(line.of(cell, metric) for cell in cells)])
     return out
 
@@ -132,37 +107,33 @@ def _ours(cell: Cell | None, metric: str) -> str:
     return hole(cell) if math.isnan(found.mean) else str(found)
 
 
-def _claim(claim: Record) -> str:
-    return f"**{escaped(claim['verdict'])}** {escaped(claim['text'])}: {escaped(claim['reason'])}"
-
-
 def terminal(record: Record) -> str:
     """Return the tables one below the other, since they are too wide side by side."""
     screen = Screen()
     if record["quick"]:
-        screen.show(f"*** {QUICK} ***")
-    screen.show(title(record), *(_sweep(record) if record["sweep"] else _columns(record)))
+        screen.show(f"*** {notes.QUICK} ***")
+    screen.show(notes.title(record), *(_sweep(record) if record["sweep"] else _columns(record)))
     screen.show(*_costs(record))
-    for head, rounds, lines in courses(record, TERMINAL_ROUNDS):
-        table = _table(head, *rounds)
+    for head, rounds, lines in notes.courses(record, TERMINAL_ROUNDS):
+        table = open_table("", *rounds, title=head)
         for name, *figures in lines:
             table.add_row(name, *(figure.replace(" to ", "\nto ") for figure in figures))
         screen.show(table)
     if record.get("course"):
-        screen.show(COURSE_SAID)
-    for mark in impossible(record).values():
+        screen.show(notes.COURSE_SAID)
+    for mark in notes.impossible(record).values():
         screen.show(f"✗{mark.number} the paper's figures are impossible: {mark}")
-    screen.show(*map(str, (*failures(record), *extra_metrics(record))))
+    screen.show(*map(str, (*notes.failures(record), *notes.extra_metrics(record))))
     for claim in record["claims"]:
         verdict, text = plain(claim["verdict"]).upper(), plain(claim["text"])
         screen.show(f"{verdict} {text}: {plain(claim['reason'])}")
-    screen.show(f"{plain(record['command'])}, {origin(record)}")
+    screen.show(f"{plain(record['command'])}, {notes.origin(record)}")
     return str(screen)
 
 
 def _columns(record: Record) -> list[Table]:
     """Return a table for each dataset and protocol, or several if there are many metrics."""
-    marks, out = impossible(record), []
+    marks, out = notes.impossible(record), []
     for column in record["columns"]:
         both = any(has_paper(record, column, metric) for metric in record["metrics"])
         most = TERMINAL_FIGURES // 2 if both else TERMINAL_FIGURES
@@ -174,7 +145,7 @@ def _columns(record: Record) -> list[Table]:
 def _column(record: Record, column: Column, metrics: Sequence[str], marks: Marks) -> Table:
     both = [has_paper(record, column, metric) for metric in metrics]
     heads = (["paper", name] if paper else [name] for name, paper in zip(metrics, both))
-    table = _table(plain(column["label"]), *chain(*heads))
+    table = open_table("", *chain(*heads), title=plain(column["label"]))
     for row in record["rows"]:
         cell, figures = row["cells"].get(column["label"]), list[str]()
         note = marks.get((row["label"], column["label"]))
@@ -182,7 +153,7 @@ def _column(record: Record, column: Column, metrics: Sequence[str], marks: Marks
             figures += [_paper(cell, metric, note).replace(" ", "")] if paper else []
             figures.append(_short(_ours(cell, metric)))
         table.add_row(by_role(row), *figures)
-        for line in below(record, row):
+        for line in notes.below(record, row):
             texts = [_short(line.of(cell, metric)) for metric in metrics]
             if set(texts) - {"", NOTHING}:
                 cells = (["", text] if paper else [text] for text, paper in zip(texts, both))
@@ -197,13 +168,12 @@ def _short(figure: str) -> str:
 
 
 def _sweep(record: Record) -> list[Table]:
-    """Return tables with the values of the sweep as columns."""
     out = []
     for metric in record["metrics"]:
         for columns in chunks(record, [metric], TERMINAL_FIGURES, paper=False):
             heads = (_value(record, column) for column in columns)
-            table = _table(f"{metric}, {plain(columns[0]['panel'])}", *heads)
-            for name, *figures in _points(record, metric, columns, impossible(record)):
+            table = open_table("", *heads, title=f"{metric}, {plain(columns[0]['panel'])}")
+            for name, *figures in _points(record, metric, columns, notes.impossible(record)):
                 table.add_row(name, *map(_short, figures))
             out.append(table)
     return out
@@ -212,13 +182,9 @@ def _sweep(record: Record) -> list[Table]:
 def _costs(record: Record) -> list[Table]:
     out: dict[str, Table] = {}
     for cost in costs(record):
-        table = out.setdefault(cost.panel, _table(f"cost, {plain(cost.panel)}"))
+        table = out.setdefault(cost.panel, open_table("", title=f"cost, {plain(cost.panel)}"))
         if not table.rows:
             for name in COSTS:
                 table.add_column({"seconds": "s"}.get(name, name), justify="right")
-        table.add_row(by_label(record, cost.row), *cost.figures)
+        table.add_row(by_role(cost.row), *cost.figures)
     return list(out.values())
-
-
-def _table(name: str, *heads: str) -> Table:
-    return open_table("", *heads, title=name)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .markup import Html, join
-from .svg import COLOURS, Axis, Frame, between, colour, cross, dot, extent, ruler, ticks, way, words
+from .svg import COLOURS, Axis, Frame, between, colour, dot, extent, ruler, ticks, way, words
 from .units import Format, Point, Stat, cut, fixed, known, tick
 
 MOST_POINTS = 200  # of one curve; a longer one is thinned
@@ -41,11 +41,7 @@ Marks = Mapping[str, float]  # floor and ceiling by name, such as "ease (ceiling
 def curves(metric: str, lines: Sequence[Line], marks: Marks, least: float = 1e-9) -> Html:
     """Draw a metric over the rounds, with floor and ceiling as horizontal lines.
 
-    Args:
-        metric: The name of the metric, for the description of the picture.
-        lines: One curve for each method or part.
-        marks: The values of floor and ceiling by name.
-        least: The axis reaches at least up to this value.
+    There is one curve for each method or part; the axis reaches at least up to `least`.
     """
     frame = Frame() if known(marks) else Frame(380, right=20)  # no names at the right
     highs = (p.high for line in lines for p in line.points)
@@ -67,8 +63,7 @@ def spent(what: str, lines: Sequence[Line], fmt: Format) -> Html:
     else:
         levels = ticks(top * 1.1)
         y = frame.up(0, top * 1.1)
-    grid = frame.rows(y, levels, fmt)
-    return _over_rounds(frame, f"{what}, round by round", lines, y, fmt, grid)
+    return _over_rounds(frame, f"{what}, round by round", lines, y, fmt, frame.rows(y, levels, fmt))
 
 
 def powers(low: float, high: float) -> list[float]:
@@ -85,8 +80,7 @@ def _over_rounds(
     x = frame.across(min(first, last - 1), last)
     shown = dict.fromkeys([first, *(int(t) for t in ticks(last, 5) if t > first), last])
     axis = [frame.numbers(x, shown, "{:,}".format), frame.below("round")]
-    drawn = (_curve(line, x, y, fmt) for line in lines)
-    return frame.picture(label, *parts, *axis, *drawn)
+    return frame.picture(label, *parts, *axis, *(_curve(line, x, y, fmt) for line in lines))
 
 
 def _curve(line: Line, x: Axis, y: Axis, fmt: Format) -> Html:
@@ -178,7 +172,7 @@ def _entry(frame: Frame, x: Axis, row: Entry, y: float) -> Html:
     if tooltip := _theirs(row, f"{row.name}, the paper: "):
         why = f" (impossible: {row.impossible})" if row.impossible else ""
         parts.append(dot(x(row.paper), y, 5, "ring paper", tooltip + why))
-        parts += [cross(x(row.paper), y + 4)] if row.impossible else []
+        parts += [words(x(row.paper), y + 4, "✗", "middle", "cross")] if row.impossible else []
     if row.failed:
         parts.append(words(frame.left + 4, y + 4, "failed", kind="fail"))
     if stat.spread:

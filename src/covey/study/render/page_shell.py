@@ -18,8 +18,7 @@ def page(heading: str, *parts: Child) -> str:
     files = resources.files(__package__)
     style, script = (files.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # If unescaped text ever got through, the browser would still fetch nothing and run no script
-    # but this one.
+    # If unescaped text ever got through, the browser would fetch nothing and run this script only.
     only = f"script-src 'sha256-{digest}'"
     policy = f"default-src 'none'; style-src 'unsafe-inline'; {only}"
     head = tag(

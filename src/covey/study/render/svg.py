@@ -152,11 +152,6 @@ def dot(x: float, y: float, radius: float, kind: str, tooltip: str | None = None
     return tag("circle", cx=x, cy=y, r=radius, class_=kind, data_t=tooltip)
 
 
-def cross(x: float, y: float) -> Html:
-    """Mark an impossible figure."""
-    return words(x, y, "✗", "middle", "cross")
-
-
 def whisker(at: float, stat: Stat, y: Axis, kind: str) -> Html:
     """Draw the spread of a figure as a bar with ends."""
     if not stat.spread:

@@ -34,8 +34,7 @@ def _cells(name: str, row: Sequence[Child], left: int) -> list[Html]:
 
 def scrolling(whole: Html, name: str) -> Html:
     """Wrap a table so that it scrolls on narrow pages, also by keyboard."""
-    label = name.strip(", ")
-    return tag("div", whole, class_="scroll", tabindex=0, role="group", aria_label=label)
+    return tag("div", whole, class_="scroll", tabindex=0, role="group", aria_label=name.strip(", "))
 
 
 class Screen:

@@ -60,19 +60,19 @@ def points(found: Iterable[tuple[int, float | None]], seeds: int) -> list[Point]
     return [Point(at, statistics.fmean(v), min(v), max(v)) for at, v in whole]
 
 
+def number(value: float | None, form: str) -> str:
+    """Format a figure such as +0.0120; a missing one is NOTHING."""
+    return NOTHING if value is None or math.isnan(value) else format(value, form)
+
+
 def fixed(value: float | None, digits: int = 4) -> str:
     """0.1430"""
-    return NOTHING if value is None or math.isnan(value) else f"{value:.{digits}f}"
+    return number(value, f".{digits}f")
 
 
 def brief(figure: object) -> str:
     """0.1430±.0021 for 0.1430 ± 0.0021, where space is short."""
     return str(figure).replace(" ± 0.", "±.").replace(" ± ", "±")
-
-
-def signed(value: float | None) -> str:
-    """+0.0120"""
-    return NOTHING if value is None or math.isnan(value) else f"{value:+.4f}"
 
 
 def rounded(value: float) -> str:

@@ -73,9 +73,8 @@ def secure_sums(result: Mapping[str, Any]) -> str:
         return "secure sums without masks (fleet.masks = false) give no protection"
     line = f"secure sums: the server reads only totals over at least {found['clients_at_least']:,}"
     clear = " and ".join(CLEAR[step] for step in found["clear"])
-    return f"{line} clients" + (
-        f", except {clear}, which it reads singly (fleet.clear)" * bool(clear)
-    )
+    except_ = f", except {clear}, which it reads singly (fleet.clear)" if clear else ""
+    return f"{line} clients{except_}"
 
 
 def evaluation_fields(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -110,12 +109,7 @@ def exceeds(figures: Mapping[str, float], reference: Mapping[str, float]) -> boo
 
 
 def privacy_lines(privacy: dict[str, Any] | None, open_fields: bool = True) -> list[str]:
-    """Describe the privacy budget of a run, and the fields without any guarantee.
-
-    Args:
-        privacy: The entry of the result; None in results of older versions.
-        open_fields: Whether to name the fields without a guarantee.
-    """
+    """Describe the privacy budget of a run and, if `open_fields`, what has no guarantee."""
     if privacy is None:
         return []
     open_, total, better = privacy["unprotected"], privacy["epsilon_user"], privacy["accountant"]

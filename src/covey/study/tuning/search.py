@@ -13,33 +13,26 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from covey.core import toml_writer
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, positive, toml_writer
 from covey.core.processes import processes
 from covey.run.assemble import method_of, prepare
 from covey.run.config.schema import Config
 from covey.run.config.tree import Tree, assign
 from covey.run.workers import sharing
 
-from .journal import RUNS, opened
 from .space import Space, Values, apply, check, preset
 from .suggest import WORST, needed, suggest
-from .trial import Run, Trial, validated
+from .trial import RUNS, Run, Trial, opened, validated
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Search:
-    """The definition of a search.
+    """The definition of a search: the configuration that is tuned, and the space of its options.
 
-    Args:
-        tree: The configuration that is tuned.
-        space: The range or choices of each option.
-        declarations: The same space as text, by option, as it was declared.
-        trials: The number of trials, the published setting among them.
-        seeds: The number of seeds that each trial is run with.
+    `declarations` are the same space as text. The published setting is one of the `trials`, each of
+    which is run with `seeds` seeds.
     """
 
     tree: Tree
@@ -60,6 +53,13 @@ class Search:
     @property
     def config(self) -> Config:
         return Config.of(self.tree)
+
+    @property
+    def about(self) -> Tree:
+        """The names of what is tuned."""
+        tree = self.config.tree
+        names = {"method": tree.get("method", ""), "dataset": self.config.data.name}
+        return names | {"preset": tree.get("preset", "")}
 
     def configs(self, number: int, values: Values) -> list[Config]:
         """Return the runs of a trial, which need no ceilings."""
@@ -91,7 +91,11 @@ def search(
             todo = {n: v for n, v in values.items() if n not in journal.trials}
             for trial in _trials(plan, todo, out / RUNS, pool, jobs):
                 journal.add(trial)
-                progress(_line(plan, trial))
+                each = ", ".join(f"{k} {v}" for k, v in trial.values.items())
+                end = f"failed: {trial.error}"
+                if not trial.error:
+                    end = f"{plan.metric} {trial.value:.4f} on validation"
+                progress(f"trial {trial.number} ({plan.trials} in all), {each}: {end}")
             done += [journal.trials[n] for n in numbers]
     if all(trial.error for trial in done):
         raise CoveyError(f"all {len(done)} trials failed; the first: {done[0].error}")
@@ -105,12 +109,10 @@ def best_of(trials: Iterable[Trial]) -> Trial:
 
 def summary(plan: Search, trials: Sequence[Trial]) -> Tree:
     """Return the search as plain data, with its budget."""
-    best, config, runs = best_of(trials), plan.config, [r for t in trials for r in t.runs]
+    best, runs = best_of(trials), [r for t in trials for r in t.runs]
     costs = ("rounds", "seconds", "cpu_seconds")
     return {
-        "method": config.tree.get("method", ""),
-        "dataset": config.data.name,
-        "preset": config.tree.get("preset", ""),
+        **plan.about,
         "metric": plan.metric,
         "space": plan.declarations,
         "budget": {
@@ -128,38 +130,20 @@ def summary(plan: Search, trials: Sequence[Trial]) -> Tree:
 
 def preset_of(plan: Search, trials: Sequence[Trial], commit: str) -> Tree:
     """Return the best values, without the protocol, as a preset labelled with its cost."""
-    best, config = best_of(trials), plan.config
-    label = {
-        "trials": len(trials),
-        "seeds": plan.seeds,
-        "metric": plan.metric,
-        "value": best.value,
-        "method": config.tree.get("method", ""),
-        "dataset": config.data.name,
-        "preset": config.tree.get("preset", ""),
-        "commit": commit,
-    }
-    return {**preset(plan.tree, best.values), "tuned": label}
+    best = best_of(trials)
+    label = {"trials": len(trials), "seeds": plan.seeds, "metric": plan.metric, "value": best.value}
+    return {**preset(plan.tree, best.values), "tuned": label | plan.about | {"commit": commit}}
 
 
 def _possible(config: Config) -> None:
     """Refuse here what would fail in every trial."""
     prepared = prepare(config)
     if not len(prepared.split.valid.values):
-        raise CoveyError(
-            "nothing is held out for validation, and tuning never uses the test part;"
-            " set split.valid above 0, or use a preset with a validation part, such as loo-full"
-        )
+        wrong = "nothing is held out for validation, and tuning never uses the test part"
+        remedy = "set split.valid above 0, or use a preset with a validation part, such as loo-full"
+        raise CoveyError(f"{wrong}; {remedy}")
     if "pooled" not in config.tree:
         method_of(config, prepared.catalogue)
-
-
-def _line(plan: Search, trial: Trial) -> str:
-    values = ", ".join(f"{k} {v}" for k, v in trial.values.items())
-    end = f"failed: {trial.error}"
-    if not trial.error:
-        end = f"{plan.metric} {trial.value:.4f} on validation"
-    return f"trial {trial.number} ({plan.trials} in all), {values}: {end}"
 
 
 @contextmanager
@@ -204,7 +188,5 @@ def _runs(
     try:
         yield from ((running[done], done.result()) for done in as_completed(running))
     except BrokenProcessPool as error:
-        raise CoveyError(
-            "a process of the search died, as one that needs too much memory does;"
-            " try fewer --jobs: finished trials are kept"
-        ) from error
+        wrong = "a process of the search died, as one that needs too much memory does"
+        raise CoveyError(f"{wrong}; try fewer --jobs: finished trials are kept") from error

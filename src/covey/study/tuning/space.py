@@ -50,6 +50,14 @@ class Range:
             return min(int(value), int(self.high))
         return min(max(float(f"{value:.4g}"), self.low), self.high)
 
+    def code(self, value: Any) -> Any:
+        return value
+
+    def distribution(self, kinds: Any) -> Any:
+        """Return it for Optuna, which has the codes of values."""
+        kind = kinds.IntDistribution if self.whole else kinds.FloatDistribution
+        return kind(self.low, self.high, log=self.log)
+
 
 @dataclass(frozen=True)
 class Choices:
@@ -64,16 +72,23 @@ class Choices:
     def ends(self) -> tuple[Any, ...]:
         return self.values
 
+    def clean(self, code: int) -> Any:
+        return self.values[code]
+
+    def code(self, value: Any) -> int:
+        return self.values.index(value)
+
+    def distribution(self, kinds: Any) -> Any:
+        return kinds.CategoricalDistribution(range(len(self.values)))
+
 
 Space = dict[str, Range | Choices]
 
 
 def space_of(method: str, more: Iterable[str] = ()) -> tuple[Space, dict[str, str]]:
-    """Return the space of a method, parsed and as the text of its declarations.
+    """Return the space of a shipped method, parsed and as the text of its declarations.
 
-    Args:
-        method: The name of a shipped method, whose space is in configs/spaces.
-        more: Declarations `A.B=declaration` that override or extend it.
+    It is in configs/spaces; `more` are declarations `A.B=declaration` that override or extend it.
     """
     files = shipped("spaces")
     declarations = _flat(parse(files[method])) if method in files else {}
@@ -107,9 +122,8 @@ def declared(text: Any, option: str) -> Range | Choices:
         raise CoveyError(f"the space of {option} is {text!r}; {GRAMMAR}")
     low, high = (_number(word, whole, option) for word in rest)
     if not low < high or (kind == "log" and low <= 0):
-        raise CoveyError(
-            f"the space of {option} is {text!r}; low must be below high, and above 0 if log"
-        )
+        wrong = f"the space of {option} is {text!r}; low must be below high, and above 0 if log"
+        raise CoveyError(wrong)
     return Range(low, high, kind == "log", whole)
 
 
@@ -167,10 +181,7 @@ def _published(config: Config, option: str) -> Any:
 
 
 def preset(tree: Tree, values: Mapping[str, Any]) -> Tree:
-    """Return only what was tuned, for use with any protocol.
-
-    A list of mechanisms replaces another one, so it is written as a whole.
-    """
+    """Return only what was tuned, for any protocol; lists of mechanisms are written as a whole."""
     full, out = apply(tree, values), Tree()
     for option, value in values.items():
         section = option.partition(".")[0]

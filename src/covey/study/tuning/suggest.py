@@ -6,7 +6,7 @@ from typing import Any
 
 from covey.core.errors import CoveyError
 
-from .space import Choices, Space, Values
+from .space import Space, Values
 from .trial import Trial
 
 STARTUP = 4  # finished trials before the estimator learns from them, including the published one
@@ -16,26 +16,17 @@ WORST = -1.0  # the value of a failed trial for the sampler; every metric is 0 o
 def suggest(
     space: Space, published: Values, done: Sequence[Trial], numbers: Iterable[int], seed: int
 ) -> dict[int, Values]:
-    """Return the values of the next trials by number, a pure function of the arguments.
-
-    Args:
-        space: The range or choices of each option.
-        published: The values of trial 0.
-        done: The trials of earlier batches.
-        numbers: The numbers of the trials in this batch, each of which sees those before it.
-        seed: The seed of the search.
-    """
+    """Return the values of the next trials by number; only trials of earlier batches count."""
     optuna = needed()
     study = optuna.create_study(direction="maximize")
-    kinds = {k: _kind(axis, optuna) for k, axis in space.items()}
+    kinds = {k: axis.distribution(optuna.distributions) for k, axis in space.items()}
     for trial in done:
         # Published values may lie outside the space; the estimator cannot use these.
         if all(axis.holds(trial.values[option]) for option, axis in space.items()):
             value = WORST if trial.value is None else trial.value
-            params = {k: _code(axis, trial.values[k]) for k, axis in space.items()}
-            study.add_trial(
-                optuna.trial.create_trial(value=value, params=params, distributions=kinds)
-            )
+            params = {k: axis.code(trial.values[k]) for k, axis in space.items()}
+            made = optuna.trial.create_trial(value=value, params=params, distributions=kinds)
+            study.add_trial(made)
     out = {}
     for number in numbers:
         if number == 0 or len(done) < STARTUP:
@@ -43,7 +34,7 @@ def suggest(
             continue
         study.sampler = optuna.samplers.TPESampler(seed=_draw(seed, number), n_startup_trials=1)
         asked = study.ask(kinds).params
-        out[number] = {k: _value(axis, asked[k]) for k, axis in space.items()}
+        out[number] = {k: axis.clean(asked[k]) for k, axis in space.items()}
     return out
 
 
@@ -73,19 +64,3 @@ def needed() -> Any:
         raise CoveyError(missing) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
-
-
-def _kind(axis: Any, optuna: Any) -> Any:
-    kinds = optuna.distributions
-    if isinstance(axis, Choices):
-        return kinds.CategoricalDistribution(range(len(axis.values)))
-    kind = kinds.IntDistribution if axis.whole else kinds.FloatDistribution
-    return kind(axis.low, axis.high, log=axis.log)
-
-
-def _code(axis: Any, value: Any) -> Any:
-    return axis.values.index(value) if isinstance(axis, Choices) else value
-
-
-def _value(axis: Any, code: Any) -> Any:
-    return axis.values[code] if isinstance(axis, Choices) else axis.clean(code)

@@ -1,7 +1,5 @@
 """A search as text of 80 columns: its trials, best first, and what they cost."""
 
-from typing import Any
-
 from rich.table import Table
 
 from covey.run.config.tree import Tree
@@ -31,29 +29,18 @@ def _trials(search: Tree) -> Table:
     heads = ("trial", *names.values(), search["metric"], "round", "CPU s")
     out = framed_table(f"{on}: {search['metric']} on validation", *heads, left=0)
     out.add_column("", overflow="fold")
-    for trial in sorted(search["trials"], key=_place):
-        runs = trial["runs"]
-        figure = "failed" if trial["value"] is None else f"{trial['value']:.4f}"
+    place = {t["number"]: (t["value"] is None, -(t["value"] or 0.0)) for t in search["trials"]}
+    for trial in sorted(search["trials"], key=lambda t: (place[t["number"]], t["number"])):
+        runs, number = trial["runs"], trial["number"]
         spent = f"{sum(r['cpu_seconds'] for r in runs):.1f}"
         rounds = " ".join(str(r["round"]) for r in runs)
-        cells = [_text(trial["values"][option]) for option in names]
-        note = _note(trial, search["best"]["number"])
-        out.add_row(str(trial["number"]), *cells, figure, rounds, spent, note)
+        values = (trial["values"][option] for option in names)
+        cells = [f"{v:.4g}" if isinstance(v, float) else str(v) for v in values]
+        figure = "failed" if trial["value"] is None else f"{trial['value']:.4f}"
+        notes = ["best"] * (number == search["best"]["number"]) + ["published"] * (number == 0)
+        notes += [trial["error"]] if trial["error"] else []
+        out.add_row(str(number), *cells, figure, rounds, spent, ", ".join(notes))
     return out
-
-
-def _place(trial: Tree) -> tuple[bool, float, int]:
-    """Sort the best first and failed trials last."""
-    return trial["value"] is None, -(trial["value"] or 0.0), trial["number"]
-
-
-def _note(trial: Tree, best: int) -> str:
-    notes = ["best"] * (trial["number"] == best) + ["published"] * (trial["number"] == 0)
-    return ", ".join([*notes, *([trial["error"]] if trial["error"] else [])])
-
-
-def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def short(options: list[str]) -> dict[str, str]:

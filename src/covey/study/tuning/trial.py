@@ -1,4 +1,4 @@
-"""A trial: values that are run with each tuning seed, and the result of each run on validation.
+"""A trial: values that are run with each tuning seed, with validation results; their journal.
 
 A run folder also has figures of the test part, so it is removed as soon as the run has ended.
 """
@@ -8,17 +8,20 @@ import math
 import shutil
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from covey.core import atomic
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, atomic, toml_writer
 from covey.run.config.build import fill
 from covey.run.config.schema import Config
-from covey.run.config.tree import Tree
+from covey.run.config.tree import Tree, parse
 from covey.run.loop import run
 
 from .space import Values
+
+STUDY, TRIALS, RUNS = "study.toml", "trials.jsonl", "runs"
 
 
 @dataclass(frozen=True)
@@ -89,3 +92,45 @@ def _tried(config: Config, work: Path) -> Run:
     rounds = getattr(config.part("pooled"), "epochs", 0) if "pooled" in config.tree else reached
     spent = round(time.perf_counter() - began, 3), round(time.process_time() - cpu, 3)
     return Run(value, selected, rounds, *spent, " ".join(error.split()))
+
+
+class Journal:
+    """The finished trials by number; an incomplete last line is ignored."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        text = path.read_bytes() if path.exists() else b""
+        self.end = text.rfind(b"\n") + 1
+        try:
+            rows = [Trial.of(json.loads(line)) for line in text[: self.end].splitlines()]
+        except (ValueError, KeyError, TypeError, CoveyError) as error:
+            wrong = f"{path} is damaged ({error}); remove its folder, or choose another --out"
+            raise CoveyError(wrong) from error
+        self.trials = {trial.number: trial for trial in rows}
+
+    def add(self, trial: Trial) -> None:
+        self.end = atomic.append(self.path, self.end, json.dumps(trial.plain()) + "\n")
+        self.trials[trial.number] = trial
+
+
+@contextmanager
+def opened(out: Path, identity: Tree) -> Iterator[Journal]:
+    """Open the folder of a search for this process alone; refuse the folder of another search."""
+    if (out / STUDY).exists() and (held := parse(out / STUDY)) != identity:
+        other = next(k for k in identity if held.get(k) != identity[k])
+        wrong = f"{out} holds another search: its {other} differs"
+        raise CoveyError(f"{wrong}; choose another --out, or remove it")
+    try:
+        (out / RUNS).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        wrong = f"cannot make the folder {out}: {error.strerror}; choose another --out"
+        raise CoveyError(wrong) from error
+    try:
+        with atomic.exclusive(out / ".lock", wait=False):
+            if not (out / STUDY).exists():
+                atomic.write_text(out / TRIALS, "")
+                atomic.write_text(out / STUDY, toml_writer.dumps(identity))
+            yield Journal(out / TRIALS)
+    except BlockingIOError as error:
+        wrong = f"another covey tune is running in {out}; wait for it, or choose another --out"
+        raise CoveyError(wrong) from error
