@@ -17,7 +17,7 @@ from covey.run.assemble import Prepared, clients_of, local_data, method_of, prep
 from covey.run.config.schema import Config
 from covey.run.config.shipped import read, shipped
 from covey.run.config.tree import Tree, assign, merge
-from covey.run.loop import cohort
+from covey.run.schedule import cohort
 
 FEDERATED = [name for name in shipped("methods") if "pooled" not in read("methods", name)]
 TINY = ["data.users=40", "data.items=60", "data.mean_items=8", "run.rounds=2"]

@@ -60,6 +60,7 @@ def test_claims_and_origin_are_told() -> None:
     assert "- **not decided** PFedRec beats FedNCF: the runs of FedNCF failed" in text
     assert text.endswith(
         "`covey reproduce pfedrec table2`, commit abc1234, x86_64 CPU, torch 2.11.0."
+        " Stale: made by an older arithmetic, with other last digits of sums: all federated rows."
     )
 
 

@@ -26,7 +26,7 @@ from .assemble import Assembly, Prepared, assemble
 from .checkpoint import CHECKPOINT, MODEL, USERS
 from .evaluation import averages, evaluate_clients, is_better
 from .rounds_log import ROUNDS, RoundsLog, Stopwatch
-from .schedule import cohort, joins_late, rounds_of
+from .schedule import cohort, ends_early, joins_late, rounds_of
 from .summary import detection_counts, summary
 
 _log = logging.getLogger(__name__)
@@ -105,21 +105,25 @@ def _trained(
         _log.warning("checkpoints take up to %.1f GB while the run lasts", size / 1e9)
     total = rounds_of(config, len(people))
     _log.info("%d clients, %d rounds, %d of them done", len(people), total, state.round)
-    for number in range(state.round + 1, total + 1):
+    last = ends_early(config, len(people), state.round, state.best)
+    for number in range(state.round + 1, total + 1) if not last else ():
         state, row = _round(config, made, state, rounds_log, number, out)
         if progress:
             progress(number, total, row)
-        if number % config.run.checkpoint == 0 or number == total:
+        last = number == total or ends_early(config, len(people), number, state.best)
+        if number % config.run.checkpoint == 0 or last:
             rounds_log.flush()
             _save(config, fleet, state, out)
+        if last:
+            break
     checkpoint.save_model(state.server.public, out / MODEL)
     checkpoint.save_model(state.users, out / USERS)
     ledger = privacy_budget.of_sent(fleet, people.program, longest)
     return {
-        "rounds": total,
+        "rounds": state.round,
         **state.best,
         **summary(config, prepared, people, out, fleet.meter.dropped),
-        "traffic": _traffic(fleet, total),
+        "traffic": _traffic(fleet, state.round),
         "ledger": ledger.table(),
         "privacy": ledger.summary(config.privacy.delta),
     }

@@ -1,5 +1,7 @@
 """Which clients take part in which round, as a function of the configuration alone."""
 
+from typing import Any
+
 from torch import Tensor
 
 from covey.core.messages import Round
@@ -10,6 +12,12 @@ from covey.run.config.schema import Config
 def rounds_of(config: Config, n: int) -> int:
     """The number of rounds of a run with n clients."""
     return config.run.rounds * (batches_of(config, n) if config.run.unit == "pass" else 1)
+
+
+def ends_early(config: Config, n: int, number: int, best: dict[str, Any]) -> bool:
+    """Whether a run stops after a round, since none after `best` was better on validation."""
+    wait = config.run.patience * (batches_of(config, n) if config.run.unit == "pass" else 1)
+    return wait > 0 and "valid" in best and number - int(best["round"]) >= wait
 
 
 def batches_of(config: Config, n: int) -> int:

@@ -34,6 +34,8 @@ class Local:
     phases: tuple[tuple[str, ...], ...] = ()
     rates: dict[str, float] = field(default_factory=dict)  # that override `lr`, by parameter
     per_item: tuple[str, ...] = ()  # whose rate is times the number of items (PFedRec)
+    # Weight of the squared norms of a client's own vectors, and of their mean over its item rows.
+    decay: float = 0.0
     state: Literal["fresh", "kept"] = "fresh"  # Adam's moments of private parameters may be kept
     beta1: float = 0.9
     beta2: float = 0.999
@@ -43,8 +45,8 @@ class Local:
         if self.epochs < 1 or self.batch < 0:
             wrong = "epochs must be at least 1 and batch at least 0 (0 = all examples at once)"
             raise CoveyError(f"solver: {wrong}")
-        if any(rate < 0 for rate in (self.lr, *self.rates.values())):
-            raise CoveyError("solver: lr and rates may not be negative")
+        if any(rate < 0 for rate in (self.lr, self.decay, *self.rates.values())):
+            raise CoveyError("solver: lr, decay and rates may not be negative")
 
     @property
     def one_gradient(self) -> bool:

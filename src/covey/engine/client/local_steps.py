@@ -81,11 +81,27 @@ class BlockTraining:
         assert now is not None
         rng = self.view.rng.fold(step) if self.view.model.stochastic else self.view.rng
         loss_C = self.view.objective.loss(self.view.model, params, now, self.ready, rng, None)
+        if self.solver.decay:
+            loss_C = loss_C + self.solver.decay * self._norms(params, now)
         for (m, v), rngs in zip(self.active, self.rngs, strict=True):
             more = m.loss(replace(v, params=params, batch=now, rng=rngs[step], step=step))
             if more is not None:  # a client without examples in a mini-batch does not move
                 loss_C = loss_C + (more * (now.weight_CL > 0).any(1) if self.orders else more)
         return loss_C
+
+    def _norms(self, params: Fields, now: Batch) -> Tensor:
+        """Squared norms of each client's own vectors, and their mean over its item rows, [C]."""
+        model, norm_C = self.view.model, torch.zeros(len(now.items_CR), device=now.real_CR.device)
+        for name in (*model.tables, *(k for k in model.kept if k not in model.tables)):
+            x = params[name]
+            if name not in model.tables:
+                norm_C = norm_C + x.flatten(1).square().sum(1)
+                continue
+            whole = x.shape[1] != now.items_CR.shape[1]
+            v_CRD = rows(x, now.items_CR) if whole else x
+            many_C = now.real_CR.sum(1).clamp(min=1)
+            norm_C = norm_C + (v_CRD.square().sum(-1) * now.real_CR).sum(1) / many_C
+        return norm_C
 
     def _examples(self, step: int) -> Batch:
         if not self.orders:

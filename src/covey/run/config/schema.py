@@ -54,11 +54,13 @@ class RunConfig:
     seed: int = 0
     late: float = 0.0  # share of clients that join half-way
     checkpoint: int = 10  # rounds between checkpoints
+    patience: int = 0  # of `unit`, without a better validation, after which a run ends; 0: never
     ceilings: tuple[Literal["ease"], ...] = ("ease",)
 
     def __post_init__(self) -> None:
-        if self.rounds < 1 or self.checkpoint < 1 or self.cohort < 0 or not 0 <= self.late < 1:
-            least = "rounds and checkpoint are at least 1, cohort at least 0"
+        counts = min(self.cohort, self.patience)
+        if self.rounds < 1 or self.checkpoint < 1 or counts < 0 or not 0 <= self.late < 1:
+            least = "rounds and checkpoint are at least 1, cohort and patience at least 0"
             raise CoveyError(f"run: {least}, late from 0 to below 1")
         if abs(self.seed) >= 2**62:
             raise CoveyError(f"run.seed = {self.seed}; it has to fit into 62 bits")
