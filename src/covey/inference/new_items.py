@@ -20,7 +20,7 @@ from covey.engine.rounds import Server
 from covey.methods.spectral import SubspaceIteration
 from covey.methods.titles import title_vectors
 from covey.models.spectral import Spectral
-from covey.pooled.ease import FittedEase
+from covey.pooled.choice import OfLists
 from covey.pooled.popularity import FittedPopularity
 from covey.run.assemble import clients_of, method_of, simulation_of
 from covey.run.config.schema import Config
@@ -43,7 +43,7 @@ def with_new_items(scorer: Scorer, growth: CatalogueGrowth, rounds: int) -> Scor
         rounds: The rounds of training; 0 for as many as a client of the run took part in.
     """
     if isinstance(scorer, PooledScorer):
-        if not isinstance(scorer.fitted, FittedEase | FittedPopularity):
+        if not isinstance(scorer.fitted, OfLists | FittedPopularity):
             why = "a pooled model with a vector for each item has none for a new one"
             raise CoveyError(f"{why}; fit again with it")
         growth.check_known(growth.count_M > 0)

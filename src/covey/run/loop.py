@@ -23,7 +23,7 @@ from covey.run.config.schema import Config
 from . import checkpoint, privacy_budget
 from .assemble import Assembly, Prepared, assemble, device_of, prepare
 from .checkpoint import CHECKPOINT, MODEL, USERS
-from .evaluation import averages, evaluate_clients, is_better
+from .evaluation import averages, evaluate_clients, is_better, lists
 from .floor_and_ceiling import references
 from .pooled import run_pooled
 from .rounds_log import ROUNDS, RoundsLog, Stopwatch
@@ -116,7 +116,7 @@ def _run(config: Config, out: Path, resume: bool, progress: Progress | None) -> 
         "dataset": {"name": prepared.dataset.name, "users": split.n_users, "items": split.n_items},
         "seed": seed,
         **done,
-        **references(config, prepared),
+        **references(config, prepared, done, stopwatch.read()[1]),
     }
     seconds, cpu = stopwatch.read()
     times = {"seconds": round(seconds, 3), "cpu_seconds": round(cpu, 3)}
@@ -158,6 +158,7 @@ def _federated(
         "rounds": total,
         **state.best,
         **summary(config, prepared, people, out),
+        **lists(config, people, fleet, state.server, state.round),
         "traffic": _traffic(fleet, total),
         "ledger": ledger.table(),
         "privacy": ledger.summary(config.privacy.delta),

@@ -54,7 +54,7 @@ class RunConfig:
     seed: int = 0
     late: float = 0.0  # share of clients that join half-way
     checkpoint: int = 10  # rounds between checkpoints
-    ceilings: tuple[Literal["ease"], ...] = ("ease",)
+    ceilings: tuple[Literal["ease", "ials"], ...] = ("ease", "ials")
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.checkpoint < 1 or self.cohort < 0 or not 0 <= self.late < 1:
