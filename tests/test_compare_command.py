@@ -37,9 +37,14 @@ def test_a_table_of_80_columns(place: Path, capsys: pytest.CaptureFixture[str]) 
     assert call("compare", place / "popularity", place / "local", *seeds(place)) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80 and "…" not in out
-    (row,) = [line for line in out.splitlines() if line.strip().startswith("fedmf")]
+    row, lists = [line for line in out.splitlines() if line.strip().startswith("fedmf ")]
+    assert "20 best items at the end" in out and lists.count(".") == 2
     assert row.count("±") == 2 and " 3 " in row
-    assert "popularity (floor)" in out and "ease (ceiling)" in out and "--out compare.html" in out
+    assert (
+        "popularity (floor)" in out
+        and "ease, train (ceiling)" in out
+        and "--out compare.html" in out
+    )
 
 
 def test_four_metrics_and_long_names_fit(
@@ -68,7 +73,7 @@ def test_json_has_every_seed(place: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (
         first["up_bytes"] > 0
         and set(setting["floor"]) == {"popularity"}
-        and set(setting["ceiling"]) == {"ease"}
+        and set(setting["ceiling"]) == {"ease, train", "ials, train"}
     )
 
 
@@ -108,10 +113,8 @@ def test_a_ceiling_is_no_bound(
     done["test"] |= {k: v + 0.1 for k, v in done["ceiling"]["ease"].items()}
     (folder / "result.json").write_text(json.dumps(done))
     assert call("compare", folder, place / "local") == 0
-    assert (
-        "ease on pooled data is a reference, not a bound; above it: fedmf\n"
-        in capsys.readouterr().out
-    )
+    out = capsys.readouterr().out
+    assert "ease, train on pooled data is a reference, not a bound; above it: fedmf\n" in out
     assert call("compare", place / "local") == 0
     assert "no bound" not in capsys.readouterr().out
 

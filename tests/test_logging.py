@@ -32,8 +32,9 @@ def logged(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
 
 
 def test_a_run_logs_its_start_and_end_and_each_round(
-    caplog: pytest.LogCaptureFixture, tmp_path: Path
+    caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COVEY_CACHE", str(tmp_path / "cache"))  # references are made again
     with caplog.at_level(logging.DEBUG, "covey"):
         run(config_of("fedmf", "run.rounds=3", 'run.ceilings=["ease"]'), tmp_path / "out")
     infos = logged(caplog, logging.INFO)

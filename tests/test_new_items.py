@@ -131,7 +131,7 @@ def test_every_method_can_or_says_why_not(method: str) -> None:
         return fitted.add_items(["new"], [("1", "new"), ("2", "new")], rounds=1)
 
     if method in (*REFUSED, "local") or (
-        "pooled" in fitted.config.tree and method not in ("ease", "popularity")
+        "pooled" in fitted.config.tree and method not in ("ease", "ials", "popularity")
     ):
         with pytest.raises(CoveyError, match="fit again"):
             added()

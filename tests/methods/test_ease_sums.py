@@ -285,7 +285,7 @@ def test_shown_what_pooled_ease_is_shown_it_ranks_the_same() -> None:
         fitted = covey.fit(method, preset="ratio-full", data=small, set=set)
         return float(fitted.evaluate()["test"]["ndcg@20"])
 
-    pooled = ndcg("ease")
+    pooled = ndcg("ease", "pooled.weight=300.0")
     assert ndcg("ease-sums", 'evaluate.history="train"') == pytest.approx(pooled, abs=1e-6)
     assert ndcg("ease-sums") != pytest.approx(pooled, abs=1e-3)
     with pytest.raises(CoveyError, match=r"evaluate\.history"):

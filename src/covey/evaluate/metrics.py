@@ -136,3 +136,9 @@ def _by_group(metric: str, value_C: Tensor, group_C: Tensor, groups: int) -> dic
     names = GROUPS.get(groups, tuple(f"group{g + 1}" for g in range(groups)))
     means = {name: value_C[group_C == g].mean() for g, name in enumerate(names)}
     return {f"{metric}/{name}": float(mean) for name, mean in means.items() if not mean.isnan()}
+
+
+def clients_to_measure(held_N: Tensor, many: int) -> Tensor:
+    """Chooses `many` clients, spread evenly over those that have held-out items (`held_N` each)."""
+    with_some = (held_N > 0).nonzero()[:, 0]
+    return with_some[:: max(1, len(with_some) // many)][:many]

@@ -20,7 +20,7 @@ from covey.engine.rounds import Server
 from covey.methods.spectral import SubspaceIteration
 from covey.methods.titles import title_vectors
 from covey.models.spectral import Spectral
-from covey.pooled.ease import FittedEase
+from covey.pooled.choice import OfLists
 from covey.pooled.popularity import FittedPopularity
 from covey.run.assemble import clients_of, method_of, simulation_of
 from covey.run.config.schema import Config
@@ -37,7 +37,7 @@ UNGUARDED = "guards the uploads, and rounds for new items would go without it"
 def with_new_items(scorer: Scorer, growth: CatalogueGrowth, rounds: int) -> Scorer:
     """Returns a scorer of old and new items; `Recommender.add_items` explains `rounds`."""
     if isinstance(scorer, PooledScorer):
-        if not isinstance(scorer.fitted, FittedEase | FittedPopularity):
+        if not isinstance(scorer.fitted, OfLists | FittedPopularity):
             why = "a pooled model with a vector for each item has none for a new one"
             raise CoveyError(f"{why}; fit again with it")
         growth.check_known(growth.count_M > 0)

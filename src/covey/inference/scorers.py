@@ -14,15 +14,14 @@ from covey.contract.fleet import Request
 from covey.contract.views import TrainingData
 from covey.core.errors import CoveyError
 from covey.core.messages import Download, Sent
-from covey.core.ragged import FieldDict, Fields, Ragged
+from covey.core.ragged import Fields, Ragged
 from covey.core.rng import Rng
 from covey.engine.client.program import LocalData, Program
-from covey.engine.client.ranking import Ranker
 from covey.engine.fleet.base import Clients, Simulation
 from covey.engine.rounds import Server
 from covey.evaluate.ranking import distinct
+from covey.pooled.choice import OfLists, with_lists
 from covey.pooled.common import Fitted
-from covey.pooled.ease import FittedEase
 from covey.pooled.mf import FittedMF, PooledMF
 from covey.pooled.ncf import FittedNCF
 from covey.pooled.popularity import FittedPopularity
@@ -31,7 +30,7 @@ from covey.run import checkpoint
 from covey.run.assemble import Prepared, clients_of, method_of, simulation_of
 from covey.run.checkpoint import CHECKPOINT, MODEL, STATE
 from covey.run.config.schema import Config
-from covey.run.evaluation import averages, evaluate_clients
+from covey.run.evaluation import averages, evaluate_clients, scores
 from covey.run.pooled import fit_pooled, pooled_averages, save_pooled
 from covey.run.schedule import batches_of
 
@@ -77,10 +76,11 @@ class DeviceScorer:
     @torch.no_grad()
     def scores(self, ids_C: Tensor, history: Ragged) -> Tensor:
         ids_C = ids_C.to(self.clients.population.device)
-        out_CI = torch.empty(len(ids_C), self.clients.program.catalogue.n_items)
+        program = self.clients.program
+        out_CI = torch.empty(len(ids_C), program.catalogue.n_items)
         for pick, kept in self.fleet.private(ids_C):
             rng = Rng.of(self.clients.seed, self.round, ids_C[pick])
-            out_CI[pick.cpu()] = self._ranked(kept, history.take(pick.cpu()), rng)
+            out_CI[pick.cpu()] = scores(program, self.server, kept, history.take(pick.cpu()), rng)
         return out_CI
 
     def newcomer(self, history: Ragged, rounds: int) -> Tensor:
@@ -103,7 +103,7 @@ class DeviceScorer:
             request = Request("train", number, ids_C, Download(Sent(dict(self._sent()))))
             kept, _ = private.answer(request, kept, data, rng(number))
         with torch.no_grad():
-            return self._ranked(kept, history, rng(self.round)).cpu()
+            return scores(program, self.server, kept, history, rng(self.round)).cpu()
 
     def averages(self, config: Config, prepared: Prepared) -> dict[str, dict[str, float]]:
         people = self.clients.population
@@ -117,15 +117,6 @@ class DeviceScorer:
     def _sent(self) -> Fields:
         kept = self.clients.program.model.kept
         return {k: v for k, v in self.server.public.items() if k not in kept}
-
-    def _ranked(self, kept: FieldDict, history: Ragged, rng: Rng) -> Tensor:
-        """Scores [C, I] as on the devices: what was sent, overridden by what they keep."""
-        model, mechanisms = self.clients.program.model, self.clients.program.mechanisms
-        params = {k: v[None] for k, v in self._sent().items()} | {k: kept[k] for k in model.kept}
-        prefix = "received/"
-        params |= {k.removeprefix(prefix): v for k, v in kept.items() if k.startswith(prefix)}
-        ranker = Ranker.of(model, params, kept, rng, mechanisms)
-        return ranker.all_items(ranker.user(history.to(self.clients.population.device)))
 
 
 def private_part(program: Program) -> Program | None:
@@ -151,17 +142,15 @@ class PooledScorer:
 
     @torch.no_grad()
     def scores(self, ids_C: Tensor, history: Ragged) -> Tensor:
-        if isinstance(self.fitted, FittedEase):  # a function of the list
-            weight_II, device = self.fitted.weight_II, self.fitted.weight_II.device
-            fitted = FittedEase(distinct(history).to(device), weight_II)
-            return fitted.score(torch.arange(len(ids_C), device=device)).cpu()
+        at_C = torch.arange(len(ids_C), device=self.fitted.items().device)
+        if isinstance(self.fitted, OfLists):
+            return with_lists(self.fitted, history).score(at_C).cpu()
         if isinstance(self.fitted, FittedSequence):
-            at_C = torch.arange(len(ids_C), device=self.fitted.items().device)
             return self.fitted.with_history(history).score(at_C).cpu()
         return self.fitted.score(ids_C.to(self.fitted.items().device)).cpu()
 
     def newcomer(self, history: Ragged, rounds: int) -> Tensor:
-        if not isinstance(self.fitted, FittedEase | FittedPopularity | FittedSequence):
+        if not isinstance(self.fitted, OfLists | FittedPopularity | FittedSequence):
             raise CoveyError(
                 "this pooled model has a vector for each user of its data and none for a new one;"
                 " use ease, popularity or a federated method such as fedmf"

@@ -1,10 +1,11 @@
-"""EASE: a strong pooled baseline with a closed-form solution, computed in seconds.
+"""EASE: a strong pooled baseline with a closed-form solution.
 
 H. Steck, "Embarrassingly Shallow Autoencoders for Sparse Data", WWW 2019. It is the linear map B
 from items to items, with a zero diagonal, that best reproduces all users' training items.
-Shape suffixes: C = users of a chunk, I = items, L = items to score per user.
+Shape suffixes: C = users of a chunk, N = all users, I = items, L = items to score.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,8 @@ from covey.core.ragged import Ragged
 from covey.evaluate.ranking import distinct
 
 GRAM_CHUNK = 1 << 24  # entries of X at a time
+SMALL = 1000  # items; a larger catalogue with fewer than half as many users is solved by users
+SPARSE = 400  # how much longer a multiplication takes in a sparse product than in a dense one
 
 
 @dataclass(frozen=True)
@@ -40,23 +43,62 @@ class FittedEase:
 
 @dataclass(frozen=True)
 class Ease:
-    """Options of the model."""
+    """Options of the model; validation chooses among several weights, in ascending order."""
 
-    weight: float = 300.0  # lambda: how strongly weights are regularised
+    weight: float | tuple[float, ...] = 300.0  # lambda: how strongly weights are regularised
 
     def __post_init__(self) -> None:
-        positive("pooled", weight=self.weight)
+        for weight in several(self.weight):
+            positive("pooled", weight=weight)
+
+    def alternatives(self) -> list["Ease"]:
+        """This model with each of the weights."""
+        return [Ease(weight) for weight in several(self.weight)]
 
     def fit(self, train: Ragged, n_items: int) -> FittedEase:
         """B = I - P diag(1 / diag(P)) with P = (X'X + lambda I)^-1, in double precision."""
+        return self.solver(train, n_items)(self)
+
+    def solver(self, train: Ragged, n_items: int) -> Callable[["Ease"], FittedEase]:
+        """A function that fits any weight, with products that are computed once."""
         train = distinct(train)
+        if n_items > max(SMALL, 2 * len(train)):
+            x_NI = _dense(train, n_items).double()
+            gram_NN = x_NI @ x_NI.T
+            return lambda ease: FittedEase(train, _by_users(x_NI, gram_NN, *several(ease.weight)))
         gram_II = gram(train, n_items)
-        gram_II.diagonal().add_(self.weight)
-        p_II = torch.cholesky_inverse(torch.linalg.cholesky(gram_II))
-        b_II = p_II / -p_II.diagonal()
-        b_II.fill_diagonal_(0)
-        # LAPACK's layout is by columns, but scores add up rows.
-        return FittedEase(train, b_II.float().contiguous())
+        return lambda ease: FittedEase(train, _by_items(gram_II, *several(ease.weight)))
+
+    def cost(self, train: Ragged, n_items: int) -> tuple[float, float]:
+        """Multiplications, and bytes; the choice fits about half of the grid."""
+        n, fits = len(train), len(several(self.weight)) / 2 + 1
+        if n_items > max(SMALL, 2 * n):
+            return fits * n * (n_items + n) ** 2, 8 * n_items * (n_items + 4 * n)
+        product = min(SPARSE * int((train.lengths**2).sum()), n * n_items**2)
+        return fits * n_items**3 + product, 36 * n_items**2
+
+
+def several(option: float | tuple[float, ...]) -> tuple[float, ...]:
+    """The values of an option that may have one or several."""
+    return option if isinstance(option, tuple) else (option,)
+
+
+def _by_items(gram_II: Tensor, weight: float) -> Tensor:
+    ridge_II = gram_II.clone()
+    ridge_II.diagonal().add_(weight)
+    p_II = torch.cholesky_inverse(torch.linalg.cholesky(ridge_II))
+    b_II = p_II / -p_II.diagonal()
+    # LAPACK's layout is by columns, but scores add up rows.
+    return b_II.fill_diagonal_(0).float().contiguous()
+
+
+def _by_users(x_NI: Tensor, gram_NN: Tensor, weight: float) -> Tensor:
+    """P = (I - X'AX) / lambda with A = (XX' + lambda I)^-1: cheaper with fewer users than items."""
+    ridge_NN = gram_NN.clone()
+    ridge_NN.diagonal().add_(weight)
+    ax_NI = torch.cholesky_solve(x_NI, torch.linalg.cholesky(ridge_NN))
+    ax_NI /= 1 - (x_NI * ax_NI).sum(0)  # lambda times the diagonal of P
+    return (x_NI.T.float() @ ax_NI.float()).fill_diagonal_(0)
 
 
 def gram(train: Ragged, n_items: int) -> Tensor:
@@ -65,10 +107,20 @@ def gram(train: Ragged, n_items: int) -> Tensor:
     Chunks are counted in single precision, which is exact up to 2^24 users.
     """
     device = train.values.device
+    if SPARSE * int((train.lengths**2).sum()) < len(train) * n_items**2:
+        from scipy.sparse import csr_matrix
+
+        rows = train.values.cpu().numpy(), train.offsets.cpu().numpy()
+        x = csr_matrix((torch.ones(len(rows[0])).double().numpy(), *rows), (len(train), n_items))
+        return torch.from_numpy((x.T @ x).toarray()).to(device)
     gram_II = torch.zeros(n_items, n_items, dtype=torch.float64, device=device)
     for users_C in torch.arange(len(train), device=device).split(max(1, GRAM_CHUNK // n_items)):
-        own = train.take(users_C)
-        x_CI = torch.zeros(len(users_C), n_items, device=device)
-        x_CI[own.owner, own.values] = 1
+        x_CI = _dense(train.take(users_C), n_items)
         gram_II += x_CI.T @ x_CI
     return gram_II
+
+
+def _dense(lists: Ragged, n_items: int) -> Tensor:
+    x_CI = torch.zeros(len(lists), n_items, device=lists.values.device)
+    x_CI[lists.owner, lists.values] = 1
+    return x_CI

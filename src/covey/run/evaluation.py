@@ -2,18 +2,26 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from covey.contract.fleet import Request
 from covey.core.messages import Download, Sent, Upload
-from covey.core.ragged import Fields
+from covey.core.ragged import FieldDict, Fields, Ragged
+from covey.core.rng import Rng
+from covey.data.split import Split
+from covey.engine.client.program import Program
+from covey.engine.client.ranking import Ranker
 from covey.engine.fleet.base import Population, RunFleet
 from covey.engine.rounds import Server
 from covey.evaluate.exposure import summary as exposure
-from covey.evaluate.metrics import summarise
+from covey.evaluate.metrics import clients_to_measure, summarise
+from covey.evaluate.personal import best_items, drawn
+from covey.evaluate.personal import summary as personal
+from covey.evaluate.ranking import merged
 from covey.run.config.schema import Config
 
-from .floor_and_ceiling import clients_to_measure
+AT_ONCE = 1 << 20  # scores of items
 
 
 def evaluate_clients(
@@ -62,3 +70,39 @@ def is_better(config: Config, row: dict[str, Any], best: dict[str, Any]) -> bool
         return True
     key = config.evaluate.selector
     return bool(row["valid"][key] >= best["valid"][key])
+
+
+@torch.no_grad()
+def lists(
+    config: Config, split: Split, people: Population, fleet: RunFleet, server: Server, number: int
+) -> dict[str, Any]:
+    """Compares the best items of some clients, see `covey.evaluate.personal`.
+
+    Only a simulation can: it reads lists that would not leave a device. A fleet whose clients keep
+    their state to themselves gives {}.
+    """
+    private = getattr(fleet, "private", None)
+    if private is None:
+        return {}
+    ids_N, found = drawn(people.honest(fleet.ids_N), config.run.seed), []
+    n_items = people.program.catalogue.n_items
+    for ids_C in ids_N.split(max(1, AT_ONCE // n_items)):
+        known = split.train.take(ids_C.cpu())
+        if config.evaluate.history == "known":
+            known = merged(known, split.valid.take(ids_C.cpu()))
+        for pick, kept in private(ids_C):
+            rng = Rng.of(config.run.seed, number, ids_C[pick])
+            score_CI = scores(people.program, server, kept, known.take(pick.cpu()), rng)
+            found.append(best_items(score_CI.cpu()))
+    return {"lists": personal(torch.cat(found), n_items)}
+
+
+def scores(program: Program, server: Server, kept: FieldDict, history: Ragged, rng: Rng) -> Tensor:
+    """Scores of all items [C, I] as on the devices: what was sent, overridden by what they keep."""
+    model = program.model
+    params = {k: v[None] for k, v in server.public.items() if k not in model.kept}
+    params |= {k: kept[k] for k in model.kept}
+    prefix = "received/"
+    params |= {k.removeprefix(prefix): v for k, v in kept.items() if k.startswith(prefix)}
+    ranker = Ranker.of(model, params, kept, rng, program.mechanisms)
+    return ranker.all_items(ranker.user(history.to(rng.key_C.device)))

@@ -24,7 +24,7 @@ from covey.run.config.schema import Config
 from . import checkpoint, privacy_budget
 from .assemble import Assembly, Prepared, assemble
 from .checkpoint import CHECKPOINT, MODEL, USERS
-from .evaluation import averages, evaluate_clients, is_better
+from .evaluation import averages, evaluate_clients, is_better, lists
 from .rounds_log import ROUNDS, RoundsLog, Stopwatch
 from .schedule import cohort, ends_early, joins_late, rounds_of
 from .summary import detection_counts, summary
@@ -123,6 +123,7 @@ def _trained(
         "rounds": state.round,
         **state.best,
         **summary(config, prepared, people, out, fleet.meter.dropped),
+        **lists(config, prepared.split, people, fleet, state.server, state.round),
         "traffic": _traffic(fleet, state.round),
         "ledger": ledger.table(),
         "privacy": ledger.summary(config.privacy.delta),

@@ -105,7 +105,7 @@ def _run(config: Config, out: Path, resume: bool, progress: Progress | None) -> 
         "dataset": {"name": prepared.dataset.name, "users": split.n_users, "items": split.n_items},
         "seed": seed,
         **done,
-        **references(config, prepared),
+        **references(config, prepared, done, stopwatch.read()[1]),
     }
     seconds, cpu = stopwatch.read()
     times = {"seconds": round(seconds, 3), "cpu_seconds": round(cpu, 3)}

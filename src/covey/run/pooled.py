@@ -1,6 +1,7 @@
 """Runs of models that train on pooled data: floors and ceilings for federated ones."""
 
 import logging
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,21 @@ import torch
 from torch import Tensor
 
 from covey.core.ragged import Fields
-from covey.evaluate.metrics import summarise
-from covey.pooled.common import FitRequest, Fitted, HistoryBased, evaluate_pooled, fit_selected
+from covey.evaluate.metrics import clients_to_measure, summarise
+from covey.evaluate.personal import best_items, drawn
+from covey.evaluate.personal import summary as personal
+from covey.evaluate.ranking import merged
+from covey.pooled.choice import fit_chosen
+from covey.pooled.common import (
+    CPU_CHUNK,
+    FitRequest,
+    Fitted,
+    HistoryBased,
+    evaluate_pooled,
+    fit_selected,
+)
 from covey.pooled.ease import Ease
+from covey.pooled.ials import Ials
 from covey.pooled.mf import FittedMF
 from covey.pooled.ncf import FittedNCF
 from covey.pooled.popularity import Popularity
@@ -19,35 +32,38 @@ from covey.run.config.schema import Config
 
 from . import checkpoint
 from .assemble import Prepared, device_of
-from .floor_and_ceiling import clients_to_measure
 
 _log = logging.getLogger(__name__)
 
 
 def run_pooled(config: Config, prepared: Prepared, out: Path) -> dict[str, Any]:
     """Fits, evaluates, and writes the model and the test metrics of each user."""
-    fitted, epoch = fit_pooled(config, prepared)
+    fitted, epoch, chosen = fit_pooled(config, prepared)
     save_pooled(fitted, out)
     ids_C, metrics = _evaluate(config, prepared, fitted)
     users: Fields = {"clients": ids_C, **{f"test/{k}": v for k, v in metrics["test"].items()}}
     checkpoint.save_model(users, out / checkpoint.USERS)
     sees = isinstance(fitted, HistoryBased) and bool(len(prepared.split.valid.values))
     averages = _averages(prepared, ids_C, metrics)
-    return {"rounds": epoch, "round": epoch, **averages, "sees_validation": sees}
+    own = {"lists": pooled_lists(config, prepared, fitted), "sees_validation": sees}
+    return {"rounds": epoch, "round": epoch, **averages, **own, **chosen}
 
 
-def fit_pooled(config: Config, prepared: Prepared) -> tuple[Fitted, int]:
-    """Returns the fitted model and the epoch that validation selected."""
+def fit_pooled(config: Config, prepared: Prepared) -> tuple[Fitted, int, dict[str, Any]]:
+    """Returns the fitted model, and the epoch and the settings that validation chose."""
     model, split, exams = config.part("pooled"), prepared.split, prepared.candidates or None
     _log.info("fit of %s on pooled data of %d users begins", type(model).__name__, split.n_users)
-    if isinstance(model, Popularity | Ease):
-        return model.fit(split.train, split.n_items), 0
+    if isinstance(model, Popularity):
+        return model.fit(split.train, split.n_items), 0, {}
+    if isinstance(model, Ease | Ials):
+        best, options = fit_chosen(model, split, config.evaluate, exams)
+        return best, 0, {"chosen": asdict(options)}
     seed, device = config.run.seed, device_of(config)
     request = FitRequest(split.train, prepared.avoid, split.n_items, seed, device)
     patience = getattr(model, "patience", 0)
-    best = fit_selected(model, request, split, config.evaluate, exams, patience)
-    _log.info("fit of %s ends; validation selected epoch %d", type(model).__name__, best.epoch)
-    return best.fitted, best.epoch
+    made = fit_selected(model, request, split, config.evaluate, exams, patience)
+    _log.info("fit of %s ends; validation selected epoch %d", type(model).__name__, made.epoch)
+    return made.fitted, made.epoch, {}
 
 
 def save_pooled(fitted: Fitted, out: Path) -> None:
@@ -62,6 +78,18 @@ def save_pooled(fitted: Fitted, out: Path) -> None:
 def pooled_averages(config: Config, prepared: Prepared, fitted: Fitted) -> dict[str, Any]:
     """Evaluates a fitted model; returns averages over users for each held-out part."""
     return _averages(prepared, *_evaluate(config, prepared, fitted))
+
+
+@torch.no_grad()
+def pooled_lists(config: Config, prepared: Prepared, fitted: Fitted) -> dict[str, Any]:
+    """Compares the best items of some users, scored as in the test."""
+    split, device = prepared.split, fitted.items().device
+    users_C = drawn(torch.arange(split.n_users), config.run.seed).to(device)
+    if isinstance(fitted, HistoryBased):
+        fitted = fitted.with_history(merged(split.train, split.valid).to(device))
+    blocks = users_C.split(max(1, CPU_CHUNK // split.n_items))
+    item_CK = torch.cat([best_items(fitted.score(some_C).cpu()) for some_C in blocks])
+    return personal(item_CK, split.n_items)
 
 
 def _evaluate(

@@ -99,7 +99,15 @@ class SimulatedFleet(LocalFleet):
         return self.hosted.store
 
     def private(self, ids_C: Tensor) -> Iterator[tuple[Tensor, FieldDict]]:
-        return self.hosted.private(ids_C)
+        if not self.team.apart:
+            yield from self.hosted.private(ids_C)
+            return
+        home_C = self._home(ids_C)
+        picks = [(home_C == k).nonzero()[:, 0] for k in range(self.workers)]
+        asked = [pick for pick in picks if len(pick)]
+        parts = [(ids_C[pick],) if len(pick) else None for pick in picks]
+        for pick, found in zip(asked, self.team.call("private", parts)):
+            yield from ((pick[some], kept) for some, kept in found)
 
     def convert(self, change: Callable[[FieldDict], FieldDict]) -> None:
         self.store.dense = change(self.store.dense)

@@ -16,6 +16,7 @@ from torch import Tensor
 from covey.contract.fleet import Request
 from covey.core import tensor_file
 from covey.core.errors import CoveyError
+from covey.core.ragged import FieldDict
 from covey.core.tensor_file import AGAIN
 from covey.engine.client.settings import FLOATS_PER_MB
 
@@ -74,6 +75,10 @@ class Worker:
     def busy(self) -> int:
         """Returns how many requests to clients this worker has carried out."""
         return self.answered
+
+    def private(self, ids_C: Tensor) -> list[tuple[Tensor, FieldDict]]:
+        """Returns what some clients keep, for studies of a simulation."""
+        return list(self.hosted.private(ids_C))
 
     def save(self, folder: Path, shards: Shards, numbers: list[int], stamp: str) -> dict[str, int]:
         """Writes the files of some shards, named by `stamp`; returns their checksums."""

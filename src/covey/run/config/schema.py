@@ -55,7 +55,7 @@ class RunConfig:
     late: float = 0.0  # share of clients that join half-way
     checkpoint: int = 10  # rounds between checkpoints
     patience: int = 0  # of `unit`, without a better validation, after which a run ends; 0: never
-    ceilings: tuple[Literal["ease"], ...] = ("ease",)
+    ceilings: tuple[Literal["ease", "ials"], ...] = ("ease", "ials")
 
     def __post_init__(self) -> None:
         counts = min(self.cohort, self.patience)

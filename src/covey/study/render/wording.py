@@ -29,8 +29,6 @@ TOLD = {
     ("spectral", "strength"): "the clients' validation items chose a strength of {:g}",
     ("spectral", "valid"): "with ndcg@20 {:.4f} on them",
 }
-# For each reference: the methods above it, and whether each of them uses validation items.
-Above = Mapping[str, Sequence[tuple[str, bool]]]
 
 
 def attackers(result: Mapping[str, Any]) -> str:
@@ -91,16 +89,48 @@ def told(part: str, figures: Mapping[str, float]) -> str:
     return f"{part}: {', '.join(text.format(figures[name]) for name, text in known.items())}"
 
 
-def above_references(above: Above) -> list[str]:
-    """Explain why methods can be above a model on pooled data that is shown as a ceiling."""
-    lines = []
-    for reference, who in above.items():
-        names = ", ".join(name for name, _ in who)
-        lines.append(f"{reference} on pooled data is a reference, not a bound; above it: {names}")
-        if seeing := ", ".join(name for name, sees in who if sees):
-            scored = "scored from lists that include the validation items"
-            lines.append(f"{seeing}: {scored}; those of {reference} do not")
+def above_references(above: Mapping[str, Sequence[str]]) -> list[str]:
+    """Tell which methods are above each model on pooled data that is shown as a ceiling."""
+    what = "on pooled data is a reference, not a bound; above it:"
+    return [f"{reference} {what} {', '.join(who)}" for reference, who in above.items()]
+
+
+def reference_name(result: Mapping[str, Any], name: str) -> str:
+    """Name a ceiling with the lists that it computes scores from; it is fitted on train.
+
+    In results of older versions, these are training items, and EASE has a fixed strength.
+    """
+    about = result.get("references", {"sees_validation": False})
+    lists = "train+valid" if about["sees_validation"] else "train"
+    fixed = "" if "references" in result else ", strength 300"
+    return name if name == "popularity" else f"{name}, {lists}{fixed}"
+
+
+def notes(name: str, figures: Mapping[str, float], result: Mapping[str, Any]) -> list[str]:
+    """Tell what is below popularity, which ceilings are missing, and if all users get one list."""
+    floor = {k: v for k, v in result["floor"]["popularity"].items() if "/" not in k}
+    lines, ceilings = [], result["ceiling"]
+    for who, of in ((name, figures), *ceilings.items()):
+        worse = [k for k, v in floor.items() if of.get(k, v) < v - 1e-9]
+        remedy = "try spectral or ease-sums"
+        if of is not figures:
+            remedy = "it is no ceiling here"
+        elif all(ceilings.get("ease", {}).get(k, 0) > floor[k] for k in worse):
+            remedy = "try ease-sums, which computes EASE from sums over clients"
+        if worse:
+            lines.append(f"{who} is below popularity in {', '.join(worse)}; {remedy}")
+    for who, why in result.get("references", {}).get("skipped", {}).items():
+        lines.append(f"no ceiling {who}: it {why}, more than the run")
+    if (found := result.get("lists")) and found["distinct"] == 1 < found["users"]:
+        lines.append(f"{name} gives all {found['users']} users the same list")
     return lines
+
+
+def lists(found: Mapping[str, Any]) -> str:
+    """Describe how much the lists of several users differ, in the state that is in use."""
+    line = f"{found['k']} best items of {found['users']} simulated users at the end, known ones"
+    line += f" included: {many(found['distinct'], 'distinct list')}, mean overlap"
+    return f"{line} {found['overlap']:.2f}, {found['coverage']:.1%} of the catalogue"
 
 
 def exceeds(figures: Mapping[str, float], reference: Mapping[str, float]) -> bool:

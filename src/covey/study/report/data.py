@@ -18,6 +18,7 @@ from covey.run.config.build import fill
 from covey.run.config.schema import DataConfig, NegativesConfig
 from covey.run.config.tree import parse
 from covey.study.render.units import Point, Stat, known, points
+from covey.study.render.wording import reference_name
 
 DICTS = ("dataset", "test", "floor", "ceiling", "config")
 NEEDED: dict[str, Any] = {"method": str, "seed": int, "rounds": int, "seconds": (int, float)}
@@ -62,6 +63,11 @@ class Group:
 
     def test(self, metric: str) -> Stat:
         return Stat.of(float(run.result["test"].get(metric, math.nan)) for run in self.runs)
+
+    def lists(self, figure: str) -> Stat:
+        """Return how personal the lists are; NaN in results of older versions."""
+        found = (run.result.get("lists", {}).get(figure, math.nan) for run in self.runs)
+        return Stat.of(float(value) for value in found)
 
     def traffic(self, way: str) -> float | None:
         """Return the bytes of a whole run, `up` or `down`, averaged over the seeds."""
@@ -124,29 +130,21 @@ class Setting:
 
     def references(self, kind: str) -> dict[str, dict[str, float]]:
         """Return floors or ceilings by name and metric, averaged over the runs."""
-        found: dict[str, dict[str, list[float]]] = {}
-        for run in self.runs:
-            for name, figures in run.result[kind].items():
-                for metric, value in figures.items():
-                    found.setdefault(name, {}).setdefault(metric, []).append(float(value))
-        means = {}
-        for name, figures in found.items():
-            means[name] = {metric: Stat.of(values).mean for metric, values in figures.items()}
-        return means
+        return references(self.runs, kind)
 
     def others(self, kind: str) -> dict[str, dict[str, float]]:
         """Return the references that are not among the groups."""
-        own = {group.first.label for group in self.groups}
+        own = {reference_name(g.first.result, g.first.label) for g in self.groups}
         return {n: figures for n, figures in self.references(kind).items() if n not in own}
 
     def role(self, group: Group) -> str:
         """Return whether a method on pooled data is a floor or a ceiling; "" if federated."""
         if not group.pooled:
             return ""
-        label = group.first.label
-        if label in self.references("floor"):
+        label, result = group.first.label, group.first.result
+        if label in result["floor"]:
             return "floor"
-        return "ceiling, pooled data" if label in self.references("ceiling") else "pooled data"
+        return "ceiling, pooled data" if label in result["ceiling"] else "pooled data"
 
     @property
     def title(self) -> str:
@@ -182,6 +180,20 @@ def selecting_first(result: dict[str, Any]) -> list[str]:
     select = str(result.get("config", {}).get("evaluate", {}).get("select", ""))
     names = (k for k in result["test"] if "/" not in k)
     return sorted(names, key=lambda k: (k != select, k.split("@")[-1] != select.split("@")[-1]))
+
+
+def references(runs: Sequence[Run], kind: str) -> dict[str, dict[str, float]]:
+    """Return the floors or ceilings of some runs, with the lists that these are scored from."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for run in runs:
+        for name, figures in run.result[kind].items():
+            mine = found.setdefault(reference_name(run.result, name), {})
+            for metric, value in figures.items():
+                mine.setdefault(metric, []).append(float(value))
+    return {
+        name: {metric: Stat.of(values).mean for metric, values in figures.items()}
+        for name, figures in found.items()
+    }
 
 
 def _protocol(run: Run) -> tuple[DataConfig, SplitConfig, NegativesConfig, EvaluateConfig]:

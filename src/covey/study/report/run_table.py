@@ -51,7 +51,10 @@ def _figures(result: dict[str, Any], metrics: Sequence[str], titled: bool) -> Ta
     rows = [
         ("popularity (floor)", result["floor"]["popularity"]),
         (f"{result['method'] or 'this run'}{when}", result["test"]),
-        *((f"{name}, pooled (ceiling)", figures) for name, figures in result["ceiling"].items()),
+        *(
+            (f"{wording.reference_name(result, name)} (ceiling)", figures)
+            for name, figures in result["ceiling"].items()
+        ),
     ]
     for name, figures in rows:
         out.add_row(name, *(f"{figures[m]:.4f}" for m in metrics))
@@ -64,11 +67,12 @@ def _shown(figures: dict[str, Any]) -> dict[str, float]:
 
 
 def _footnotes(result: dict[str, Any]) -> list[str]:
-    me = (result["method"] or "this run", bool(result.get("sees_validation")))
-    test, ceiling = _shown(result["test"]), result["ceiling"]
-    above = {name: [me] for name, figures in ceiling.items() if wording.exceeds(test, figures)}
+    me, test = result["method"] or "this run", _shown(result["test"])
+    above = {n: [me] for n, of in result["ceiling"].items() if wording.exceeds(test, of)}
+    lines = [wording.lists(result["lists"])] if "lists" in result else []
+    lines += wording.above_references(above) + wording.notes(me, test, result)
     attack = wording.attackers(result)
-    return wording.above_references(above) + ([f"attack: {attack}"] if attack else [])
+    return lines + ([f"attack: {attack}"] if attack else [])
 
 
 def _exposure(result: dict[str, Any]) -> Table:

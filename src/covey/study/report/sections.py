@@ -10,8 +10,9 @@ from covey.study.render.page_shell import aside, bar, figure, gallery, legend, s
 from covey.study.render.tables import table
 from covey.study.render.units import Stat, fixed, known, size
 
-from .data import Group, Setting
+from .data import Group, Setting, references
 
+LISTS = ("20 best items at the end, of up to 200 users", "distinct lists", "overlap", "coverage")
 Thirds = list[tuple[Html, list[Stat]]]
 
 
@@ -24,8 +25,11 @@ def marks(setting: Setting, metric: str) -> dict[str, float]:
     """Return floors and ceilings of a metric, by the name that is shown."""
     out: dict[str, float] = {}
     for kind in ("floor", "ceiling"):
-        for name, value in _of(setting.references(kind), metric).items():
-            out[f"{name} ({kind})"] = value
+        found = _of(setting.references(kind), metric)
+        short = [name.partition(", ")[0] for name in found]
+        for (name, value), who in zip(found.items(), short):
+            what = kind if short.count(who) == 1 else name.partition(", ")[2]
+            out[f"{who} ({what})"] = value
     return out
 
 
@@ -36,7 +40,7 @@ def verdict(setting: Setting, group: Group) -> Html:
     parts: list[Child] = [tag("b", group.name), f" has {metric} ", tag("b", str(stat))]
     if len(group.runs) > 1:
         parts.append(f" over {len(group.runs)} seeds")
-    floor, ceiling = (_of(setting.references(kind), metric) for kind in ("floor", "ceiling"))
+    floor, ceiling = (_of(references(group.runs, kind), metric) for kind in ("floor", "ceiling"))
     for name, value in floor.items():
         where = "above" if stat.mean > value else "below" if stat.mean < value else "at"
         parts.append(f", {where} the floor of {value:.4f} ({name})")
@@ -84,21 +88,30 @@ def results(setting: Setting) -> Html:
         tag("p", f"{setting.title}: {setting.protocol}."),
         gallery(pictures),
         _result_table(setting),
-        *(aside(f"{line}.") for line in wording.above_references(above(setting))),
+        _personal(setting),
+        *(aside(f"{line}.") for line in closing(setting)),
         aside(bars if several else "", "The round is selected on validation, never on the test."),
     )
 
 
-def above(setting: Setting) -> wording.Above:
-    """Return the methods above each ceiling in any metric."""
-    mine = [(g, {m: g.test(m).mean for m in setting.metrics}) for g in setting.groups]
-    found = {}
-    for reference, figures in setting.references("ceiling").items():
-        who = [group for group, values in mine if wording.exceeds(values, figures)]
-        if who:
-            seeing = (bool(group.first.result.get("sees_validation")) for group in who)
-            found[reference] = list(zip((group.name for group in who), seeing))
-    return found
+def closing(setting: Setting) -> list[str]:
+    """Comment on floor and ceilings, and on methods that give all users one list."""
+    above: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for group in setting.groups:
+        figures = {metric: group.test(metric).mean for metric in setting.metrics}
+        for reference, of in references(group.runs, "ceiling").items():
+            if wording.exceeds(figures, of):
+                above.setdefault(reference, []).append(group.name)
+        lines += wording.notes(group.name, figures, group.first.result)
+    return wording.above_references(above) + list(dict.fromkeys(lines))
+
+
+def lists(setting: Setting) -> list[tuple[Group, list[str]]]:
+    """Return how personal the lists of each method are: distinct ones, overlap, coverage."""
+    found = [group for group in setting.groups if group.lists("users").mean > 0]
+    shapes = {"distinct": ".0f", "overlap": ".2f", "coverage": ".1%"}
+    return [(g, [format(g.lists(k).mean, shape) for k, shape in shapes.items()]) for g in found]
 
 
 def _result_table(setting: Setting) -> Html:
@@ -108,6 +121,11 @@ def _result_table(setting: Setting) -> Html:
         rows.append([named(setting, group), *figures, len(group.runs)])
     rows += _references(setting, "ceiling", " ceiling, pooled data")
     return table(["method", *setting.metrics, "seeds"], rows)
+
+
+def _personal(setting: Setting) -> Html | None:
+    rows: list[list[Child]] = [[named(setting, g), *shown] for g, shown in lists(setting)]
+    return table(LISTS, rows) if rows else None
 
 
 def _references(setting: Setting, kind: str, role: str) -> list[list[Child]]:

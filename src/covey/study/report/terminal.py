@@ -6,14 +6,13 @@ from typing import Any
 from rich.table import Table
 
 from covey.evaluate.exposure import NAMES
-from covey.study.render import wording
 from covey.study.render.tables import Screen, open_table
 from covey.study.render.units import brief, fixed, known, size
 
 from .attacked import WHEN, When, attackers, attacks, exposed, pushed, targets, watched
 from .data import Group, Setting
 from .disclosure import guarantee
-from .sections import above
+from .sections import LISTS, closing, lists
 
 WITH_COSTS, WITHOUT = 2, 4  # metrics of a table in 80 columns
 ROLES = {"": "", "floor": " (floor)", "pooled data": ", pooled"}  # any other is a ceiling
@@ -26,7 +25,8 @@ def tables(settings: Sequence[Setting]) -> str:
         screen.show(_table(setting, setting.metrics[:WITH_COSTS], costs=True))
         for at in range(WITH_COSTS, len(setting.metrics), WITHOUT):
             screen.show(_table(setting, setting.metrics[at : at + WITHOUT], costs=False))
-        screen.show(*wording.above_references(above(setting)))
+        screen.show(*_personal(setting))
+        screen.show(*closing(setting))
         if watched(setting):
             screen.show(*(_exposure(setting, when) for when in WHEN))
             screen.show(f"target: {targets(setting)}")
@@ -43,12 +43,20 @@ def _table(setting: Setting, metrics: Sequence[str], costs: bool) -> Table:
     for name, figures in setting.others("floor").items():
         out.add_row(f"{name} (floor)", *(fixed(figures.get(m)) for m in metrics))
     for group in setting.groups:
-        name = group.name + ROLES.get(setting.role(group), " (ceiling)")
+        name = group.name + ROLES.get(setting.role(group), ", train (ceiling)")
         stats = (brief(group.test(metric)) for metric in metrics)
         out.add_row(name, *stats, *(_costs(group) if costs else ()))
     for name, figures in setting.others("ceiling").items():
         out.add_row(f"{name} (ceiling)", *(fixed(figures.get(m)) for m in metrics))
     return out
+
+
+def _personal(setting: Setting) -> list[Table]:
+    """Show how much the lists of several users differ, before known items are removed."""
+    out, rows = open_table(LISTS[0], *LISTS[1:]), lists(setting)
+    for group, shown in rows:
+        out.add_row(group.name, *shown)
+    return [out] * bool(rows)
 
 
 def _exposure(setting: Setting, when: When) -> Table:
@@ -93,6 +101,7 @@ def _row(setting: Setting, group: Group) -> dict[str, Any]:
         "test": {metric: group.test(metric).plain() for metric in setting.metrics},
         "up_bytes": group.traffic("up"),
         "down_bytes": group.traffic("down"),
+        "lists": {name: group.lists(name).plain() for name in ("distinct", "overlap", "coverage")},
         "seconds": group.seconds,
         "round_seconds": group.round_seconds,
         "guarantee": guarantee(group),
