@@ -6,7 +6,7 @@ import pytest
 
 from command import Covey, Output
 from covey.cli.main import main
-from covey.run import loop as engine
+from covey.run import federated as engine
 from covey.study import batch as execution
 from inline import Inline
 

@@ -68,7 +68,7 @@ ARA = "--set attack.use=covey.attacks.a_ra:ARa"
         ("--method fedmf --set solver.epochs=2.5", r"epochs = 2.5 .*takes int"),
         ("--method fedmf --set run.rounds=false", r"rounds = False .*takes int"),
         ("--method fedmf --set solver.lr=nan", r"lr = nan is not a number"),
-        ("--method fedmf --set solver.lr=-1", "lr and rates may not be negative"),
+        ("--method fedmf --set solver.lr=-1", "lr, decay and rates may not be negative"),
         ("--method fedmf --set solver=3", r"\[solver\] is a section"),
         ("--method fedmf --set run=3", r"\[run\] is a section"),
         ("--method fedmf --set mechanism.bound=3", r"write \[\[mechanism\]\]"),

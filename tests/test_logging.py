@@ -42,7 +42,7 @@ def test_a_run_logs_its_start_and_end_and_each_round(
         "loop: run of fedmf with seed 0 begins in ",
         "assemble: preparation of dataset synthetic begins",
         "assemble: dataset is ready: 30 users, 60 items, ",
-        "loop: 30 clients, 3 rounds, 0 of them done",
+        "federated: 30 clients, 3 rounds, 0 of them done",
         "floor_and_ceiling: reference model popularity: fit and evaluation begin",
         "floor_and_ceiling: reference model popularity: evaluated on 30 users",
         "floor_and_ceiling: reference model ease: fit and evaluation begin",
@@ -51,7 +51,9 @@ def test_a_run_logs_its_start_and_end_and_each_round(
     ]
     assert len(infos) == len(starts) and all(map(str.startswith, infos, starts)), infos
     rounds = [line for line in logged(caplog, logging.DEBUG) if "clients asked" in line]
-    assert rounds == [f"loop: round {n} of 3: 30 clients asked, 30 answered" for n in range(1, 4)]
+    assert rounds == [
+        f"federated: round {n} of 3: 30 clients asked, 30 answered" for n in range(1, 4)
+    ]
 
 
 def test_a_pooled_run_logs_its_fit(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

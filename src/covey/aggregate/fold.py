@@ -115,14 +115,23 @@ def total_of(
     """
     if isinstance(upload, Total):
         return upload
-    fold = Fold(scales or _measured(upload))
+    sizes = {} if scales else _sizes(upload)
+    fold = Fold(scales or Scales(len(upload), sizes))
     for part in [upload] if some is None else map(upload.take, some.split(CLIENTS_AT_ONCE)):
         fold.add(part)
-    return fold.total()
+    total = fold.total()
+    if math.inf not in sizes.values():
+        return total
+    fields = {f"update/{k}": v for k, v in total.update.items()}
+    fields |= {f"model/{k}": v for k, v in total.model.items()}
+    fields |= {f"{m}/{k}": v for m, named in total.extra.items() for k, v in named.items()}
+    for path in (path for path in fields if sizes.get(path) == math.inf):
+        fields[path].fill_(math.nan)  # integers cannot say it
+    return total
 
 
-def _measured(upload: Upload) -> Scales:
-    """The smallest powers of two that hold the numbers of some uploads."""
+def _sizes(upload: Upload) -> dict[str, float]:
+    """The largest number of each field, at least 2^-20; infinite for one that is not finite."""
     fields: dict[str, Field] = {"weight": upload.weight_C}
     fields |= {f"update/{k}": v for k, v in upload.update.items()}
     fields |= {f"model/{k}": v for k, v in upload.model.items()}
@@ -131,7 +140,5 @@ def _measured(upload: Upload) -> Scales:
     for path, value in fields.items():
         x = value if isinstance(value, Tensor) else value.values
         most = float(torch.stack(x.aminmax()).abs().max()) if x.numel() else 0.0
-        if not math.isfinite(most):
-            raise ValueError(f"{path} is not finite, although the fleet checks what it receives")
-        found[path] = max(most, 2.0**-20)
-    return Scales(len(upload), found)
+        found[path] = max(most, 2.0**-20) if math.isfinite(most) else math.inf
+    return found

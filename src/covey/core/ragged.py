@@ -50,8 +50,10 @@ class Ragged:
         return Ragged(torch.arange(total, device=shift_T.device) + shift_T, offsets)
 
     def take(self, pick: Tensor) -> "Ragged":
+        """The lists of some clients; ids that are stored in 32 bits become whole ones."""
         at = self.where(pick)
-        return at.like(self.values[at.values])
+        values = self.values[at.values]
+        return at.like(values.long() if values.dtype == torch.int32 else values)
 
     def like(self, values: Tensor) -> "Ragged":
         """Lists of the same lengths with other values."""

@@ -41,7 +41,9 @@ def with_interactions(old: Ranking, interactions: Iterable[tuple[Any, Any]]) -> 
     changed_C = torch.tensor(sorted({user for user, _ in pairs if user < n})).to(new_C)
     if isinstance(part, GramTiles):
         lists = Ragged.cat([distinct(old.prepared.split.train), nothing(len(new))])
-        before = replace(made, prepared=replace(made.prepared, avoid=lists))  # to send differences
+        before = replace(
+            made, prepared=replace(made.prepared, avoided=lists)
+        )  # to send differences
         scorer: Scorer = old.scorer
         for data, change, ids_C in ((before, update, changed_C), (made, join, new_C)):
             scorer, method, side = _moved(replace(data, scorer=scorer))

@@ -19,6 +19,7 @@ from covey.core.messages import Catalogue
 from covey.core.ragged import Ragged
 from covey.data.dataset import Dataset, check
 from covey.data.folder import Filter
+from covey.data.settings import Pool
 from covey.data.split import Split, SplitConfig, candidates, pool
 from covey.data.split import split as split_rows
 from covey.data.synthetic import Synthetic
@@ -37,6 +38,7 @@ from covey.run.config.schema import Config, DataConfig
 
 from .workers import fleet_of, workers_for
 
+LARGE = 5_000_000  # rows of a dataset that are not kept in memory beside their split
 _log = logging.getLogger(__name__)
 
 
@@ -47,16 +49,32 @@ class Prepared:
     Args:
         dataset: The whole dataset.
         split: Its parts for training, validation and test.
-        avoid: The items that are never negatives of each user.
+        negatives: Which items are never negatives of each user, see `avoid`.
         candidates: The sampled candidates of each held-out part; empty if all items are ranked.
         catalogue: What everybody knows about the items.
     """
 
     dataset: Dataset
     split: Split
-    avoid: Ragged
+    negatives: Pool
     candidates: dict[str, Tensor]
     catalogue: Catalogue
+    avoided: Ragged | None = None  # given in place of what follows from `negatives`
+
+    @property
+    def avoid(self) -> Ragged:
+        """The items that are never negatives of each user; not kept, since they are many."""
+        return pool(self.split, self.negatives) if self.avoided is None else self.avoided
+
+    def released(self) -> "Prepared":
+        """Returns the same without the rows of a large dataset, which are in the split."""
+        if len(self.dataset) < LARGE:
+            return self
+        _rows.cache_clear()
+        rows = self.dataset
+        user_E, item_E = rows.user_E[:0].copy(), rows.item_E[:0].copy()
+        bare = replace(rows, user_E=user_E, item_E=item_E, time_E=None, part_E=None)
+        return replace(self, dataset=bare)
 
 
 def _stamp(name: str) -> tuple[tuple[str, int], ...]:
@@ -108,7 +126,7 @@ def prepare_split(config: Config, dataset: Dataset, split: Split) -> Prepared:
     return Prepared(
         dataset,
         split,
-        pool(split, config.negatives.pool),
+        config.negatives.pool,
         candidates(split, seed=config.run.seed) if sampled else {},
         Catalogue(split.n_items, dataset.titles, popularity_I),
     )

@@ -89,7 +89,7 @@ def _run(config: Config, out: Path, resume: bool, progress: Progress | None) -> 
     device_of(config)  # before anything that takes time
     method, seed = config.tree.get("method", ""), config.run.seed
     _log.info("run of %s with seed %d begins in %s", method or "a method", seed, out)
-    prepared = prepare(config)
+    prepared = prepare(config).released()
     if "pooled" in config.tree:
         privacy_budget.check_pooled(config)
         open_folder(config, out)

@@ -135,14 +135,17 @@ def without_data(clients: Clients) -> Clients:
 
 
 def _write(data: LocalData, file: Path) -> tuple[str, ...] | None:
-    """Writes the data of a worker; returns which parts are held out, None for no evaluation."""
+    """Writes the data of a worker, ids in 32 bits.
+
+    Returns which parts are held out, None for no evaluation.
+    """
     lists = {"items": data.training.items, "avoid": data.training.avoid}
     flat: Fields = {}
     if held := data.held:
         lists |= {"valid": held.valid, "test": held.test}
         flat |= {f"candidates/{k}": v.clone() for k, v in held.candidates.items()}
     for name, some in lists.items():
-        flat |= {f"{name}/values": some.values.clone(), f"{name}/offsets": some.offsets.clone()}
+        flat |= {f"{name}/values": some.values.int(), f"{name}/offsets": some.offsets.clone()}
     torch.save(flat, file)
     return held.parts if held else None
 
