@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from covey.core import Field, FieldDict, Fields, Ragged, Rows, Total, Upload
 from covey.core.fixed_point import Scales, decode, encode
-from covey.core.messages import Total, Upload
-from covey.core.ragged import Field, FieldDict, Fields, Ragged, Rows
 
 AT_ONCE = 1 << 19  # numbers that are rounded at a time, so that they stay in the cache
 CLIENTS_AT_ONCE = 256  # clients of a group whose uploads are copied at a time
@@ -106,12 +105,9 @@ def _weigh(value: Field, weight_C: Tensor) -> Field:
 def total_of(
     upload: Upload | Total, some: Tensor | None = None, scales: Scales | None = None
 ) -> Total:
-    """Returns the sum of the rows of an upload, or of the rows `some`; a total as it is.
+    """Returns the sum of all rows of an upload, or of those at the places `some`; a total as it is.
 
-    Args:
-        upload: The uploads of clients, or their sum already.
-        some: Places of clients in the upload; None for all of them.
-        scales: The declared ranges of the fields; None to measure them, since all uploads are here.
+    `scales` are the declared ranges of the fields; without them, they are measured.
     """
     if isinstance(upload, Total):
         return upload

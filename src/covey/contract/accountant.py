@@ -33,14 +33,9 @@ def basic(releases: Sequence[Release]) -> tuple[float, float]:
 
 
 def tighter(releases: Sequence[Release], delta: float) -> tuple[float, str] | None:
-    """Computes a smaller epsilon than that of basic composition.
+    """Returns a smaller epsilon than that of basic composition, at a total `delta`.
 
-    Args:
-        releases: All releases, in any order.
-        delta: The delta of the total.
-
-    Returns:
-        The epsilon and the name of the method, or None if none is smaller or known.
+    The name of the method comes with it; None if no smaller one is known.
     """
     made = [r for r in releases if r.count]
     finite = made and delta and not any(math.isinf(r.epsilon) for r in made)

@@ -40,10 +40,8 @@ class Sent:
         return Sent(self.shared, {k: take(v, pick) for k, v in self.each.items()})
 
     def to(self, device: torch.device | str) -> "Sent":
-        return Sent(
-            {k: v.to(device) for k, v in self.shared.items()},
-            {k: v.to(device) for k, v in self.each.items()},
-        )
+        shared, each = ({k: v.to(device) for k, v in d.items()} for d in (self.shared, self.each))
+        return Sent(shared, each)
 
 
 @dataclass(frozen=True)
@@ -93,23 +91,14 @@ class Upload:
 
 @dataclass(frozen=True)
 class Total:
-    """Sums over clients, for a server that may see nothing else or needs nothing else.
+    """Sums over clients, for a server that may see nothing else or needs nothing else."""
 
-    Attributes:
-        ids_C: The clients in the sums.
-        weight: The sum of their weights.
-        update: Weighted sums of the updates, dense.
-        model: Weighted sums of the uploaded parameters, dense.
-        touched: For each table of `update`, the weight that touched each row, [I].
-        extra: Plain sums of the fields of each mechanism.
-    """
-
-    ids_C: Tensor
-    weight: Tensor
-    update: Fields = field(default_factory=dict)
-    model: Fields = field(default_factory=dict)
-    touched: Fields = field(default_factory=dict)
-    extra: dict[str, Fields] = field(default_factory=dict)
+    ids_C: Tensor  # the clients in the sums
+    weight: Tensor  # the sum of their weights
+    update: Fields = field(default_factory=dict)  # weighted sums of the updates, dense
+    model: Fields = field(default_factory=dict)  # weighted sums of the uploaded parameters, dense
+    touched: Fields = field(default_factory=dict)  # by table, the weight on each row, [I]
+    extra: dict[str, Fields] = field(default_factory=dict)  # plain sums of the fields of mechanisms
 
     def __len__(self) -> int:
         return len(self.ids_C)

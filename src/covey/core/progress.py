@@ -13,9 +13,7 @@ REDRAWN = 0.2  # seconds between two pictures of a bar in a notebook
 class Bar:
     """Shows the progress of one run on standard error, or in the cell of a notebook.
 
-    Args:
-        shown: Whether to show it; None shows it in a notebook only.
-        metric: The metric that is shown first.
+    If `shown` is None, it is shown in a notebook only. `metric` is shown before other metrics.
     """
 
     def __init__(self, shown: bool | None = True, metric: str = "") -> None:

@@ -26,10 +26,8 @@ def commit() -> str:
     if "COVEY_COMMIT" in os.environ:
         return os.environ["COVEY_COMMIT"]
     try:
-        head, changed = (
-            _git("rev-parse", "--short", "HEAD"),
-            _git("status", "--porcelain", *SOURCES),
-        )
+        head = _git("rev-parse", "--short", "HEAD")
+        changed = _git("status", "--porcelain", *SOURCES)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return f"{head}, changed" if changed else head

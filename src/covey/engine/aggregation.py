@@ -7,8 +7,7 @@ import torch
 from covey.aggregate.fold import total_of
 from covey.contract.aggregation import Group
 from covey.contract.fleet import Fleet, Request
-from covey.core.messages import Download, Round, Sent, Total, Upload
-from covey.core.ragged import Fields
+from covey.core import Download, Fields, Round, Sent, Total, Upload
 
 from .method import Method
 from .server_state import METRIC, Server, view
@@ -55,7 +54,6 @@ def aggregated(
 
 
 def _part(method: Method, group: Group, upload: Upload | Total) -> Upload | Total:
-    """The uploads of a group, or their sum."""
     part = upload
     if group.rows is not None and isinstance(upload, Upload):
         sums = method.combine.reads_uploads == "total"
@@ -84,7 +82,6 @@ def _stepped(
 
 
 def _counted(server: Server, tally: dict[str, int]) -> Server:
-    """Adds what the combine counted to the counts of the run so far."""
     if not tally:
         return server
     before = server.state.get("combine", {})

@@ -6,9 +6,7 @@ from functools import partial
 from torch import Tensor
 
 from covey.contract.views import ServerView
-from covey.core.messages import Round, Sent
-from covey.core.ragged import FieldDict, Fields
-from covey.core.rng import Rng
+from covey.core import FieldDict, Fields, Rng, Round, Sent, below
 
 from .method import Method
 
@@ -69,7 +67,6 @@ def reported_metrics(server: Server) -> dict[str, dict[str, float]]:
     """The metrics of the last round, by part: single numbers of its state under `tell/`."""
     out = {}
     for name, state in server.state.items():
-        metrics = {k.removeprefix(METRIC): v for k, v in state.items() if k.startswith(METRIC)}
-        if metrics:
+        if metrics := below(state, METRIC):
             out[name] = {k: float(v) for k, v in sorted(metrics.items())}
     return out

@@ -10,10 +10,8 @@ from typing import Any
 
 import torch
 
-from covey.core import atomic, toml_writer
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, Fields, atomic, toml_writer
 from covey.core.fixed_point import ARITHMETIC
-from covey.core.ragged import Fields
 from covey.engine.fleet.base import RunFleet
 from covey.engine.fleet.memory import kept_bytes
 from covey.engine.fleet.worker import WorkerLost
@@ -37,21 +35,13 @@ Progress = Callable[[int, int, dict[str, Any]], None]  # round, of how many, the
 
 @dataclass(frozen=True)
 class State:
-    """Where a run is; with the fleet it is all that a checkpoint holds.
+    """Where a run is; with the fleet it is all that a checkpoint holds."""
 
-    Args:
-        server: The server's record.
-        round: The last round that has ended.
-        best: The row of metrics of the best round so far.
-        users: The metrics of each client at that round.
-        written: The length of `metrics.jsonl` in bytes.
-    """
-
-    server: Server
-    round: int = 0
-    best: dict[str, Any] = field(default_factory=dict)
-    users: Fields = field(default_factory=dict)
-    written: int = 0
+    server: Server  # the server's record
+    round: int = 0  # the last round that has ended
+    best: dict[str, Any] = field(default_factory=dict)  # metrics of the best round
+    users: Fields = field(default_factory=dict)  # the metrics of each client at that round
+    written: int = 0  # the length of `metrics.jsonl` in bytes
 
 
 def federated(
@@ -171,7 +161,6 @@ def _round(
 
 
 def _admit_late(server: Server, made: Assembly, number: int) -> Server:
-    """Admits the clients that were absent at the start."""
     ids_N = torch.arange(made.population.n_honest, device=made.population.device)
     new_C = ids_N[~torch.isin(ids_N, made.fleet.ids_N)]
     made.fleet.join(new_C)
@@ -195,12 +184,8 @@ def _evaluate(
 
 
 def _save(config: Config, fleet: RunFleet, state: State, out: Path) -> None:
-    progress = {
-        "round": state.round,
-        "digest": config.digest(),
-        "best": state.best,
-        "written": state.written,
-    }
+    progress: dict[str, Any] = {"round": state.round, "digest": config.digest()}
+    progress |= {"best": state.best, "written": state.written}
     checkpoint.save_run(out, state.server, fleet, progress, state.users)
     _log.debug("round %d: checkpoint saved in %s", state.round, out)
 
@@ -212,10 +197,8 @@ def _load(
     saved = checkpoint.load(out / CHECKPOINT, device)
     at, metrics = saved.progress, out / "metrics.jsonl"
     if saved.arithmetic != ARITHMETIC:
-        raise CoveyError(
-            f"the checkpoint in {out} was made by an older arithmetic, with other last digits of"
-            f" every sum; {again}"
-        )
+        wrong = f"the checkpoint in {out} was made by an older arithmetic"
+        raise CoveyError(f"{wrong}, with other last digits of every sum; {again}")
     if at["digest"] != config.digest():
         raise CoveyError(f"the checkpoint in {out} belongs to another configuration; {again}")
     if not metrics.is_file() or metrics.stat().st_size < at["written"]:

@@ -95,7 +95,6 @@ def pooled_lists(config: Config, prepared: Prepared, fitted: Fitted) -> dict[str
 def _evaluate(
     config: Config, prepared: Prepared, fitted: Fitted
 ) -> tuple[Tensor, dict[str, Fields]]:
-    """Measures the same users as a federated run; returns their ids and metrics."""
     metrics = evaluate_pooled(fitted, prepared.split, config.evaluate, prepared.candidates or None)
     ids_C = torch.arange(prepared.split.n_users)
     if config.evaluate.clients:

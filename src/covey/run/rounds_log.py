@@ -8,8 +8,7 @@ from pathlib import Path
 
 import torch
 
-from covey.core import atomic
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, atomic
 from covey.engine.fleet.base import Metered
 
 from . import ROUNDS as ROUNDS
@@ -38,25 +37,15 @@ class Stopwatch:
 
 @dataclass
 class RoundsLog:
-    """Appends rows to the file at each checkpoint: a killed run repeats the rounds after the last.
-
-    Args:
-        path: The file.
-        stopwatch: The stopwatch of the run.
-        device: The device on which the clients compute.
-        written: The length of the file in bytes.
-        pending: Rows since the last checkpoint.
-        began: The reading of the stopwatch when the current round began.
-        traffic: Bytes up and down that the meter had counted at that time.
-    """
+    """Appends rows to the file at checkpoints: a killed run repeats the rounds after the last."""
 
     path: Path
     stopwatch: Stopwatch
-    device: torch.device
-    written: int = 0
-    pending: list[str] = field(default_factory=list)
-    began: tuple[float, float] = (0.0, 0.0)
-    traffic: tuple[int, int] = (0, 0)
+    device: torch.device  # the device on which the clients compute
+    written: int = 0  # the length of the file in bytes
+    pending: list[str] = field(default_factory=list)  # rows since the last checkpoint
+    began: tuple[float, float] = (0.0, 0.0)  # of the stopwatch, when the round began
+    traffic: tuple[int, int] = (0, 0)  # bytes up and down that the meter had counted at that time
 
     @classmethod
     def create(
@@ -90,12 +79,8 @@ class RoundsLog:
     ) -> None:
         """Adds the row of a round that has ended; only its times differ between equal runs.
 
-        Args:
-            fleet: The fleet whose meter counts the traffic.
-            number: The number of the round; 0 is the enrolment.
-            asked: The number of clients that the round asked.
-            answered: The number of clients that took part until the end.
-            metrics: What the method's parts report about the round.
+        Round 0 is the enrolment. `answered` of the clients that were `asked` took part until the
+        end; `metrics` is what the method's parts report about the round.
         """
         now, meter = self._now(), fleet.meter
         row = {

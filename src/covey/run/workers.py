@@ -37,7 +37,6 @@ def sharing(jobs: int, configs: Sequence[Config]) -> list[Config]:
 
 
 def _divides(config: Config) -> bool:
-    """Whether the clients of a run may be spread over several workers."""
     engine = config.engine
     whole = engine.one_pass or engine.device != "cpu" or "pooled" in config.tree
     return not whole and hasattr(config.fleet_class(), "over")
@@ -64,9 +63,7 @@ def fleet_of(config: Config, clients: Clients, workers: int = 1) -> RunFleet:
         fleet: RunFleet = kind.of(clients)
         return fleet
     if not hasattr(kind, "over"):
-        raise CoveyError(
-            f"fleet.use = {config.fleet.use!r} computes in one process; use --jobs 1, or the"
-            " simulated fleet"
-        )
+        wrong = f"fleet.use = {config.fleet.use!r} computes in one process"
+        raise CoveyError(f"{wrong}; use --jobs 1, or the simulated fleet")
     many: RunFleet = kind.over(clients, workers, engine.backend)
     return many

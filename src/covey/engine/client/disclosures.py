@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from covey.contract.ledger import INFINITE, Disclosure
-from covey.contract.mechanism import Mechanism
-from covey.contract.model import Model
 from covey.core.fixed_point import PARAMETER
 from covey.evaluate.exposure import NAMES as EXPOSURE
 from covey.evaluate.metrics import EvaluateConfig
+from covey.mechanism import Mechanism, Model
 
 IN_SUM = "the server reads the sum over the round's clients only"
 

@@ -5,13 +5,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from covey.contract.examples import Batch
 from covey.contract.mechanism import Mechanism, client_views
-from covey.contract.model import rows
-from covey.contract.views import ClientView
-from covey.core.messages import Sent
-from covey.core.ragged import FieldDict, Fields
-from covey.core.rng import Rng
+from covey.core import FieldDict, Fields, Rng, Sent
+from covey.mechanism import Batch, ClientView, rows
 from covey.solvers import Local
 
 from .blocks import Block, rows_only, step_of

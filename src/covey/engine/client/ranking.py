@@ -8,8 +8,7 @@ from torch import Tensor
 
 from covey.contract.mechanism import Mechanism
 from covey.contract.model import NO_HISTORY, History, Model, rows
-from covey.core.ragged import FieldDict, Fields, Ragged, Rows
-from covey.core.rng import Rng
+from covey.core import FieldDict, Fields, Ragged, Rng, Rows
 from covey.evaluate.exposure import exposures, target_ranks
 from covey.evaluate.metrics import EvaluateConfig, with_held
 from covey.evaluate.metrics import measure as figures_of
@@ -99,7 +98,6 @@ class Ranker:
         return u_CD if self.base is None else torch.cat([u_CD, self.base.user(history)], 1)
 
     def _parts(self, u_CE: Tensor) -> tuple["Ranker", Tensor, "Ranker", Tensor]:
-        """The model alone and its base, each with its user vectors."""
         assert self.base is not None
         wide = u_CE.shape[1] - self.base.params["items"].shape[2]
         return replace(self, base=None), u_CE[:, :wide], self.base, u_CE[:, wide:]
@@ -189,7 +187,6 @@ def measure(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig
 
 
 def _shown(train: Ragged, known: Ragged, config: EvaluateConfig) -> Ragged:
-    """The list that a model scores from."""
     return known if config.history == "known" else train
 
 
@@ -214,7 +211,6 @@ def _spans(ranker: Ranker, many: int, shelves: int = 1) -> Iterator[tuple[int, i
 def _sampled(
     ranker: Ranker, parts: list[HeldOutPart], held: HeldOut, config: EvaluateConfig
 ) -> list[Ragged]:
-    """Ranks of the held-out items among their candidates."""
     ranks = []
     for part in parts:
         items_CL = with_held(part.held, held.candidates[part.part])
@@ -226,7 +222,6 @@ def _sampled(
 def _full(
     ranker: Ranker, parts: list[HeldOutPart], held: HeldOut, config: EvaluateConfig
 ) -> list[Ragged]:
-    """Ranks of the held-out items in the catalogue."""
     keep_heap()
     tops: list[list[Top]] = [[] for _ in parts]
     for start, stop in _spans(ranker, len(held.test), len(ranker.shelves())):

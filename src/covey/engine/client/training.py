@@ -6,12 +6,8 @@ import torch
 from torch import Tensor
 
 from covey.contract.mechanism import Mechanism, client_views
-from covey.contract.model import Model, rows
-from covey.contract.objective import Objective
-from covey.contract.views import ClientView
-from covey.core.errors import CoveyError
-from covey.core.messages import Sent
-from covey.core.ragged import FieldDict, Fields, Rows
+from covey.core import CoveyError, FieldDict, Fields, Rows, Sent
+from covey.mechanism import ClientView, Model, Objective, rows
 from covey.objectives.pairs import NoObjective
 from covey.solvers import Local
 
@@ -115,7 +111,6 @@ class Trainer:
         packing: Packing,
         out: Trained,
     ) -> None:
-        """Trains one block and adds its results to `out`."""
         batch, pick = whole_batch(work, block), block.pick
         data = view.data.take(pick) if self.mechanisms else view.data
         view = replace(view, data=data, rng=view.rng.take(pick))
@@ -217,11 +212,10 @@ def check_training(model: Model, objective: Objective, solver: Local) -> None:
     if isinstance(objective, NoObjective):
         raise CoveyError("NoObjective trains nothing: leave out [solver], or use another objective")
     if model.sequential and not objective.sequential:
-        raise CoveyError(
-            f"{type(model).__name__} has no private user vector but reads the client's list, which"
-            f" {type(objective).__name__} does not show it; use covey.objectives:NextItemSoftmax,"
-            " or a model such as covey.models.mf:MF"
-        )
+        wrong = f"{type(model).__name__} has no private user vector but reads the client's list"
+        why = f"which {type(objective).__name__} does not show it"
+        use = "use covey.objectives:NextItemSoftmax, or a model such as covey.models.mf:MF"
+        raise CoveyError(f"{wrong}, {why}; {use}")
     known = (*model.shared, *model.kept)
     for k in (*(k for phase in solver.phases for k in phase), *solver.rates, *solver.per_item):
         if k not in known:

@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covey.core.messages import Download, Sent, Upload
-from covey.core.ragged import Field, FieldDict, Ragged, Rows, offsets_of
+from covey.core import Download, Field, FieldDict, Ragged, Rows, Sent, Upload, offsets_of
 
 MAGIC, VERSION = b"CVEY", 1
 STEPS = ("enrol", "admit", "report", "train", "deliver", "evaluate")

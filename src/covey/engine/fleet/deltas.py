@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from covey.core.ragged import Fields, offsets_of
+from covey.core import Fields, below, offsets_of
 
 
 @dataclass
@@ -86,7 +86,7 @@ class Deltas:
 
     def load(self, ids_C: Tensor, state: Fields) -> None:
         """Takes the tables of some clients from what `state` returned for as many."""
-        bases = {int(k.removeprefix("base/")): v for k, v in state.items() if k.startswith("base/")}
+        bases = {int(k): v for k, v in below(state, "base/").items()}
         number = {-1: -1}
         for version in sorted(bases):  # the latest base stays the latest
             mine = bits(bases[version])

@@ -25,9 +25,8 @@ import torch
 from torch import Tensor
 
 from covey.contract.views import TrainingData
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, Fields, Ragged, below
 from covey.core.pipes import receive, send
-from covey.core.ragged import Fields, Ragged
 from covey.core.trust import trust_only, trusted
 from covey.engine.client.program import LocalData
 from covey.engine.client.ranking import HeldOut
@@ -156,9 +155,8 @@ def _read(file: Path, parts: tuple[str, ...] | None) -> LocalData:
     training = TrainingData(lists("items"), lists("avoid"))
     if parts is None:
         return LocalData(training)
-    start = "candidates/"
-    candidates = {k.removeprefix(start): v for k, v in flat.items() if k.startswith(start)}
-    return LocalData(training, HeldOut(lists("valid"), lists("test"), candidates, parts))
+    held = HeldOut(lists("valid"), lists("test"), below(flat, "candidates/"), parts)
+    return LocalData(training, held)
 
 
 def serve(handle: int) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from covey.core.ragged import FieldDict, Fields, Ragged, Rows, cat
+from covey.core import FieldDict, Fields, Ragged, Rows, below, cat
 
 from .deltas import Deltas, bits
 from .memory import allocate
@@ -183,15 +183,11 @@ class Store:
             if not last.isdigit():
                 none = torch.full((self.n,), -1, dtype=torch.int64, device=ids_C.device)
                 received = self.received.setdefault(path.removeprefix("version/"), Received(none))
-                start = f"{path}/"
-                tables = {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}
-                received.load(ids_C, state[path], tables)
-        dense = {k.removeprefix("dense/"): v for k, v in state.items() if k.startswith("dense/")}
+                received.load(ids_C, state[path], below(state, f"{path}/"))
         for name in self.sparse:
-            head = f"deltas/{name}/"
-            if part := {k.removeprefix(head): v for k, v in state.items() if k.startswith(head)}:
+            if part := below(state, f"deltas/{name}/"):
                 self.deltas.setdefault(name, Deltas.empty(self.n)).load(ids_C, part)
-        self.put(ids_C, dense)
+        self.put(ids_C, below(state, "dense/"))
         for path in sorted(k for k in state if k.startswith("rows/") and k.endswith("/height")):
             head = path.removesuffix("/height")
             items = Ragged(state[f"{head}/items"], state[f"{head}/offsets"])

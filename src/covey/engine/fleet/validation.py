@@ -8,9 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from covey.core.fixed_point import Scales
-from covey.core.messages import Upload
-from covey.core.ragged import Field, Rows
+from covey.core import Field, Rows, Scales, Upload
 
 from .meter import Meter
 
@@ -40,7 +38,6 @@ def _within(upload: Upload, scales: Scales | None) -> Tensor | None:
 
 
 def _fields(upload: Upload) -> Iterator[tuple[str, Field]]:
-    """The fields of floating-point numbers, by path."""
     fields: list[tuple[str, Field]] = [("weight", upload.weight_C)]
     fields += [(f"update/{k}", v) for k, v in upload.update.items()]
     fields += [(f"model/{k}", v) for k, v in upload.model.items()]

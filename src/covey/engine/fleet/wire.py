@@ -10,9 +10,7 @@ from torch import Tensor
 
 from covey.aggregate.fold import total_of
 from covey.contract.fleet import Request
-from covey.core.messages import Download, Total, Upload, stack
-from covey.core.ragged import Field, FieldDict, Fields, Ragged, Rows
-from covey.core.rng import Rng
+from covey.core import Download, Field, FieldDict, Fields, Ragged, Rng, Rows, Total, Upload, stack
 from covey.engine.client.program import ClientProgram, LocalData
 
 from .base import LocalFleet
@@ -167,7 +165,6 @@ class WireFleet(LocalFleet):
     def _receive(
         self, asked: Envelope, reply: bytes, request: Request, uploads: dict[int, Upload]
     ) -> None:
-        """Accepts one message, or drops it and counts the reason."""
         self.meter.up += len(reply)
         if len(reply) > self.limit:
             return self.meter.drop("oversized")
@@ -215,7 +212,6 @@ def _shape(value: Field) -> tuple[str, tuple[int, ...]]:
 
 
 def _moves(update: Field, sent: Field | None) -> bool:
-    """Whether an update can be added to what was sent."""
     if not isinstance(sent, Tensor) or isinstance(update, Ragged):
         return False
     return _shape(update)[1] == tuple(sent.shape)

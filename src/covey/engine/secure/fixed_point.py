@@ -43,18 +43,17 @@ class Fixed:
 
     def check(self) -> None:
         if self.fraction < COARSEST:
-            raise CoveyError(
-                f"fleet.bits = {self.bits} leaves {self.fraction} bits after the point for numbers"
-                f" up to {self.range:g} from {self.n} clients; lower fleet.range, or set fleet.bits"
-                " = 64"
+            what = f"numbers up to {self.range:g} from {self.n} clients"
+            wrong = (
+                f"fleet.bits = {self.bits} leaves {self.fraction} bits after the point for {what}"
             )
+            raise CoveyError(f"{wrong}; lower fleet.range, or set fleet.bits = 64")
 
     def encode(self, x: Floats) -> Integers:
         """Integers, rounded to the nearest unit. Refuses numbers out of range, and NaN."""
         if len(x) and not float(np.abs(x).max()) <= self.range:
-            raise OutOfRange(
-                f"a contribution holds a number outside -{self.range:g} to {self.range:g}"
-            )
+            limits = f"-{self.range:g} to {self.range:g}"
+            raise OutOfRange(f"a contribution holds a number outside {limits}")
         scaled = np.rint(np.ldexp(x, self.fraction))
         return scaled.astype(np.int64).astype(self.dtype)
 

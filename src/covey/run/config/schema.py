@@ -110,14 +110,9 @@ RETIRED = {"evaluate": {"ties": "against"}}
 
 @dataclass(frozen=True)
 class Config:
-    """A resolved configuration.
+    """A resolved configuration."""
 
-    Args:
-        tree: The configuration as plain data in which every key is known.
-        trust: Modules outside of covey that it may import; the operator names them, not the tree.
-    """
-
-    tree: Tree
+    tree: Tree  # the configuration as plain data in which every key is known
     data: DataConfig = field(default_factory=DataConfig)
     split: SplitConfig = field(default_factory=SplitConfig)
     negatives: NegativesConfig = field(default_factory=NegativesConfig)
@@ -126,6 +121,7 @@ class Config:
     engine: Engine = field(default_factory=Engine)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
     fleet: FleetConfig = field(default_factory=FleetConfig)
+    # Modules outside of covey that it may import; the operator names them, not the tree.
     trust: frozenset[str] = field(default=frozenset(), compare=False)
 
     @classmethod
@@ -144,19 +140,15 @@ class Config:
         here = [name for name in PARTS if config.sections(name)]
         if "pooled" in here and len(here) > 1:
             other = next(name for name in here if name != "pooled")
-            raise CoveyError(
-                f"[pooled] sees everybody's data and excludes other parts; leave out [{other}],"
-                " or [pooled]"
-            )
+            wrong = "[pooled] sees everybody's data and excludes other parts"
+            raise CoveyError(f"{wrong}; leave out [{other}], or [pooled]")
         if "pooled" in here and config.fleet.secure:
-            raise CoveyError(
-                "[pooled] sees everybody's data, which fleet.secure hides; leave out one of them"
-            )
+            wrong = "[pooled] sees everybody's data, which fleet.secure hides"
+            raise CoveyError(f"{wrong}; leave out one of them")
         for need in ("model", "objective"):
             if need not in here and "pooled" not in here:
-                raise CoveyError(
-                    f"the configuration has no [{need}]; start from one: covey run --method fedncf"
-                )
+                wrong = f"the configuration has no [{need}]"
+                raise CoveyError(f"{wrong}; start from one: covey run --method fedncf")
         if parts:
             config.fleet_class()
             for name in here:
@@ -169,9 +161,8 @@ class Config:
         if name != "mechanism":
             sections = [self.tree[name]] if name in self.tree else []
         elif not isinstance(sections, list):
-            raise CoveyError(
-                "mechanisms are a list: write [[mechanism]], or --set 'mechanism.+={use=\"...\"}'"
-            )
+            ways = "write [[mechanism]], or --set 'mechanism.+={use=\"...\"}'"
+            raise CoveyError(f"mechanisms are a list: {ways}")
         found = []
         for section in sections:
             found.append(self.attack()[1] if name == "attack" else section_of(section, name))
@@ -215,7 +206,6 @@ class Config:
 
 
 def _current(value: Any, name: str) -> Tree:
-    """A section of settings without retired options."""
     retired = RETIRED.get(name, {})
     return {k: v for k, v in section_of(value, name).items() if k not in retired or v != retired[k]}
 
