@@ -119,12 +119,8 @@ def total_of(
 
 def _measured(upload: Upload) -> Scales:
     """The smallest powers of two that hold the numbers of some uploads."""
-    fields: dict[str, Field] = {"weight": upload.weight_C}
-    fields |= {f"update/{k}": v for k, v in upload.update.items()}
-    fields |= {f"model/{k}": v for k, v in upload.model.items()}
-    fields |= {f"{m}/{k}": v for m, named in upload.extra.items() for k, v in named.items()}
     found: dict[str, float] = {}
-    for path, value in fields.items():
+    for path, value in upload.fields():
         x = value if isinstance(value, Tensor) else value.values
         most = float(torch.stack(x.aminmax()).abs().max()) if x.numel() else 0.0
         if not math.isfinite(most):

@@ -33,10 +33,7 @@ def basic(releases: Sequence[Release]) -> tuple[float, float]:
 
 
 def tighter(releases: Sequence[Release], delta: float) -> tuple[float, str] | None:
-    """Returns a smaller epsilon than that of basic composition, at a total `delta`.
-
-    The name of the method comes with it; None if no smaller one is known.
-    """
+    """A smaller epsilon than by basic composition at a total `delta`, and its method; or None."""
     made = [r for r in releases if r.count]
     finite = made and delta and not any(math.isinf(r.epsilon) for r in made)
     if not finite or sum(r.count for r in made) > MAX_COMPOSED:

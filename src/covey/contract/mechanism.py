@@ -204,22 +204,16 @@ class PlanningHooks:
 class Mechanism(ClientHooks, ServerHooks, PlanningHooks):
     """One idea of one paper. Every hook is optional.
 
-    Attributes:
-        name: The key of the mechanism's fields in messages, state and results, and of its random
-            streams; unique within a method.
-        listens: The name of another part whose server half sends what this client half reads.
-        exchanges: Exchanges that it needs in addition to training: "enrol", "report".
-        reads_reports: "total" if the sum of the reports is enough for `receive_reports`.
-        whole_table: Whether the loss moves every item row, so that clients train whole tables.
-        needs_private: Private parameters that the model must have.
+    Its `name` is unique within a method: the key of its fields in messages, state and results, and
+    of its random streams.
     """
 
     name: str = "mechanism"
-    listens: str = ""
-    exchanges: frozenset[str] = frozenset()
-    reads_reports: Reads = "each"
-    whole_table: bool = False
-    needs_private: tuple[str, ...] = ()
+    listens: str = ""  # another part, whose server half sends what this client half reads
+    exchanges: frozenset[str] = frozenset()  # that it needs besides training: "enrol", "report"
+    reads_reports: Reads = "each"  # "total" if the sum is enough for `receive_reports`
+    whole_table: bool = False  # whether the loss moves every item row: clients train whole tables
+    needs_private: tuple[str, ...] = ()  # private parameters that the model must have
 
     def implements(self, hook: str) -> bool:
         """Whether the class overrides a hook."""

@@ -16,16 +16,7 @@ if TYPE_CHECKING:
     from .ragged import Drawer, Field, FieldDict, Fields, Ragged, Rows, below, cat, offsets_of, take
     from .rng import Rng
 
-__all__ = [
-    "Catalogue",
-    "CoveyError",
-    "Download",
-    "Drawer",
-    "Field",
-    "FieldDict",
-    "Fields",
-    "Ragged",
-]
-__all__ += ["Rng", "Round", "Rows", "Scales", "Sent", "Total", "Upload", "among_choices", "below"]
-__all__ += ["cat", "offsets_of", "positive", "share", "stack", "take"]
+__all__ = ["Catalogue", "CoveyError", "Download", "Drawer", "Field", "FieldDict", "Fields"]
+__all__ += ["Ragged", "Rng", "Round", "Rows", "Scales", "Sent", "Total", "Upload", "below", "cat"]
+__all__ += ["among_choices", "offsets_of", "positive", "share", "stack", "take"]
 __getattr__, __dir__ = lazy(__name__)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covey.core.ragged import FieldDict, Fields, cat, take
+from covey.core.ragged import Field, FieldDict, Fields, cat, take
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,12 @@ class Upload:
 
     def to(self, device: torch.device | str) -> "Upload":
         return self.map(lambda x: x.to(device))
+
+    def fields(self) -> list[tuple[str, Field]]:
+        """Every field by its path, such as "update/items" or "list/items"; last the weight."""
+        kinds = [("update", self.update), ("model", self.model), *self.extra.items()]
+        fields = [(f"{kind}/{k}", v) for kind, named in kinds for k, v in named.items()]
+        return [*fields, ("weight", self.weight_C)]
 
     def map(self, f: Callable[..., Any], *others: "Upload") -> "Upload":
         """Applies `f` to every field, with the same field of `others` as further arguments."""

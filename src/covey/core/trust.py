@@ -87,10 +87,7 @@ def module_of(use: str, names: frozenset[str]) -> ModuleType:
 
 
 def check(use: str, names: frozenset[str], home: str = "") -> None:
-    """Raises `Untrusted` if a class, "module:Class", is neither covey's nor of a module in `names`.
-
-    `home` is the module that defines the class, if it is known.
-    """
+    """Raises `Untrusted` if a class is of no trusted module; `home` defines it, if known."""
     module = home or use.partition(":")[0]
     if any(module == name or module.startswith(f"{name}.") for name in (OWN, *names)):
         return

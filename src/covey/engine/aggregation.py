@@ -32,10 +32,7 @@ def filtered(
 def aggregated(
     server: Server, fleet: Fleet, method: Method, round: Round, upload: Upload | Total
 ) -> Server:
-    """The server after an upload has changed the model, group by group.
-
-    A public group's model becomes the server's; that of another one is delivered to its clients.
-    """
+    """The server after an upload; what is not public is delivered to the group's clients."""
     grouping = method.grouping
     state, groups = grouping.groups(view(server, method, grouping.name, round), upload)
     server = server.with_state({grouping.name: state})

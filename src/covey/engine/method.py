@@ -13,12 +13,10 @@ from covey.mechanism import Combine, Grouping, Model, Objective, ServerStep
 from covey.solvers import Local
 
 # By exchange: what a part reads there from single clients, and what to do where that is hidden.
+CLEAR = "leave it out, or let them be read by fleet.clear = "
 READ_AND_REMEDY = {
-    "enrol": (
-        "what single clients send when they join",
-        "leave it out, or let them be read by fleet.clear = ['enrol']",
-    ),
-    "report": ("single reports", "leave it out, or let them be read by fleet.clear = ['report']"),
+    "enrol": ("what single clients send when they join", f"{CLEAR}['enrol']"),
+    "report": ("single reports", f"{CLEAR}['report']"),
     "train": ("single uploads", "leave it out, or use a linear combine"),
 }
 
@@ -61,11 +59,10 @@ class Method:
 
     def single_readers(self) -> set[tuple[str, str]]:
         """The parts that read messages of single clients, each with the exchange of these."""
-        found = {(m.name, "train") for m in self.mechanisms if m.implements("filter_uploads")}
-        if self.combine.reads_uploads != "total":
-            found.add((type(self.combine).__name__, "train"))
-        if self.grouping.reads_uploads != "total":
-            found.add((self.grouping.name, "train"))
+        names = {m.name for m in self.mechanisms if m.implements("filter_uploads")}
+        named = ((self.combine, type(self.combine).__name__), (self.grouping, self.grouping.name))
+        names |= {name for part, name in named if part.reads_uploads != "total"}
+        found = {(name, "train") for name in names}
         for m in self.mechanisms:
             if "report" in m.exchanges and m.reads_reports != "total":
                 found.add((m.name, "report"))

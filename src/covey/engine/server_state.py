@@ -51,10 +51,9 @@ def _previewed(
     step, table = method.server_step, server.public[name]
     if not step.by_row:
         return table[rows_T] + update_TD
-    state = {
-        k: v[rows_T] if isinstance(v, Tensor) and v.shape == table.shape else v
-        for k, v in server.state.get(step.name, {}).items()
-    }
+    state = dict(server.state.get(step.name, {}))
+    like = (k for k, v in state.items() if isinstance(v, Tensor) and v.shape == table.shape)
+    state |= {k: state[k][rows_T] for k in like}
     return step.step(state, {name: table[rows_T]}, {name: update_TD})[1][name]
 
 

@@ -118,16 +118,10 @@ def method_of(config: Config, catalogue: Catalogue) -> Method:
     sections = {"grouping": "grouping", "combine": "combine", "server_step": "step"}
     options = {name: config.part(section) for name, section in sections.items()}
     try:
-        return Method(
-            config.part("model"),
-            config.part("objective"),
-            catalogue,
-            config.part("solver"),
-            mechanisms,
-            weighting=config.tree.get("weighting", "equal"),
-            seed=config.run.seed,
-            **{k: v for k, v in options.items() if v is not None},
-        )
+        parts = config.part("model"), config.part("objective"), catalogue, config.part("solver")
+        options = {k: v for k, v in options.items() if v is not None}
+        weighting = config.tree.get("weighting", "equal")
+        return Method(*parts, mechanisms, weighting=weighting, seed=config.run.seed, **options)
     except ValueError as error:
         raise CoveyError(str(error)) from error
 

@@ -37,9 +37,7 @@ class Checkpoint:
 
     server: Server  # the server's record
     fleet: Fields  # the state of the clients
-    progress: dict[
-        str, Any
-    ]  # round, configuration's digest, best metrics, bytes of `metrics.jsonl`
+    progress: dict[str, Any]  # round, digest of the configuration, best metrics, bytes of the log
     users: Fields = field(default_factory=dict)  # the metrics of each client at the best round
     shards: dict[str, int] = field(default_factory=dict)  # files of the clients' state: checksums
     arithmetic: int = ARITHMETIC  # the version of the arithmetic of sums

@@ -52,10 +52,7 @@ def averages(metrics: Fields, activity_C: Tensor) -> dict[str, Any]:
 
 
 def is_better(config: Config, row: dict[str, Any], best: dict[str, Any]) -> bool:
-    """Whether a row replaces the best so far.
-
-    Among equals the later one does, as in published code, and without a validation part the last.
-    """
+    """Whether a row replaces the best: if it is as good, or if there is no validation part."""
     if "valid" not in row:
         return True
     key = config.evaluate.selector

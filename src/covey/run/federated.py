@@ -52,10 +52,7 @@ def federated(
     progress: Progress | None,
     stopwatch: Stopwatch,
 ) -> dict[str, Any]:
-    """Trains and evaluates in rounds; returns its part of the result.
-
-    If a worker is lost, the run goes back to its last checkpoint.
-    """
+    """Trains in rounds, again from the last checkpoint if a worker is lost; returns its result."""
     lost = 0
     while True:
         made = assemble(config, prepared)
@@ -108,13 +105,14 @@ def _trained(
             break
     checkpoint.save_model(state.server.public, out / MODEL)
     checkpoint.save_model(state.users, out / USERS)
-    ledger = privacy_budget.of_sent(fleet, people.program, longest)
+    ledger, meter = privacy_budget.of_sent(fleet, people.program, longest), fleet.meter
+    counts = {"rounds": state.round, "dropped": meter.dropped}
     return {
         "rounds": state.round,
         **state.best,
-        **summary(config, prepared, people, out, fleet.meter.dropped),
+        **summary(config, prepared, people, out, meter.dropped),
         **lists(config, prepared.split, people, fleet, state.server, state.round),
-        "traffic": _traffic(fleet, state.round),
+        "traffic": {"up_bytes": meter.up, "down_bytes": meter.down} | counts,
         "ledger": ledger.table(),
         "privacy": ledger.summary(config.privacy.delta),
     }
@@ -206,12 +204,6 @@ def _load(
     rounds_log = RoundsLog.resume(out / ROUNDS, stopwatch, at["round"], device)
     checkpoint.restore(made.fleet, saved, out)
     return State(saved.server, at["round"], at["best"], saved.users, at["written"]), rounds_log
-
-
-def _traffic(fleet: RunFleet, total: int) -> dict[str, Any]:
-    meter = fleet.meter
-    counts = {"up_bytes": meter.up, "down_bytes": meter.down}
-    return {**counts, "rounds": total, "dropped": meter.dropped}
 
 
 def open_folder(config: Config, out: Path) -> None:

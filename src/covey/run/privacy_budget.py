@@ -19,10 +19,7 @@ from .schedule import cohort, joins_late, rounds_of
 
 
 def of_sent(fleet: Metered, program: Program, items_per_user: int) -> Ledger:
-    """Returns the ledger of what has left the devices so far.
-
-    A field that some part sends and does not declare is listed as such.
-    """
+    """Returns the ledger of what has left the devices so far, with fields that no part declares."""
     meter, declared = fleet.meter, program.disclosures()
     missing = Ledger.of(declared).undeclared(meter.bytes)
     undeclared = (Disclosure(*key, "NOT DECLARED by what sends it") for key in missing)
@@ -34,10 +31,7 @@ def of_sent(fleet: Metered, program: Program, items_per_user: int) -> Ledger:
 def of_planned(
     config: Config, method: Method, people: Population, ids_N: Tensor, items_per_user: int
 ) -> Ledger:
-    """Returns the ledger of what a run would send by its schedule; no client is asked or trained.
-
-    `ids_N` are there from the start; the longest training list has `items_per_user` items.
-    """
+    """Returns the ledger of what a run would send by its schedule; nobody is asked or trained."""
     ledger = Ledger.of(people.program.disclosures(), items_per_user)
     ledger.rows = _rows(people.program)
     counts = _counts(config, method, len(people), ids_N)
@@ -137,10 +131,7 @@ def _some(names: list[str]) -> str:
 
 
 def check_resume(method: Method, out: Path) -> None:
-    """Refuses to resume a method that draws its noise on the device.
-
-    Rounds since the last checkpoint would be sent again with other noise, which is not counted.
-    """
+    """Refuses to resume with noise of devices, since repeated rounds would not be counted."""
     noisy = [m.name for m in method.mechanisms if m.uses_device_noise]
     if noisy:
         wrong = f"{out} cannot go on: {noisy[0]} draws its noise from the device's entropy"

@@ -77,11 +77,7 @@ class RoundsLog:
     def stop(
         self, fleet: Metered, number: int, asked: int, answered: int, metrics: PartMetrics
     ) -> None:
-        """Adds the row of a round that has ended; only its times differ between equal runs.
-
-        Round 0 is the enrolment. `answered` of the clients that were `asked` took part until the
-        end; `metrics` is what the method's parts report about the round.
-        """
+        """Adds the row of a round that has ended; only its times differ between equal runs."""
         now, meter = self._now(), fleet.meter
         row = {
             "round": number,

@@ -9,20 +9,10 @@ from torch import Tensor
 
 from covey.contract.fleet import Request
 from covey.contract.mechanism import Mechanism, client_views, unique_names
-from covey.core import (
-    Catalogue,
-    CoveyError,
-    Download,
-    FieldDict,
-    Fields,
-    Ragged,
-    Rng,
-    Sent,
-    Total,
-    Upload,
-    below,
-)
+from covey.core import Catalogue, Download, FieldDict, Fields, Ragged, Rng, Sent, Total, Upload
+from covey.core.errors import CoveyError
 from covey.core.fixed_point import WEIGHT
+from covey.core.ragged import below
 from covey.evaluate.metrics import EvaluateConfig
 from covey.mechanism import ClientView, Disclosure, Model, Objective, TrainingData
 from covey.solvers import Local
@@ -202,10 +192,8 @@ class Program:
         self, view: ClientView, kept: FieldDict, download: Download, upload: Upload
     ) -> Reply:
         work, out = self._trainer().train(view, kept, download.extra)
-        update: FieldDict = {
-            k: upload_rows(work, out.moved[k]) if k in self.model.tables else out.moved[k]
-            for k in self.model.shared
-        }
+        update: FieldDict = {k: out.moved[k] for k in self.model.shared}
+        update |= {k: upload_rows(work, update[k]) for k in update if k in self.model.tables}
         model: FieldDict = {k: out.moved[k] for k in self.model.uploaded}
         upload = replace(upload, update=update, model=model)
         if self.weighting == "examples":
@@ -236,16 +224,15 @@ class Program:
         """Every field that this program can put into a message."""
         found: list[Disclosure] = []
         if self.solver is not None:
-            found += upload_disclosures(self.model, self.mechanisms, self.hidden)
+            found = upload_disclosures(self.model, self.mechanisms, self.hidden)
         if self.weighting == "examples":
             what = "how many items the client has"
             found.append(Disclosure("train", "weight", what, largest=WEIGHT))
         found += metric_disclosures(self.evaluate)
         for m in self.mechanisms:
             found += message_disclosures(m, self.hidden)
-        return tuple(
-            replace(d, what=f"{d.what}; {IN_SUM}") if d.step in self.hidden else d for d in found
-        )
+        summed = {True: f"; {IN_SUM}", False: ""}
+        return tuple(replace(d, what=d.what + summed[d.step in self.hidden]) for d in found)
 
 
 def _repeated(
@@ -260,9 +247,7 @@ def _repeated(
     count_C = kept.get(f"{where}/count", none_C)
     over_C = count_C >= most
     last = {f"{where}/{k}": x for k, x in fresh.items()} | kept
-    sent = {
-        k: torch.where(over_C.view(-1, *[1] * (x.dim() - 1)), last[f"{where}/{k}"], x)
-        for k, x in fresh.items()
-    }
+    over = {k: over_C.view(-1, *[1] * (x.dim() - 1)) for k, x in fresh.items()}
+    sent = {k: torch.where(over[k], last[f"{where}/{k}"], x) for k, x in fresh.items()}
     remembered = {f"{where}/{k}": x for k, x in sent.items()}
     return {**kept, **remembered, f"{where}/count": count_C + ~over_C}, sent

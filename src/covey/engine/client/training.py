@@ -117,9 +117,8 @@ class Trainer:
         windowed = self._windowed(work)
         base, leaves = start(view, kept, batch, pick, windowed, packing)
         own = {k: s.take(pick) for k, s in extra.items()}
-        training = BlockTraining(
-            view, batch, block, self.solver, self.mechanisms, own, base, leaves, packing
-        )
+        parts = view, batch, block, self.solver, self.mechanisms
+        training = BlockTraining(*parts, own, base, leaves, packing)
         steps, tables = block.steps * self.solver.epochs, view.model.tables
         old, window = self._optimizer_state(view, kept, pick), training.window if windowed else None
         state = self.solver.run(leaves, training.loss, steps, work.n_items, old, tables, window)
@@ -169,11 +168,9 @@ class Trainer:
             base = {k: v.detach().requires_grad_() for k, v in sent.items()}
             own = {k: kept[k][pick].detach().clone().requires_grad_() for k in view.model.kept}
             received = {k: s.take(pick) for k, s in extra.items()}
-            training = BlockTraining(
-                here, batch, block, self.solver, self.mechanisms, received, base, own, Packing()
-            )
-            leaves = {**base, **own}
-            loss = training.loss(own, 0).sum()
+            parts = here, batch, block, self.solver, self.mechanisms
+            training = BlockTraining(*parts, received, base, own, Packing())
+            leaves, loss = {**base, **own}, training.loss(own, 0).sum()
             grads = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
             for (name, leaf), grad in zip(leaves.items(), grads, strict=True):
                 if name not in total:

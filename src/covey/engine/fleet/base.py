@@ -125,10 +125,8 @@ class LocalFleet:
     meter: Meter = field(init=False)
 
     def __post_init__(self) -> None:
-        self.n_all, self.device = (
-            len(self.data.training.items),
-            self.data.training.items.values.device,
-        )
+        items = self.data.training.items
+        self.n_all, self.device = len(items), items.values.device
         self.n_honest = self.malicious.first if self.malicious else self.n_all
         self.n_present = self.n_present or self.n_honest
         self.meter = Meter(self.n_all)
@@ -138,9 +136,8 @@ class LocalFleet:
 
     @classmethod
     def of(cls, clients: Clients) -> Self:
-        return cls(
-            clients.program, clients.data, clients.seed, clients.n_present, clients.malicious
-        )
+        own = clients.program, clients.data, clients.seed
+        return cls(*own, clients.n_present, clients.malicious)
 
     @property
     def ids_N(self) -> Tensor:

@@ -214,10 +214,7 @@ def _meter_total(meter: Meter, step: str, total: Total) -> None:
 
 
 def _finite(fields: Fields, scales: Scales) -> bool:
-    """Whether sums are in range; checked once for all fields, since a GPU stops for every answer.
-
-    NaN and infinity are not.
-    """
+    """Whether sums are in range; at once for all fields, since a GPU stops for every answer."""
     sizes = [v.abs().max() / scales.range_of(f"update/{k}") for k, v in fields.items()]
     return not fields or bool(torch.stack(sizes).max() <= scales.many)
 

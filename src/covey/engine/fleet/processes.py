@@ -78,14 +78,11 @@ class Processes:
     def _spawn(self) -> None:
         mine, other = socket.socketpair()
         path = [p for p in sys.path if p]  # without the current folder
-        words = [sys.executable, "-P", "-c", PROGRAM, str(other.fileno()), json.dumps(path)]
+        handle, env = other.fileno(), {**os.environ, **ONE_THREAD}
+        words = [sys.executable, "-P", "-c", PROGRAM, str(handle), json.dumps(path)]
         with other:
-            child = subprocess.Popen(
-                words,
-                pass_fds=[other.fileno()],
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, **ONE_THREAD},
-            )
+            none = subprocess.DEVNULL
+            child = subprocess.Popen(words, pass_fds=[handle], stdin=none, env=env)
         self.children.append(child)
         self.links.append(Connection(mine.detach()))
         send(self.links[-1], trusted())

@@ -66,8 +66,7 @@ class SimulatedFleet(LocalFleet):
         if self.workers > self.n_all:
             wrong = f"{self.workers} workers for {self.n_all} clients"
             raise CoveyError(f"{wrong}; use --jobs {self.n_all} or fewer")
-        home_N = self._home(ids_N)
-        mine = (ids_N[home_N == k] for k in range(self.workers))
+        mine = (ids_N[pick] for pick in self._picks(ids_N))
         slices = ((slice_of(clients, ids_M, self.workers), ids_M) for ids_M in mine)
         if self.backend == "ray":
             from .ray_actors import RayActors
@@ -77,8 +76,10 @@ class SimulatedFleet(LocalFleet):
         team.host(slices, self.n_all)
         return team
 
-    def _home(self, ids_C: Tensor) -> Tensor:
-        return self.shards.of(ids_C) % self.workers
+    def _picks(self, ids_C: Tensor) -> list[Tensor]:
+        """For each worker, the places of its clients among some."""
+        home_C = self.shards.of(ids_C) % self.workers
+        return [(home_C == k).nonzero()[:, 0] for k in range(self.workers)]
 
     @property
     def hosted(self) -> Hosted:
@@ -95,8 +96,7 @@ class SimulatedFleet(LocalFleet):
         if not self.team.apart:
             yield from self.hosted.private(ids_C)
             return
-        home_C = self._home(ids_C)
-        picks = [(home_C == k).nonzero()[:, 0] for k in range(self.workers)]
+        picks = self._picks(ids_C)
         asked = [pick for pick in picks if len(pick)]
         parts = [(ids_C[pick],) if len(pick) else None for pick in picks]
         for pick, found in zip(asked, self.team.call("private", parts)):
@@ -129,8 +129,7 @@ class SimulatedFleet(LocalFleet):
     def _asked(self, request: Request) -> list[Answer]:
         if not self.team.apart:
             return [answer for answer, _ in self.team.call("ask", [(request,)])]
-        home_C = self._home(request.ids_C)
-        picks = [(home_C == k).nonzero()[:, 0] for k in range(self.workers)]
+        picks = self._picks(request.ids_C)
         parts = [(request.take(pick),) if len(pick) else None for pick in picks]
         found = self.team.call("ask", parts)
         asked = [k for k, some in enumerate(parts) if some is not None]

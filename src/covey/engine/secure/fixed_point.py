@@ -43,10 +43,9 @@ class Fixed:
 
     def check(self) -> None:
         if self.fraction < COARSEST:
+            left = f"{self.fraction} bits after the point"
             what = f"numbers up to {self.range:g} from {self.n} clients"
-            wrong = (
-                f"fleet.bits = {self.bits} leaves {self.fraction} bits after the point for {what}"
-            )
+            wrong = f"fleet.bits = {self.bits} leaves {left} for {what}"
             raise CoveyError(f"{wrong}; lower fleet.range, or set fleet.bits = 64")
 
     def encode(self, x: Floats) -> Integers:

@@ -44,10 +44,7 @@ def class_of(use: str, trust: Iterable[str], fits: Callable[[type[Any]], bool]) 
 
 
 def fill(cls: type[T], options: Mapping[str, Any], where: str, near: Iterable[str] = ()) -> T:
-    """Builds a dataclass from plain data whose names and types must fit.
-
-    Error messages call it `where`, and also suggest the names in `near` for a misspelt option.
-    """
+    """Builds a dataclass from plain data, called `where` in errors, which also suggest `near`."""
     hints = get_type_hints(cls)
     options_of = [f for f in dataclasses.fields(cls) if f.init and f.name not in STRUCTURE]  # type: ignore[arg-type]
     names = {f.name: f.default is f.default_factory for f in options_of}

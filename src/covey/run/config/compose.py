@@ -54,10 +54,7 @@ def checked(
     sections: Tree | None = None,
     trust: Iterable[str] = (),
 ) -> Config:
-    """Builds what `compose` returned for `set`, `rounds` and `sections`.
-
-    An override without effect is an error. `trust` are modules outside of covey that it may import.
-    """
+    """Builds what `compose` returned for the same arguments; one without effect is an error."""
     config = Config.of(tree, trust)
     given = [] if rounds is None else ["run.rounds"]
     check_applies(tree, [*options_of(sections or {}), *options_in(set), *given])

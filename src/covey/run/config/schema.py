@@ -126,10 +126,7 @@ class Config:
 
     @classmethod
     def of(cls, tree: Tree, trust: Iterable[str] = (), *, parts: bool = True) -> "Config":
-        """Checks a tree; `trust` names modules that it may use besides those trusted already.
-
-        Without `parts`, these are not checked, and PyTorch is not loaded.
-        """
+        """Checks a tree that may also use modules in `trust`; without `parts`, loads no PyTorch."""
         for key, value in tree.items():
             check_option(key, [*SETTINGS, *PARTS, *LABELS], "the configuration")
             if key in LABELS:
@@ -195,10 +192,7 @@ class Config:
         return class_of(self.fleet.use, self.trust, is_fleet)
 
     def digest(self) -> str:
-        """Returns a name of this configuration; equal configurations have equal digests.
-
-        Where the workers run, and how many there are, changes no result and does not count.
-        """
+        """Returns a name that equal configurations share, also with other workers."""
         engine = {k: v for k, v in self.tree.get("engine", {}).items() if k not in WORKERS}
         tree = {k: v for k, v in self.tree.items() if k != "engine"}
         tree |= {"engine": engine} if engine else {}
