@@ -44,6 +44,9 @@ class State:
     written: int = 0  # the length of `metrics.jsonl` in bytes
 
 
+Begun = tuple[State, RoundsLog]
+
+
 def federated(
     config: Config,
     prepared: Prepared,
@@ -118,9 +121,7 @@ def _trained(
     }
 
 
-def _begin(
-    config: Config, made: Assembly, out: Path, stopwatch: Stopwatch
-) -> tuple[State, RoundsLog]:
+def _begin(config: Config, made: Assembly, out: Path, stopwatch: Stopwatch) -> Begun:
     """Enrols the clients; nothing is written before this has succeeded."""
     server, device = start(made.method), made.population.device
     server = replace(server, public={k: v.to(device) for k, v in server.public.items()})
@@ -188,9 +189,7 @@ def _save(config: Config, fleet: RunFleet, state: State, out: Path) -> None:
     _log.debug("round %d: checkpoint saved in %s", state.round, out)
 
 
-def _load(
-    config: Config, made: Assembly, out: Path, stopwatch: Stopwatch
-) -> tuple[State, RoundsLog]:
+def _load(config: Config, made: Assembly, out: Path, stopwatch: Stopwatch) -> Begun:
     device, again = made.population.device, checkpoint.AGAIN
     saved = checkpoint.load(out / CHECKPOINT, device)
     at, metrics = saved.progress, out / "metrics.jsonl"

@@ -16,6 +16,7 @@ from covey.evaluate.metrics import measure as figures_of
 from covey.evaluate.ranking import Scores, Top, item_range, merged, span
 from covey.models.base import catalogue, deep
 
+Mechanisms = Sequence[Mechanism]
 CPU_SCORES = 3 << 18  # at a time: 3 MB, so that ranking finds them in the cache
 SHELF, TOGETHER = 1 << 14, 128  # items of a large catalogue and clients: 8 MB
 CUDA_SCORES = 1 << 28
@@ -59,12 +60,7 @@ class Ranker:
 
     @classmethod
     def of(
-        cls,
-        model: Model,
-        params: Fields,
-        kept: FieldDict,
-        rng: Rng,
-        mechanisms: Sequence[Mechanism] = (),
+        cls, model: Model, params: Fields, kept: FieldDict, rng: Rng, mechanisms: Mechanisms = ()
     ) -> "Ranker":
         """The ranker of clients that keep `kept`, with the base that a mechanism may give."""
         tuned = kept.get("tuned/items")

@@ -12,8 +12,7 @@ from covey.objectives.pairs import NoObjective
 from covey.solvers import Local
 
 from .blocks import Block, Engine, Work, whole_batch
-from .local_steps import BlockTraining, start
-from .packing import PACKED, Packing
+from .local_steps import PACKED, BlockTraining, Packing, start
 from .planning import CostModel, GpuCostModel, Table, plan
 
 FEW = 512  # examples of a client, up to which it costs more to start an operation than to pad

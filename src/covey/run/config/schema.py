@@ -79,27 +79,10 @@ class AttackConfig:
             raise CoveyError(f"attack: {valid}")
 
 
-SETTINGS: dict[str, type[Any]] = {
-    "data": DataConfig,
-    "split": SplitConfig,
-    "negatives": NegativesConfig,
-    "evaluate": EvaluateConfig,
-    "run": RunConfig,
-    "engine": Engine,
-    "privacy": PrivacyConfig,
-    "fleet": FleetConfig,
-}
-PARTS = {  # by section: the method by which a class is recognised as such a part
-    "model": "score",
-    "objective": "examples",
-    "solver": "run",
-    "grouping": "groups",
-    "combine": "combine",
-    "step": "step",
-    "pooled": "fit",
-    "attack": "poison",
-    "mechanism": "protect_upload",
-}
+# By section: the method by which a class is recognised as such a part.
+PARTS = dict(model="score", objective="examples", solver="run", grouping="groups")
+PARTS |= dict(combine="combine", step="step", pooled="fit", attack="poison")
+PARTS |= dict(mechanism="protect_upload")
 LABELS: dict[str, Any] = dict.fromkeys(("method", "title", "paper", "preset"), str)
 LABELS |= {"weighting": Literal["equal", "examples"], "tuned": dict}  # `covey tune` writes `tuned`
 ATTACK_SETTINGS = tuple(f.name for f in dataclasses.fields(AttackConfig))
@@ -197,6 +180,11 @@ class Config:
         tree = {k: v for k, v in self.tree.items() if k != "engine"}
         tree |= {"engine": engine} if engine else {}
         return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
+
+
+# The sections of settings, each with the class of its options.
+SETTINGS: dict[str, Any] = {f.name: f.default_factory for f in dataclasses.fields(Config)}
+SETTINGS = {name: cls for name, cls in SETTINGS.items() if name not in ("tree", "trust")}
 
 
 def _current(value: Any, name: str) -> Tree:
