@@ -126,10 +126,7 @@ class ServerHooks:
         return view.state
 
     def select_reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
-        """Returns the ids of the clients that report in this round; None for the round's cohort.
-
-        `everyone` has the ids of all clients that are present, [N].
-        """
+        """Returns which of `everyone` [N] report in this round; None for the round's cohort."""
         return None
 
     def receive_reports(
@@ -174,10 +171,7 @@ class PlanningHooks:
     """What the engine and the privacy ledger need to know about a mechanism in advance."""
 
     def extra_floats(self, n_rows: int) -> int:
-        """Returns how many numbers per client the loss holds beyond its rows, for the memory plan.
-
-        `n_rows` is the number of rows of the client's local item table.
-        """
+        """Returns how many numbers per client the loss holds beyond its `n_rows` item rows."""
         return 0
 
     def compared_pairs(self, n_rows: int) -> int:
@@ -189,10 +183,7 @@ class PlanningHooks:
         return ()
 
     def protected_disclosures(self, disclosed: Disclosure, model: Model) -> tuple[Disclosure, ...]:
-        """Returns what a field of training discloses after `protect_upload`.
-
-        `disclosed` is what it discloses without this mechanism.
-        """
+        """Returns what a field of training, `disclosed` as it is, discloses once protected."""
         return (disclosed,)
 
     @property

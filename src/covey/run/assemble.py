@@ -187,6 +187,8 @@ def simulation_of(config: Config, clients: Clients) -> Simulation:
 class Assembly:
     """Everything that takes part in the rounds of a run."""
 
+    config: Config
+    prepared: Prepared
     method: Method
     population: Population  # what the run knows about the clients
     fleet: RunFleet  # the clients
@@ -199,7 +201,7 @@ def assemble(config: Config, prepared: Prepared) -> Assembly:
     clients = clients_of(config, prepared, method)
     fleet = fleet_of(config, clients, workers_for(config, clients))
     server_side = server_side_of(config, fleet, clients.program)
-    return Assembly(method, clients.population, fleet, server_side)
+    return Assembly(config, prepared, method, clients.population, fleet, server_side)
 
 
 def server_side_of(config: Config, fleet: RunFleet, program: Program) -> Fleet:
