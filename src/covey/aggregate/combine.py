@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from covey.contract.aggregation import Combine
-from covey.contract.views import Reads
-from covey.core.messages import Total, Upload
-from covey.core.ragged import Fields
+from covey.core import Fields, Total, Upload
+from covey.mechanism import Combine, Reads
 
 from .fold import total_of
 

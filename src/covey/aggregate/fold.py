@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from covey.core import Field, FieldDict, Fields, Ragged, Rows, Total, Upload
 from covey.core.fixed_point import Scales, decode, encode
-from covey.core.messages import Total, Upload
-from covey.core.ragged import Field, FieldDict, Fields, Ragged, Rows
 
 AT_ONCE = 1 << 19  # numbers that are rounded at a time, so that they stay in the cache
 CLIENTS_AT_ONCE = 256  # clients of a group whose uploads are copied at a time
@@ -106,12 +105,9 @@ def _weigh(value: Field, weight_C: Tensor) -> Field:
 def total_of(
     upload: Upload | Total, some: Tensor | None = None, scales: Scales | None = None
 ) -> Total:
-    """Returns the sum of the rows of an upload, or of the rows `some`; a total as it is.
+    """Returns the sum of all rows of an upload, or of those at the places `some`; a total as it is.
 
-    Args:
-        upload: The uploads of clients, or their sum already.
-        some: Places of clients in the upload; None for all of them.
-        scales: The declared ranges of the fields; None to measure them, since all uploads are here.
+    `scales` are the declared ranges of the fields; without them, they are measured.
     """
     if isinstance(upload, Total):
         return upload
@@ -122,22 +118,17 @@ def total_of(
     total = fold.total()
     if math.inf not in sizes.values():
         return total
-    fields = {f"update/{k}": v for k, v in total.update.items()}
-    fields |= {f"model/{k}": v for k, v in total.model.items()}
-    fields |= {f"{m}/{k}": v for m, named in total.extra.items() for k, v in named.items()}
-    for path in (path for path in fields if sizes.get(path) == math.inf):
-        fields[path].fill_(math.nan)  # integers cannot say it
+    for kind, fields in {"update": total.update, "model": total.model, **total.extra}.items():
+        for name, value in fields.items():
+            if sizes[f"{kind}/{name}"] == math.inf:
+                value.fill_(math.nan)  # integers cannot say it
     return total
 
 
 def _sizes(upload: Upload) -> dict[str, float]:
     """The largest number of each field, at least 2^-20; infinite for one that is not finite."""
-    fields: dict[str, Field] = {"weight": upload.weight_C}
-    fields |= {f"update/{k}": v for k, v in upload.update.items()}
-    fields |= {f"model/{k}": v for k, v in upload.model.items()}
-    fields |= {f"{m}/{k}": v for m, named in upload.extra.items() for k, v in named.items()}
     found: dict[str, float] = {}
-    for path, value in fields.items():
+    for path, value in upload.fields():
         x = value if isinstance(value, Tensor) else value.values
         most = float(torch.stack(x.aminmax()).abs().max()) if x.numel() else 0.0
         found[path] = max(most, 2.0**-20) if math.isfinite(most) else math.inf

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from covey.contract.aggregation import Group, Grouping
-from covey.contract.views import Reads, ServerView
-from covey.core.messages import Total, Upload
-from covey.core.ragged import FieldDict
+from covey.core import FieldDict, Total, Upload
+from covey.mechanism import Group, Grouping, Reads, ServerView
 
 
 @dataclass(frozen=True)

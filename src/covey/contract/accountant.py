@@ -33,15 +33,7 @@ def basic(releases: Sequence[Release]) -> tuple[float, float]:
 
 
 def tighter(releases: Sequence[Release], delta: float) -> tuple[float, str] | None:
-    """Computes a smaller epsilon than that of basic composition.
-
-    Args:
-        releases: All releases, in any order.
-        delta: The delta of the total.
-
-    Returns:
-        The epsilon and the name of the method, or None if none is smaller or known.
-    """
+    """A smaller epsilon than by basic composition at a total `delta`, and its method; or None."""
     made = [r for r in releases if r.count]
     finite = made and delta and not any(math.isinf(r.epsilon) for r in made)
     if not finite or sum(r.count for r in made) > MAX_COMPOSED:

@@ -7,25 +7,17 @@ from typing import ClassVar
 from torch import Tensor
 
 from covey.contract.views import Reads, ServerView
-from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import FieldDict, Fields
+from covey.core import FieldDict, Fields, Sent, Total, Upload
 
 
 @dataclass(frozen=True)
 class Group:
-    """Clients that share some parameters.
+    """Clients that share some parameters."""
 
-    Attributes:
-        names: The shared parameters.
-        rows: The places of the clients in the upload; None for all of them.
-        public: Whether the result becomes the public model; else only these clients receive it.
-        weight: The weight of each client, in place of its own; None for its own.
-    """
-
-    names: tuple[str, ...]
-    rows: Tensor | None = None
-    public: bool = True
-    weight: Tensor | None = None
+    names: tuple[str, ...]  # the shared parameters
+    rows: Tensor | None = None  # the places of the clients in the upload; None for all of them
+    public: bool = True  # whether the result is the new public model; else only they receive it
+    weight: Tensor | None = None  # the weight of each client, in place of its own; None for its own
 
 
 class Grouping:
@@ -56,14 +48,11 @@ class Combine:
     reads_uploads: Reads = "total"
 
     def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
-        """Aggregates the uploads of a group.
+        """Returns the update and the uploaded model, by parameter, each in the parameter's shape.
 
         Args:
             upload: The uploads of the group, or their sum where `reads_uploads` is "total".
             names: The parameters to aggregate.
-
-        Returns:
-            The update and the uploaded model, by parameter; each has the shape of the parameter.
         """
         raise NotImplementedError
 

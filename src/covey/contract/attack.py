@@ -7,9 +7,7 @@ from torch import Tensor
 
 from covey.contract.model import Model
 from covey.contract.views import TrainingData
-from covey.core.messages import Catalogue, Download, Upload
-from covey.core.ragged import FieldDict, Ragged
-from covey.core.rng import Rng
+from covey.core import Catalogue, Download, FieldDict, Ragged, Rng, Upload
 
 
 @dataclass(frozen=True)
@@ -39,15 +37,10 @@ class Attack(Protocol):
         """What the attack knows beyond `AttackView`, for the report; empty for nothing."""
 
     def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
-        """Replaces the honest answer of the clients.
+        """Returns what the malicious clients share, and what they send in place of `upload`.
 
-        Args:
-            view: The clients.
-            upload: Their honest answer. An item table that is uploaded as it is comes as its
-                change and has to be returned as one.
-
-        Returns:
-            What the malicious clients share, and what they send.
+        In this honest answer an item table that is uploaded as it is comes as its change, and has
+        to be returned as one.
         """
 
 

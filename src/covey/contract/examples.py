@@ -5,27 +5,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from covey.core.errors import CoveyError
-from covey.core.ragged import Ragged, offsets_of
+from covey.core import CoveyError, Ragged, offsets_of
 
 
 @dataclass(frozen=True)
 class Examples:
-    """The examples of a cohort, T in all.
+    """The examples of a cohort, T in all."""
 
-    Attributes:
-        items: The item of each example, as one list per client.
-        label: [T].
-        weight: [T].
-        slot: [T], the position of a sequence that an example belongs to; -1 for all positions.
-        offset: [T], the logits of another recommender, to which the model learns to add; all
-            examples of a client with the same item have the same offset.
-    """
-
-    items: Ragged
-    label: Tensor
-    weight: Tensor
-    slot: Tensor | None = None
+    items: Ragged  # the item of each example, as one list per client
+    label: Tensor  # [T]
+    weight: Tensor  # [T]
+    slot: Tensor | None = None  # [T], position of a sequence that an example belongs to; -1: all
+    # [T], the logits of another recommender, to which the model learns to add; all examples of a
+    # client with the same item have the same offset.
     offset: Tensor | None = None
 
     @classmethod
@@ -47,10 +39,7 @@ class Examples:
     def append(self, items: Ragged, label: Tensor, weight: Tensor | None = None) -> "Examples":
         """Adds examples for the same clients that belong to all positions of a sequence.
 
-        Args:
-            items: The items of the new examples, one list per client, T in all.
-            label: [T].
-            weight: [T]; 1 by default.
+        `items` has one list per client, T in all; labels and weights are [T], weights 1 by default.
         """
         weight = torch.ones_like(label) if weight is None else weight
         slot = None if self.slot is None else torch.full_like(items.values, -1)
@@ -107,25 +96,15 @@ def merge(examples: Examples, local: LocalRows) -> Examples:
 
 @dataclass(frozen=True)
 class Batch:
-    """A padded block of clients: the rows of their local tables and the examples of one step.
+    """A padded block of clients: the rows of their local tables and the examples of one step."""
 
-    Attributes:
-        items_CR: The item of each row.
-        real_CR: Whether a row is a row and not padding, bool.
-        index_CL: The row of each example; None if example l is row l.
-        label_CL: The label of each example.
-        weight_CL: The weight of each example; 0 for padding.
-        slot_CL: The position of a sequence that an example belongs to; -1 for all positions.
-        offset_CL: The logits of another recommender.
-    """
-
-    items_CR: Tensor
-    real_CR: Tensor
-    index_CL: Tensor | None
-    label_CL: Tensor
-    weight_CL: Tensor
-    slot_CL: Tensor | None = None
-    offset_CL: Tensor | None = None
+    items_CR: Tensor  # the item of each row
+    real_CR: Tensor  # whether a row is a row and not padding, bool
+    index_CL: Tensor | None  # the row of each example; None if example l is row l
+    label_CL: Tensor  # the label of each example
+    weight_CL: Tensor  # the weight of each example; 0 for padding
+    slot_CL: Tensor | None = None  # position of a sequence that an example belongs to; -1: all
+    offset_CL: Tensor | None = None  # the logits of another recommender
 
     def items_CL(self) -> Tensor:
         """The item of each example."""

@@ -6,32 +6,20 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from covey.core.fixed_point import Scales
-from covey.core.messages import Download, Total, Upload
+from covey.core import Download, Scales, Total, Upload
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the server asks of clients in one exchange.
+    """What the server asks of clients in one exchange."""
 
-    Args:
-        step: What the clients do: "enrol", "deliver", "report", "train" or "evaluate".
-        round: The number of the round; 0 is the enrolment.
-        ids_C: The clients that are asked, [C].
-        download: What goes to them; entries for single clients are in the order of `ids_C`.
-        fold: Whether the sum of the answers is enough; the reply is then a `Total`.
-        attempt: Counts repetitions of a request whose answers were lost.
-        scales: The ranges of the numbers in the answers, from which follows how sums are rounded;
-            the fleet fills it in from what the method declares.
-    """
-
-    step: str
-    round: int
-    ids_C: Tensor
-    download: Download = field(default_factory=Download)
-    fold: bool = False
-    attempt: int = 0
-    scales: Scales | None = None
+    step: str  # what the clients do: "enrol", "deliver", "report", "train" or "evaluate"
+    round: int  # the number of the round; 0 is the enrolment
+    ids_C: Tensor  # the clients that are asked, [C]
+    download: Download = field(default_factory=Download)  # what goes to them, in this order
+    fold: bool = False  # whether the sum of the answers is enough; the reply is then a `Total`
+    attempt: int = 0  # counts repetitions of a request whose answers were lost
+    scales: Scales | None = None  # ranges of the answers, for sums; the fleet fills this in
 
     def take(self, pick: Tensor) -> "Request":
         """The same request to some of the clients; `pick` are places in `ids_C`."""

@@ -18,42 +18,23 @@ class Disclosure:
     """One field of one kind of message, and the privacy with which it is sent.
 
     What a field discloses in addition to its content, such as its length, is declared under the
-    path of the field: "list/length" for "list".
-
-    Attributes:
-        step: The exchange: "enrol", "report", "train" or "evaluate".
-        name: The path in the message, such as "update/items" or "contribution/list".
-        what: A description for people.
-        epsilon: The local privacy budget that one message spends on one `unit`; infinite if the
-            content is not protected.
-        unit: What `epsilon` and `delta` refer to.
-        releases: After so many messages a client repeats its last one, which spends nothing more;
-            0 if every message is new.
-        delta: The delta of one unit; 0 for pure privacy.
-        multiplier: The deviation of Gaussian noise over the sensitivity; 0 for other noise.
-        of_sum: Whether the guarantee is that of a sum over clients, so that it holds only if the
-            server can read nothing but sums.
-        budget: The name of the budget that several fields of a message spend together.
-        given: Whether the server has the field from the start, so that no message contains it.
-        simulated: Whether the noise is drawn from the seed of the run, so that the operator can
-            remove the noise; the engine fills this in.
-        largest: The largest absolute value of a number in the field. A client with a larger one is
-            left out of the round, and sums are as precise as this range allows.
+    path of the field: "list/length" for "list". Sums are as precise as `largest` allows.
     """
 
-    step: str
-    name: str
-    what: str
-    epsilon: float = INFINITE
-    unit: Literal["message", "item", "row"] = "message"
+    step: str  # the exchange: "enrol", "report", "train" or "evaluate"
+    name: str  # the path in the message, such as "update/items" or "contribution/list"
+    what: str  # a description for people
+    epsilon: float = INFINITE  # that one message spends on one `unit`; infinite without protection
+    unit: Literal["message", "item", "row"] = "message"  # what `epsilon` and `delta` refer to
+    # After so many messages a client repeats its last one, which spends nothing more; 0: all new.
     releases: int = 0
-    delta: float = 0.0
-    multiplier: float = 0.0
-    of_sum: bool = False
-    budget: str = ""
-    given: bool = False
-    simulated: bool = False
-    largest: float = REPORT
+    delta: float = 0.0  # the delta of one unit; 0 for pure privacy
+    multiplier: float = 0.0  # deviation of Gaussian noise over the sensitivity; 0: other noise
+    of_sum: bool = False  # whether the guarantee holds only if the server reads nothing but sums
+    budget: str = ""  # the name of the budget that several fields of a message spend together
+    given: bool = False  # whether the server has it from the start, so that no message contains it
+    simulated: bool = False  # whether the noise comes from the seed; the engine fills this in
+    largest: float = REPORT  # of any number; a client with a larger one is left out of the round
 
     def __post_init__(self) -> None:
         if not self.epsilon > 0:
@@ -169,8 +150,7 @@ class Ledger:
     def summary(self, delta: float = 0.0) -> dict[str, Any]:
         """The privacy of a user: per item, report, round and in total, and the unprotected fields.
 
-        Args:
-            delta: The delta at which the accountant computes a smaller total.
+        The accountant computes a smaller total at this `delta`.
         """
         heads = [keys[0] for keys in self.budgets().values()]
 
@@ -178,8 +158,7 @@ class Ledger:
             return sum(self.once(key) for key in heads if key[0] in steps)
 
         releases = [self.release(key) for key in heads]
-        total, total_delta = basic(releases)
-        better = tighter(releases, delta)
+        (total, total_delta), better = basic(releases), tighter(releases, delta)
         items = [self.declared[key].epsilon for key in heads if self.declared[key].unit == "item"]
         open_fields = self.unprotected()
         return {

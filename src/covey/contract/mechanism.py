@@ -26,8 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covey.core.messages import Sent, Total, Upload
-from covey.core.ragged import FieldDict, Fields
+from covey.core import FieldDict, Fields, Sent, Total, Upload
 
 from .examples import Examples
 from .ledger import Disclosure
@@ -39,24 +38,19 @@ class ClientHooks:
     """What a mechanism does on the clients; every hook handles a cohort of C clients at once."""
 
     def enrol(self, view: ClientView) -> FieldDict:
-        """Returns what a client sends once, when it joins.
+        """Returns what a client sends once, when it joins: fields with one entry per client.
 
-        Called in round 0, and for late joiners in the round in which they join, if "enrol" is in
-        `exchanges`. `view.params` holds the client's first parameters.
-
-        Returns:
-            Fields with one entry per client, such as a tensor [C, ...] or a `Ragged` of C lists.
+        Such a field is a tensor [C, ...] or a `Ragged` of C lists. Called in round 0, and for late
+        joiners in the round in which they join, if "enrol" is in `exchanges`. `view.params` holds
+        the client's first parameters.
         """
         return {}
 
     def report(self, view: ClientView) -> FieldDict:
-        """Returns what a client sends before training.
+        """Returns what a client sends before training: fields with one entry per client.
 
         Called once per round for the clients that `select_reporters` chose, if "report" is in
         `exchanges`. `view.received` is what `send` returned for the step "report".
-
-        Returns:
-            Fields with one entry per client.
         """
         return {}
 
@@ -84,23 +78,17 @@ class ClientHooks:
         return Sent()
 
     def prepare(self, view: ClientView) -> Fields:
-        """Returns tensors that stay fixed during local training, such as masks or augmented views.
+        """Returns tensors [C, ...] that stay fixed during local training, such as masks.
 
-        Called once per participation if the mechanism implements `loss`. `view.params` holds the
-        local rows that `view.batch` names.
-
-        Returns:
-            Tensors [C, ...]; `loss` finds them in `view.prepared`.
+        Called once per participation if the mechanism implements `loss`, which finds them in
+        `view.prepared`. `view.params` holds the local rows that `view.batch` names.
         """
         return {}
 
     def loss(self, view: ClientView) -> Tensor | None:
-        """Returns a term for each client that is added to the objective's loss.
+        """Returns a term [C] that is added to the objective's loss and can be differentiated.
 
-        Called in every local step; `view.step` counts them.
-
-        Returns:
-            A tensor [C] that can be differentiated, or None for no term.
+        None is no term. Called in every local step; `view.step` counts them.
         """
         return None
 
@@ -114,8 +102,7 @@ class ClientHooks:
     def base_model(self, params: Fields) -> tuple[Model, Fields] | None:
         """Returns another model and its parameters; its scores are added wherever a client ranks.
 
-        Args:
-            params: The parameters that the client received, [C or 1, ...] each.
+        `params` are the parameters that the client received, [C or 1, ...] each.
         """
         return None
 
@@ -124,11 +111,9 @@ class ServerHooks:
     """What a mechanism does on the server; hooks that return a `FieldDict` return its new state."""
 
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
-        """Returns the first state, after the enrolment.
+        """Returns the first state, after the enrolment; `view.round` is round 0 with all clients.
 
-        Args:
-            view: `view.round` is round 0 with all clients.
-            enrolment: What the clients' `enrol` sent, or None if no mechanism asks for it.
+        `enrolment` is what the clients' `enrol` sent, or None if no mechanism asks for it.
         """
         return {}
 
@@ -141,25 +126,16 @@ class ServerHooks:
         return view.state
 
     def select_reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
-        """Returns the ids of the clients that report in this round; None for the round's cohort.
-
-        Args:
-            view: The round and the state.
-            everyone: The ids of all clients that are present, [N].
-        """
+        """Returns which of `everyone` [N] report in this round; None for the round's cohort."""
         return None
 
     def receive_reports(
         self, view: ServerView, reports: Upload | Total
     ) -> tuple[FieldDict, Fields]:
-        """Handles the reports of a round.
+        """Returns the new state, and public parameters that the reports of a round change.
 
-        Args:
-            view: `view.round.ids_C` are the clients that answered.
-            reports: One entry per client, or their sum where `reads_reports` is "total".
-
-        Returns:
-            The new state, and public parameters that the reports change.
+        `view.round.ids_C` are the clients that answered. `reports` has one entry per client, or is
+        their sum where `reads_reports` is "total".
         """
         return view.state, {}
 
@@ -195,11 +171,7 @@ class PlanningHooks:
     """What the engine and the privacy ledger need to know about a mechanism in advance."""
 
     def extra_floats(self, n_rows: int) -> int:
-        """Returns how many numbers per client the loss holds beyond its rows, for the memory plan.
-
-        Args:
-            n_rows: The number of rows of the client's local item table.
-        """
+        """Returns how many numbers per client the loss holds beyond its `n_rows` item rows."""
         return 0
 
     def compared_pairs(self, n_rows: int) -> int:
@@ -211,12 +183,7 @@ class PlanningHooks:
         return ()
 
     def protected_disclosures(self, disclosed: Disclosure, model: Model) -> tuple[Disclosure, ...]:
-        """Returns what a field of training discloses after `protect_upload`.
-
-        Args:
-            disclosed: What the field discloses without this mechanism.
-            model: The model of the method.
-        """
+        """Returns what a field of training, `disclosed` as it is, discloses once protected."""
         return (disclosed,)
 
     @property
@@ -228,22 +195,16 @@ class PlanningHooks:
 class Mechanism(ClientHooks, ServerHooks, PlanningHooks):
     """One idea of one paper. Every hook is optional.
 
-    Attributes:
-        name: The key of the mechanism's fields in messages, state and results, and of its random
-            streams; unique within a method.
-        listens: The name of another part whose server half sends what this client half reads.
-        exchanges: Exchanges that it needs in addition to training: "enrol", "report".
-        reads_reports: "total" if the sum of the reports is enough for `receive_reports`.
-        whole_table: Whether the loss moves every item row, so that clients train whole tables.
-        needs_private: Private parameters that the model must have.
+    Its `name` is unique within a method: the key of its fields in messages, state and results, and
+    of its random streams.
     """
 
     name: str = "mechanism"
-    listens: str = ""
-    exchanges: frozenset[str] = frozenset()
-    reads_reports: Reads = "each"
-    whole_table: bool = False
-    needs_private: tuple[str, ...] = ()
+    listens: str = ""  # another part, whose server half sends what this client half reads
+    exchanges: frozenset[str] = frozenset()  # that it needs besides training: "enrol", "report"
+    reads_reports: Reads = "each"  # "total" if the sum is enough for `receive_reports`
+    whole_table: bool = False  # whether the loss moves every item row: clients train whole tables
+    needs_private: tuple[str, ...] = ()  # private parameters that the model must have
 
     def implements(self, hook: str) -> bool:
         """Whether the class overrides a hook."""

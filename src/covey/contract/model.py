@@ -11,23 +11,16 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from covey.core.ragged import Fields, Ragged, offsets_of
-from covey.core.rng import Rng
+from covey.core import Fields, Ragged, Rng, offsets_of
 
 
 @dataclass(frozen=True)
 class History:
-    """The items that a user vector is computed from, as row numbers of the given item tables.
+    """The items that a user vector is computed from, as row numbers of the given item tables."""
 
-    Attributes:
-        index_CP: The row of each item, oldest first, padded to P places.
-        mask_CP: Whether a place holds an item, bool.
-        hidden_CP: Items that the model has to predict from the others, bool.
-    """
-
-    index_CP: Tensor
-    mask_CP: Tensor
-    hidden_CP: Tensor | None = None
+    index_CP: Tensor  # the row of each item, oldest first, padded to P places
+    mask_CP: Tensor  # whether a place holds an item, bool
+    hidden_CP: Tensor | None = None  # items that the model has to predict from the others, bool
 
     @classmethod
     def of(cls, items: Ragged, last: int = 0) -> "History":
@@ -89,28 +82,15 @@ class Model(Protocol):
         """The first values of each client's parameters, [C, ...]; all share the stream `start`."""
 
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
-        """Computes user vectors.
+        """User vectors [C, D], or [C, P, D] with one before each position of the history.
 
-        Args:
-            params: The parameters, [C or 1, ...] each.
-            history: The items of each client.
-            rng: One stream per client.
-            training: Whether the vectors are for training.
-
-        Returns:
-            [C, D], or [C, P, D] with one vector before each position of the history.
+        Parameters are [C or 1, ...]; `rng` has one stream per client.
         """
 
     def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
-        """Computes logits.
+        """Logits of the items with the rows `v_CLD`, for user vectors as `user` returns them.
 
-        Args:
-            params: The parameters, [C or 1, ...] each.
-            u: User vectors as `user` returns them.
-            v_CLD: The rows of the items to score.
-
-        Returns:
-            [C, L] for one vector per client, [C, P, L] for one per position.
+        They are [C, L] for one vector per client, [C, P, L] for one per position.
         """
 
 

@@ -6,8 +6,7 @@ from torch import Tensor
 
 from covey.contract.examples import Batch, Examples
 from covey.contract.model import Model
-from covey.core.ragged import Fields, Ragged
-from covey.core.rng import Rng
+from covey.core import Fields, Ragged, Rng
 
 
 class Objective(Protocol):
@@ -38,13 +37,10 @@ class Objective(Protocol):
         return False
 
     def examples(self, items: Ragged, avoid: Ragged, n_items: int, rng: Rng) -> Examples:
-        """The examples of a cohort.
+        """The examples that a cohort makes of the training `items` of each client, oldest first.
 
-        Args:
-            items: The training items of each client, oldest first.
-            avoid: Items of each client that are not drawn as negatives; sorted and distinct.
-            n_items: The size of the catalogue.
-            rng: One stream per client.
+        `avoid` are items that are not drawn as negatives, sorted and distinct, and `n_items` is the
+        size of the catalogue; `rng` has one stream per client.
         """
         ...
 

@@ -7,9 +7,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from covey.core.messages import Catalogue, Round, Sent
-from covey.core.ragged import FieldDict, Fields, Ragged
-from covey.core.rng import Rng
+from covey.core import Catalogue, FieldDict, Fields, Ragged, Rng, Round, Sent
 
 from .examples import Batch
 from .model import NO_HISTORY, History, Model, rows
@@ -21,15 +19,10 @@ StepPreview = Callable[[str, Tensor, Tensor], Tensor]  # table, rows [T], update
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a client may learn from; held-out items are not in here.
+    """What a client may learn from; held-out items are not in here."""
 
-    Args:
-        items: The training items of each client, oldest first.
-        avoid: Items of each client that are never drawn as negatives, sorted and distinct.
-    """
-
-    items: Ragged
-    avoid: Ragged
+    items: Ragged  # the training items of each client, oldest first
+    avoid: Ragged  # items of each client that are never drawn as negatives, sorted and distinct
 
     def take(self, pick: Tensor) -> "TrainingData":
         """The data of some of the clients."""
@@ -40,35 +33,22 @@ class TrainingData:
 class ClientView:
     """A cohort of C clients as one mechanism sees it; each row is a client that knows only itself.
 
-    Args:
-        params: Parameters by name, [C or 1, ...]; a leading 1 means shared. Before training, item
-            tables are whole, [C or 1, I, D]; in `prepare` and `loss` they hold the local rows that
-            `batch` names.
-        data: The clients' training data.
-        received: What this mechanism's server half sent.
-        rng: One random stream per client, for this mechanism and round.
-        model: The model of the method.
-        objective: The objective of the method.
-        catalogue: What the server and all clients know about the items.
-        batch: The examples of the current block; None before training.
-        objective_state: The objective's own tensors for this block.
-        prepared: What this mechanism's `prepare` returned.
-        step: The number of the local step, in `loss`.
-        valid: In `report`, the validation items, with which the client chooses between models.
+    Before training, item tables in `params` are whole, [C or 1, I, D]; in `prepare` and `loss` they
+    hold the local rows that `batch` names.
     """
 
-    params: Fields
-    data: TrainingData
-    received: Sent
-    rng: Rng
-    model: Model
-    objective: Objective
-    catalogue: Catalogue
-    batch: Batch | None = None
-    objective_state: Fields = field(default_factory=dict)
-    prepared: Fields = field(default_factory=dict)
-    step: int = 0
-    valid: Ragged | None = None
+    params: Fields  # by name, [C or 1, ...]; a leading 1 means shared
+    data: TrainingData  # the clients' training data
+    received: Sent  # what this mechanism's server half sent
+    rng: Rng  # one random stream per client, for this mechanism and round
+    model: Model  # the model of the method
+    objective: Objective  # the objective of the method
+    catalogue: Catalogue  # what the server and all clients know about the items
+    batch: Batch | None = None  # the examples of the current block; None before training
+    objective_state: Fields = field(default_factory=dict)  # of the objective, for this block
+    prepared: Fields = field(default_factory=dict)  # what this mechanism's `prepare` returned
+    step: int = 0  # the number of the local step, in `loss`
+    valid: Ragged | None = None  # in `report`, the validation items, to choose between models
 
     def user(self) -> Tensor:
         """User vectors, [C, D]: in training those of the current step, before it of whole lists."""
@@ -82,15 +62,12 @@ class ClientView:
     def objective_loss(self, params: Fields | None = None, u: Tensor | None = None) -> Tensor:
         """The objective's loss, [C], for the current batch.
 
-        Args:
-            params: Other parameters than the current ones.
-            u: Other user vectors than those of the model, [C, D].
+        `params` and the user vectors `u`, [C, D], replace the current ones and those of the model.
         """
         assert self.batch is not None
         params = self.params if params is None else params
-        return self.objective.loss(
-            self.model, params, self.batch, self.objective_state, self.rng, u
-        )
+        state, rng = self.objective_state, self.rng
+        return self.objective.loss(self.model, params, self.batch, state, rng, u)
 
     def rows(self, items_CL: Tensor) -> Tensor:
         """Rows of the item table, [C, L, D], for places in it, [C, L]."""
@@ -99,32 +76,18 @@ class ClientView:
 
 @dataclass(frozen=True)
 class ServerView:
-    """The server as one part sees it.
+    """The server as one part sees it."""
 
-    Args:
-        public: The public parameters.
-        state: The part's own state; hooks return a new one and never change it in place.
-        round: The number of the round and the clients in it.
-        seed: The seed of the run.
-        name: The name of the part, which its random streams depend on.
-        model: The model of the method.
-        objective: The objective of the method.
-        catalogue: What the server and all clients know about the items.
-        step: The exchange that is being prepared: "report" or "train".
-        preview_step: Returns rows of a public table after a step of the server's optimiser with
-            some update, without taking the step.
-    """
-
-    public: Fields
-    state: FieldDict
-    round: Round
-    seed: int
-    name: str
-    model: Model
-    objective: Objective
-    catalogue: Catalogue
-    step: str = "train"
-    preview_step: StepPreview | None = None
+    public: Fields  # the public parameters
+    state: FieldDict  # the part's own state; hooks return a new one and never change it in place
+    round: Round  # the number of the round and the clients in it
+    seed: int  # the seed of the run
+    name: str  # the name of the part, which its random streams depend on
+    model: Model  # the model of the method
+    objective: Objective  # the objective of the method
+    catalogue: Catalogue  # what the server and all clients know about the items
+    step: str = "train"  # the exchange that is being prepared: "report" or "train"
+    preview_step: StepPreview | None = None  # rows after a server step, which is not taken
 
     @cached_property
     def client_rng(self) -> Rng:

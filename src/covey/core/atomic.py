@@ -9,13 +9,8 @@ from pathlib import Path
 from .errors import CoveyError
 
 
-def write(path: Path, fill: Callable[[Path], None]) -> None:
-    """Writes a whole file or nothing: fills a temporary file, forces it to disk and renames it.
-
-    Args:
-        path: The file to write or replace.
-        fill: Writes the content to the temporary path that it is called with.
-    """
+def write(path: Path, fill: Callable[[Path], object]) -> None:
+    """Writes a whole file or nothing: `fill` writes a temporary one, forced to disk and renamed."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         _remove_leftovers(path)
@@ -25,9 +20,8 @@ def write(path: Path, fill: Callable[[Path], None]) -> None:
         part.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        raise CoveyError(
-            f"cannot write {path}: {error.strerror or error}; free space or choose another --out"
-        ) from error
+        wrong = f"cannot write {path}: {error.strerror or error}"
+        raise CoveyError(f"{wrong}; free space or choose another --out") from error
     finally:
         part.unlink(missing_ok=True)
 
@@ -45,9 +39,8 @@ def exclusive(path: Path, wait: bool = True) -> Iterator[None]:
         except BlockingIOError:
             raise
         except OSError as error:
-            raise CoveyError(
-                f"cannot lock {path}: {error.strerror}; choose a folder on another disk"
-            ) from error
+            wrong = f"cannot lock {path}: {error.strerror}"
+            raise CoveyError(f"{wrong}; choose a folder on another disk") from error
         yield
 
 
@@ -84,18 +77,13 @@ def append(path: Path, at: int, text: str) -> int:
     except OSError as error:
         with suppress(OSError):
             os.truncate(path, at)
-        raise CoveyError(
-            f"cannot write {path}: {error.strerror or error}; free space, then covey resume"
-        ) from error
+        wrong = f"cannot write {path}: {error.strerror or error}"
+        raise CoveyError(f"{wrong}; free space, then covey resume") from error
 
 
 def write_text(path: Path, text: str) -> None:
     """Writes a whole text file or nothing."""
-
-    def fill(part: Path) -> None:
-        part.write_text(text, encoding="utf-8")
-
-    write(path, fill)
+    write(path, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 def _sync_folder(folder: Path) -> None:

@@ -44,15 +44,11 @@ def decode(total: "Tensor", fraction: int, dtype: "torch.dtype") -> "Tensor":
 
 @dataclass(frozen=True)
 class Scales:
-    """The ranges of the fields of one exchange, and how many clients may be added up.
+    """The ranges of the fields of one exchange, and how many clients may be added up."""
 
-    Args:
-        many: The number of clients that are asked.
-        largest: The largest absolute value of a number, by the path of the field in an upload, such
-            as "update/items" or "spectral/rows". Fields that are not named have `REPORT`.
-    """
-
-    many: int
+    many: int  # the number of clients that are asked
+    # By the path of a field in an upload, such as "update/items", the largest absolute value of a
+    # number. Fields that are not named have `REPORT`.
     largest: Mapping[str, float] = field(default_factory=dict)
 
     def range_of(self, path: str) -> float:
@@ -69,8 +65,7 @@ class Scales:
         """Refuses ranges that leave too few bits for this many clients."""
         for path in self.largest:
             if (left := self.fraction(path)) < COARSEST:
-                raise CoveyError(
-                    f"{path}: a range of {self.range_of(path):g} leaves {left} bits after the point"
-                    f" in a sum over {self.many:,} clients, and {COARSEST} are needed; declare a"
-                    " smaller Disclosure.largest, or ask fewer clients (run.cohort)"
-                )
+                where = f"after the point in a sum over {self.many:,} clients"
+                wrong = f"a range of {self.range_of(path):g} leaves {left} bits {where}"
+                less = "declare a smaller Disclosure.largest, or ask fewer clients (run.cohort)"
+                raise CoveyError(f"{path}: {wrong}, and {COARSEST} are needed; {less}")

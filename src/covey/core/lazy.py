@@ -8,18 +8,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-NAME = re.compile(r"^    from \.([\w.]+) import (\w+) as \2$", re.MULTILINE)
+IMPORT = re.compile(r"^    from \.([\w.]+) import (.+)$", re.MULTILINE)
 Hooks = tuple[Callable[[str], Any], Callable[[], list[str]]]
 
 
 def lazy(package: str) -> Hooks:
     """Returns `__getattr__` and `__dir__` of a package that loads its modules on first use.
 
-    The public names are those that the package imports for type checkers only, in lines
-    `from .module import name as name`, so that they are listed once.
+    The public names are those that the package imports for type checkers only, in lines such as
+    `from .module import name as name` or `from .module import one, two`.
     """
     module = sys.modules[package]
-    home = {name: at for at, name in NAME.findall(Path(str(module.__file__)).read_text("utf-8"))}
+    lines = IMPORT.findall(Path(str(module.__file__)).read_text("utf-8"))
+    home = {name.split()[-1]: at for at, names in lines for name in names.split(",")}
 
     def load(name: str) -> Any:
         if name not in home:

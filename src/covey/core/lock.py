@@ -46,9 +46,8 @@ def _locked(folder: Path) -> IO[str]:
         except BlockingIOError as error:
             with file:
                 who = _holder(file)
-            raise CoveyError(
-                f"{folder} is in use by {who}; wait until it ends, or choose another folder"
-            ) from error
+            wrong = f"{folder} is in use by {who}"
+            raise CoveyError(f"{wrong}; wait until it ends, or choose another folder") from error
         except OSError as error:
             text = "%s cannot be locked (%s): start no second run on it meanwhile"
             _log.warning(text, folder, error.strerror)
@@ -64,9 +63,8 @@ def _opened(folder: Path) -> IO[str]:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CoveyError(
-                f"cannot make the folder {folder}: {error.strerror}; choose another --out"
-            ) from error
+            wrong = f"cannot make the folder {folder}: {error.strerror}"
+            raise CoveyError(f"{wrong}; choose another --out") from error
         try:
             return path.open("a+", encoding="utf-8")
         except OSError as error:

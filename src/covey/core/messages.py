@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covey.core.ragged import FieldDict, Fields, cat, take
+from covey.core.ragged import Field, FieldDict, Fields, cat, take
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,8 @@ class Sent:
         return Sent(self.shared, {k: take(v, pick) for k, v in self.each.items()})
 
     def to(self, device: torch.device | str) -> "Sent":
-        return Sent(
-            {k: v.to(device) for k, v in self.shared.items()},
-            {k: v.to(device) for k, v in self.each.items()},
-        )
+        shared, each = ({k: v.to(device) for k, v in d.items()} for d in (self.shared, self.each))
+        return Sent(shared, each)
 
 
 @dataclass(frozen=True)
@@ -79,6 +77,12 @@ class Upload:
     def to(self, device: torch.device | str) -> "Upload":
         return self.map(lambda x: x.to(device))
 
+    def fields(self) -> list[tuple[str, Field]]:
+        """Every field by its path, such as "update/items" or "list/items"; last the weight."""
+        kinds = [("update", self.update), ("model", self.model), *self.extra.items()]
+        fields = [(f"{kind}/{k}", v) for kind, named in kinds for k, v in named.items()]
+        return [*fields, ("weight", self.weight_C)]
+
     def map(self, f: Callable[..., Any], *others: "Upload") -> "Upload":
         """Applies `f` to every field, with the same field of `others` as further arguments."""
         ups = (self, *others)
@@ -93,23 +97,14 @@ class Upload:
 
 @dataclass(frozen=True)
 class Total:
-    """Sums over clients, for a server that may see nothing else or needs nothing else.
+    """Sums over clients, for a server that may see nothing else or needs nothing else."""
 
-    Attributes:
-        ids_C: The clients in the sums.
-        weight: The sum of their weights.
-        update: Weighted sums of the updates, dense.
-        model: Weighted sums of the uploaded parameters, dense.
-        touched: For each table of `update`, the weight that touched each row, [I].
-        extra: Plain sums of the fields of each mechanism.
-    """
-
-    ids_C: Tensor
-    weight: Tensor
-    update: Fields = field(default_factory=dict)
-    model: Fields = field(default_factory=dict)
-    touched: Fields = field(default_factory=dict)
-    extra: dict[str, Fields] = field(default_factory=dict)
+    ids_C: Tensor  # the clients in the sums
+    weight: Tensor  # the sum of their weights
+    update: Fields = field(default_factory=dict)  # weighted sums of the updates, dense
+    model: Fields = field(default_factory=dict)  # weighted sums of the uploaded parameters, dense
+    touched: Fields = field(default_factory=dict)  # by table, the weight on each row, [I]
+    extra: dict[str, Fields] = field(default_factory=dict)  # plain sums of the fields of mechanisms
 
     def __len__(self) -> int:
         return len(self.ids_C)

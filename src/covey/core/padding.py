@@ -29,7 +29,6 @@ def pad_lengths(n_C: Tensor, coarse: bool = False) -> Tensor:
 
 
 def _padded(n_C: Tensor, sizes: Sequence[int], beyond: int) -> Tensor:
-    """The next of the `sizes`, or the next multiple of `beyond` above the largest size."""
     size_S = torch.tensor(sizes, device=n_C.device)
     place = torch.searchsorted(size_S, n_C.contiguous()).clamp(max=len(size_S) - 1)
     return torch.where(n_C <= size_S[-1], size_S[place], (n_C + beyond - 1) // beyond * beyond)

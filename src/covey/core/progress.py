@@ -11,12 +11,7 @@ REDRAWN = 0.2  # seconds between two pictures of a bar in a notebook
 
 
 class Bar:
-    """Shows the progress of one run on standard error, or in the cell of a notebook.
-
-    Args:
-        shown: Whether to show it; None shows it in a notebook only.
-        metric: The metric that is shown first.
-    """
+    """Shows progress on standard error or, also if `shown` is None, in the cell of a notebook."""
 
     def __init__(self, shown: bool | None = True, metric: str = "") -> None:
         self.metric, self.ended, self.began = metric, Event(), time.monotonic()

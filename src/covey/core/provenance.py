@@ -19,17 +19,12 @@ def machine(device: str = "cuda") -> str:
 
 
 def commit() -> str:
-    """The commit of the code, and whether the code or a plan of a paper was changed since.
-
-    The environment variable COVEY_COMMIT replaces it where there is no checkout.
-    """
+    """The commit of the code, or COVEY_COMMIT, and whether code or plans of papers were changed."""
     if "COVEY_COMMIT" in os.environ:
         return os.environ["COVEY_COMMIT"]
     try:
-        head, changed = (
-            _git("rev-parse", "--short", "HEAD"),
-            _git("status", "--porcelain", *SOURCES),
-        )
+        head = _git("rev-parse", "--short", "HEAD")
+        changed = _git("status", "--porcelain", *SOURCES)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return f"{head}, changed" if changed else head

@@ -126,6 +126,11 @@ FieldDict = dict[str, Any]  # `Field`s by name; their owner knows which kind eac
 Drawer = FieldDict  # its name in methods that were written before
 
 
+def below(fields: FieldDict, start: str) -> FieldDict:
+    """The fields whose names begin with `start`, by the rest of their names."""
+    return {k.removeprefix(start): v for k, v in fields.items() if k.startswith(start)}
+
+
 def take(x: Field, pick: Tensor) -> Field:
     """The entries of some clients."""
     return x[pick] if isinstance(x, Tensor) else x.take(pick)

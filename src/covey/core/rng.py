@@ -130,18 +130,11 @@ class Rng:
         return self.bits(n).argsort(dim=1, stable=True)
 
     def order_at(self, n: int, place_CK: Tensor) -> Tensor:
-        """Computes the entries at some places of a random order of 0..n-1, without the others.
+        """The entries [C, K] at some places of a random order of 0..n-1, without the others.
 
         A Feistel network (Luby and Rackoff, 1988) permutes the numbers below the next power of 4; a
         result of n or more is permuted again until it is below n. Up to `SHORT` numbers are sorted,
         because the network cannot produce every order of few numbers.
-
-        Args:
-            n: How many numbers are ordered.
-            place_CK: The places that each stream asks for.
-
-        Returns:
-            The entries at these places, [C, K].
         """
         if n <= SHORT:
             return self.permutation(n).gather(1, place_CK)

@@ -13,15 +13,9 @@ FEW = 16  # up to so many draws of a row are faster one after the other on a CPU
 
 
 def outside(avoid: Ragged, n_items: int, rank: Ragged) -> Tensor:
-    """Finds the items at some ranks (from 0) among the items that a client does not avoid.
+    """The items [T] at some ranks, from 0, among those that a client does not avoid.
 
-    Args:
-        avoid: The avoided items of each client, sorted and distinct.
-        n_items: The size of the catalogue.
-        rank: The ranks that each client asks for, T in all.
-
-    Returns:
-        The items, [T].
+    `avoid` are sorted and distinct; `rank` has the ranks that each client asks for, T in all.
     """
     stride, owner = n_items + 1, rank.owner
     gap = avoid.values - avoid.place  # how many allowed items come before each avoided one
@@ -33,15 +27,9 @@ def outside(avoid: Ragged, n_items: int, rank: Ragged) -> Tensor:
 def distinct_ranks(unit_TK: Tensor, size_T: Tensor) -> Tensor:
     """Draws K different numbers below a size in each row, every set with the same probability.
 
-    Floyd's algorithm (Bentley and Floyd, 1987): a number that was drawn before is replaced by the
-    highest one allowed.
-
-    Args:
-        unit_TK: Uniform random numbers in [0, 1).
-        size_T: The size of each row.
-
-    Returns:
-        The numbers, [T, K]; 0 where a row has fewer than K numbers.
+    `unit_TK` are uniform in [0, 1). Floyd's algorithm (Bentley and Floyd, 1987): a number that was
+    drawn before is replaced by the highest one allowed. Returns the numbers, [T, K]; 0 where a row
+    has fewer than K numbers.
     """
     k_K = torch.arange(unit_TK.shape[1], device=unit_TK.device)
     many_T1 = size_T.clamp(max=len(k_K))[:, None]
@@ -84,17 +72,10 @@ def _at_once(draw_TK: Tensor, top_TK: Tensor, spare_T1: Tensor) -> Tensor:
 def negatives(
     avoid: Ragged, n_items: int, per_client: Tensor, count: int, rng: Rng
 ) -> tuple[Tensor, Tensor]:
-    """Draws different negatives for every positive of each client.
+    """Draws `count` different negatives for each positive, of which clients have `per_client` [C].
 
-    Args:
-        avoid: Items of each client that are not drawn, sorted and distinct.
-        n_items: The size of the catalogue.
-        per_client: The number of positives of each client, [C]; T in all.
-        count: The number of negatives per positive.
-        rng: One stream per client.
-
-    Returns:
-        The items, [T, count], and whether each exists: a client may avoid nearly every item.
+    Items of `avoid`, sorted and distinct, are not drawn. Returns the items, [T, count] for T
+    positives in all, and whether each exists: a client may avoid nearly every item.
     """
     unit = rng.ragged_uniform(per_client * count)
     size_C = n_items - avoid.lengths

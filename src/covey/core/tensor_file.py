@@ -23,10 +23,8 @@ def write(path: Path, flat: Fields, about: dict[str, Any]) -> int:
     total = _sum(flat, about)
     entry = {"covey": json.dumps({**about, "sum": total}, sort_keys=True)}
 
-    def fill(
-        part: Path,
-    ) -> None:  # one entry, since the order of several is not fixed by the format
-        try:
+    def fill(part: Path) -> None:
+        try:  # with one entry, since the order of several is not fixed by the format
             save_file(flat, str(part), entry)
         except SafetensorError as error:
             raise OSError(0, str(error)) from error
@@ -38,13 +36,7 @@ def write(path: Path, flat: Fields, about: dict[str, Any]) -> int:
 def read(
     path: Path, kinds: str | tuple[str, ...], device: torch.device | str = "cpu"
 ) -> tuple[dict[str, Any], Fields]:
-    """Returns the plain data and the tensors of a file.
-
-    Args:
-        path: The file.
-        kinds: The expected `format`, or several that are accepted.
-        device: Where the tensors go.
-    """
+    """Returns the plain data and the tensors of a file; `kinds` are the formats it may have."""
     kinds = (kinds,) if isinstance(kinds, str) else kinds
     try:
         with safe_open(str(path), "pt") as file:
@@ -62,7 +54,6 @@ def read(
 
 
 def _sum(flat: Fields, about: dict[str, Any]) -> int:
-    """A checksum of plain data and tensors, which the format itself lacks."""
     total = zlib.crc32(json.dumps(about, sort_keys=True).encode())
     for name in sorted(flat):
         x = flat[name]

@@ -22,9 +22,8 @@ def _table(tree: dict[str, Any], path: str) -> list[str]:
 
 
 def _is_table(value: Any) -> bool:
-    return isinstance(value, dict) or (
-        isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
-    )
+    listed = isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
+    return isinstance(value, dict) or listed
 
 
 def _key(key: str) -> str:
@@ -45,6 +44,4 @@ def _value(value: Any) -> str:
 
 def _text(text: str) -> str:
     quoted = json.dumps(text, ensure_ascii=False)
-    return quoted.replace(
-        "\x7f", "\\u007f"
-    )  # the only character that JSON allows and TOML does not
+    return quoted.replace("\x7f", "\\u007f")  # which JSON allows and TOML does not

@@ -87,21 +87,14 @@ def module_of(use: str, names: frozenset[str]) -> ModuleType:
 
 
 def check(use: str, names: frozenset[str], home: str = "") -> None:
-    """Raises `Untrusted` if a class is neither covey's nor of a trusted module.
-
-    Args:
-        use: The class as a configuration names it, "module:Class".
-        names: The trusted modules.
-        home: The module that defines the class, if it is known.
-    """
+    """Raises `Untrusted` if a class is of no trusted module; `home` defines it, if known."""
     module = home or use.partition(":")[0]
     if any(module == name or module.startswith(f"{name}.") for name in (OWN, *names)):
         return
     what = f"which is defined in {home} and" if home else "which"
-    raise Untrusted(
-        f"configuration names {use}, {what} is not part of covey; if you trust that code,"
-        f' say --trust {module} (or {VARIABLE}={module}, or trust=["{module}"] in Python)'
-    )
+    wrong = f"configuration names {use}, {what} is not part of covey; if you trust that code"
+    ways = f'--trust {module} (or {VARIABLE}={module}, or trust=["{module}"] in Python)'
+    raise Untrusted(f"{wrong}, say {ways}")
 
 
 def check_tree(tree: Any, names: frozenset[str]) -> None:

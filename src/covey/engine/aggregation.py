@@ -7,8 +7,7 @@ import torch
 from covey.aggregate.fold import total_of
 from covey.contract.aggregation import Group
 from covey.contract.fleet import Fleet, Request
-from covey.core.messages import Download, Round, Sent, Total, Upload
-from covey.core.ragged import Fields
+from covey.core import Download, Fields, Round, Sent, Total, Upload
 
 from .method import Method
 from .server_state import METRIC, Server, view
@@ -33,10 +32,7 @@ def filtered(
 def aggregated(
     server: Server, fleet: Fleet, method: Method, round: Round, upload: Upload | Total
 ) -> Server:
-    """The server after an upload has changed the model, group by group.
-
-    A public group's model becomes the server's; that of another one is delivered to its clients.
-    """
+    """The server after an upload; what is not public is delivered to the group's clients."""
     grouping = method.grouping
     state, groups = grouping.groups(view(server, method, grouping.name, round), upload)
     server = server.with_state({grouping.name: state})
@@ -55,7 +51,6 @@ def aggregated(
 
 
 def _part(method: Method, group: Group, upload: Upload | Total) -> Upload | Total:
-    """The uploads of a group, or their sum."""
     part = upload
     if group.rows is not None and isinstance(upload, Upload):
         sums = method.combine.reads_uploads == "total"
@@ -84,7 +79,6 @@ def _stepped(
 
 
 def _counted(server: Server, tally: dict[str, int]) -> Server:
-    """Adds what the combine counted to the counts of the run so far."""
     if not tally:
         return server
     before = server.state.get("combine", {})

@@ -6,62 +6,42 @@ from typing import Literal
 from covey.aggregate.combine import ItemMean
 from covey.aggregate.grouping import Everyone
 from covey.aggregate.step import Add
-from covey.contract.aggregation import Combine, Grouping, ServerStep
 from covey.contract.fleet import Fleet
 from covey.contract.mechanism import Mechanism, unique_names
-from covey.contract.model import Model
-from covey.contract.objective import Objective
-from covey.core.errors import CoveyError
-from covey.core.messages import Catalogue
+from covey.core import Catalogue, CoveyError
+from covey.mechanism import Combine, Grouping, Model, Objective, ServerStep
 from covey.solvers import Local
 
 # By exchange: what a part reads there from single clients, and what to do where that is hidden.
+CLEAR = "leave it out, or let them be read by fleet.clear = "
 READ_AND_REMEDY = {
-    "enrol": (
-        "what single clients send when they join",
-        "leave it out, or let them be read by fleet.clear = ['enrol']",
-    ),
-    "report": ("single reports", "leave it out, or let them be read by fleet.clear = ['report']"),
+    "enrol": ("what single clients send when they join", f"{CLEAR}['enrol']"),
+    "report": ("single reports", f"{CLEAR}['report']"),
     "train": ("single uploads", "leave it out, or use a linear combine"),
 }
 
 
 @dataclass(frozen=True)
 class Method:
-    """A method of federated recommendation, composed of parts.
+    """A method of federated recommendation, composed of parts."""
 
-    Args:
-        model: Scores items for users, and says which parameters are shared, kept or uploaded.
-        objective: The loss that clients train with.
-        catalogue: What all parties know about the items.
-        solver: How clients train; None for methods that only exchange reports.
-        mechanisms: The ideas that change a round, in the order in which their hooks are called.
-        grouping: Which clients share a model.
-        combine: How the uploads of a group become one update.
-        server_step: The server's optimiser.
-        weighting: Whether all clients weigh the same in an average, or by their examples.
-        seed: The seed of the run.
-    """
-
-    model: Model
-    objective: Objective
-    catalogue: Catalogue
-    solver: Local | None = None
-    mechanisms: tuple[Mechanism, ...] = ()
-    grouping: Grouping = field(default_factory=Everyone)
-    combine: Combine = field(default_factory=ItemMean)
-    server_step: ServerStep = field(default_factory=Add)
-    weighting: Literal["equal", "examples"] = "equal"
-    seed: int = 0
+    model: Model  # scores items for users, and says which parameters are shared, kept or uploaded
+    objective: Objective  # the loss that clients train with
+    catalogue: Catalogue  # what all parties know about the items
+    solver: Local | None = None  # how clients train; None for methods that only exchange reports
+    mechanisms: tuple[Mechanism, ...] = ()  # ideas that change a round, in the order of their hooks
+    grouping: Grouping = field(default_factory=Everyone)  # which clients share a model
+    combine: Combine = field(default_factory=ItemMean)  # how the uploads of a group become one
+    server_step: ServerStep = field(default_factory=Add)  # the server's optimiser
+    weighting: Literal["equal", "examples"] = "equal"  # how clients weigh in an average
+    seed: int = 0  # of the run
 
     def __post_init__(self) -> None:
         names = unique_names((*self.mechanisms, self.grouping, self.server_step))
         for m in self.mechanisms:
             if m.listens and m.listens not in names:
-                raise CoveyError(
-                    f"{m.name!r} listens to {m.listens!r}, which is not here; add it or leave that"
-                    " out"
-                )
+                wrong = f"{m.name!r} listens to {m.listens!r}, which is not here"
+                raise CoveyError(f"{wrong}; add it or leave that out")
 
     def has_exchange(self, step: str) -> bool:
         """Whether a mechanism needs this exchange."""
@@ -79,11 +59,10 @@ class Method:
 
     def single_readers(self) -> set[tuple[str, str]]:
         """The parts that read messages of single clients, each with the exchange of these."""
-        found = {(m.name, "train") for m in self.mechanisms if m.implements("filter_uploads")}
-        if self.combine.reads_uploads != "total":
-            found.add((type(self.combine).__name__, "train"))
-        if self.grouping.reads_uploads != "total":
-            found.add((self.grouping.name, "train"))
+        names = {m.name for m in self.mechanisms if m.implements("filter_uploads")}
+        named = ((self.combine, type(self.combine).__name__), (self.grouping, self.grouping.name))
+        names |= {name for part, name in named if part.reads_uploads != "total"}
+        found = {(name, "train") for name in names}
         for m in self.mechanisms:
             if "report" in m.exchanges and m.reads_reports != "total":
                 found.add((m.name, "report"))

@@ -6,8 +6,7 @@ from torch import Tensor
 
 from covey.aggregate.fold import total_of
 from covey.contract.fleet import Fleet, Request
-from covey.core.messages import Download, Round, Sent, Total, Upload
-from covey.core.ragged import FieldDict, Fields
+from covey.core import Download, FieldDict, Fields, Round, Sent, Total, Upload
 
 from .aggregation import aggregated, filtered
 from .method import Method
@@ -19,14 +18,7 @@ __all__ = ["Server", "admit", "enrol", "reported_metrics", "run_round", "start",
 def run_round(server: Server, fleet: Fleet, method: Method, round: Round) -> tuple[Server, Round]:
     """Runs one round: the picture in `covey.contract.mechanism`, with the hooks named at the right.
 
-    Args:
-        server: The server before the round.
-        fleet: The clients.
-        method: The method of the run.
-        round: The number of the round and its cohort.
-
-    Returns:
-        The server after the round, and the round narrowed to the clients that answered.
+    `round` has the cohort. Returns the server after it, and `round` with the clients that answered.
     """
     server = server.with_state(_states("begin_round", server, method, round))
     if method.has_exchange("report"):
@@ -91,7 +83,6 @@ def _received(
 
 
 def _deliver(fleet: Fleet, method: Method, number: int, ids_C: Tensor, params: Fields) -> None:
-    """Hands clients the parameters among these that they keep."""
     kept: FieldDict = {k: v for k, v in params.items() if k in method.model.kept}
     if kept:
         fleet.ask(Request("deliver", number, ids_C, Download(Sent(kept))))

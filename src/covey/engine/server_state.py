@@ -6,9 +6,7 @@ from functools import partial
 from torch import Tensor
 
 from covey.contract.views import ServerView
-from covey.core.messages import Round, Sent
-from covey.core.ragged import FieldDict, Fields
-from covey.core.rng import Rng
+from covey.core import FieldDict, Fields, Rng, Round, Sent, below
 
 from .method import Method
 
@@ -53,10 +51,9 @@ def _previewed(
     step, table = method.server_step, server.public[name]
     if not step.by_row:
         return table[rows_T] + update_TD
-    state = {
-        k: v[rows_T] if isinstance(v, Tensor) and v.shape == table.shape else v
-        for k, v in server.state.get(step.name, {}).items()
-    }
+    state = dict(server.state.get(step.name, {}))
+    like = (k for k, v in state.items() if isinstance(v, Tensor) and v.shape == table.shape)
+    state |= {k: state[k][rows_T] for k in like}
     return step.step(state, {name: table[rows_T]}, {name: update_TD})[1][name]
 
 
@@ -69,7 +66,6 @@ def reported_metrics(server: Server) -> dict[str, dict[str, float]]:
     """The metrics of the last round, by part: single numbers of its state under `tell/`."""
     out = {}
     for name, state in server.state.items():
-        metrics = {k.removeprefix(METRIC): v for k, v in state.items() if k.startswith(METRIC)}
-        if metrics:
+        if metrics := below(state, METRIC):
             out[name] = {k: float(v) for k, v in sorted(metrics.items())}
     return out

@@ -14,9 +14,7 @@ from covey import data
 from covey.contract.attack import Attack
 from covey.contract.fleet import Fleet
 from covey.contract.views import TrainingData
-from covey.core.errors import CoveyError
-from covey.core.messages import Catalogue
-from covey.core.ragged import Ragged
+from covey.core import Catalogue, CoveyError, Ragged
 from covey.data.dataset import Dataset, check
 from covey.data.folder import Filter
 from covey.data.settings import Pool
@@ -44,21 +42,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Prepared:
-    """The data of a run.
+    """The data of a run."""
 
-    Args:
-        dataset: The whole dataset.
-        split: Its parts for training, validation and test.
-        negatives: Which items are never negatives of each user, see `avoid`.
-        candidates: The sampled candidates of each held-out part; empty if all items are ranked.
-        catalogue: What everybody knows about the items.
-    """
-
-    dataset: Dataset
-    split: Split
-    negatives: Pool
-    candidates: dict[str, Tensor]
-    catalogue: Catalogue
+    dataset: Dataset  # the whole dataset
+    split: Split  # its parts for training, validation and test
+    negatives: Pool  # which items are never negatives of each user, see `avoid`
+    candidates: dict[str, Tensor]  # those of each held-out part, if rankings are sampled
+    catalogue: Catalogue  # what everybody knows about the items
     avoided: Ragged | None = None  # given in place of what follows from `negatives`
 
     @property
@@ -81,8 +71,7 @@ def _stamp(name: str) -> tuple[tuple[str, int], ...]:
     """The files of a dataset with their times, so that a changed dataset is read again."""
     folder = Path(os.environ.get("COVEY_DATA", ""), name)
     files = [*sorted(folder.glob("*.csv*")), data.cache.prepared(name)]
-    if name.endswith(".npz"):
-        files = [Path(name)]
+    files = [Path(name)] if name.endswith(".npz") else files
     return tuple((str(p), p.stat().st_mtime_ns) for p in files if p.exists())
 
 
@@ -110,26 +99,18 @@ def prepare(config: Config) -> Prepared:
 def prepare_split(config: Config, dataset: Dataset, split: Split) -> Prepared:
     """Prepares a dataset that is split already."""
     if not len(split.test.values):
-        raise CoveyError(
-            "nothing is held out for the test: users need at least 3 interactions;"
-            " choose another split"
-        )
+        wrong = "nothing is held out for the test: users need at least 3 interactions"
+        raise CoveyError(f"{wrong}; choose another split")
     sampled = config.evaluate.candidates == "sampled"
     held = (split.valid, split.test)
     single = split.n_users and max(int(part.lengths.max()) for part in held) <= 1
     if sampled and not (config.split.kind == "loo" or (config.split.kind == "given" and single)):
-        raise CoveyError(
-            "evaluate.candidates = 'sampled' ranks one held-out item of each client;"
-            " use split.kind = 'loo', or evaluate.candidates = 'full'"
-        )
+        wrong = "evaluate.candidates = 'sampled' ranks one held-out item of each client"
+        raise CoveyError(f"{wrong}; use split.kind = 'loo', or evaluate.candidates = 'full'")
     popularity_I = torch.bincount(split.train.values, minlength=split.n_items).float()
-    return Prepared(
-        dataset,
-        split,
-        config.negatives.pool,
-        candidates(split, seed=config.run.seed) if sampled else {},
-        Catalogue(split.n_items, dataset.titles, popularity_I),
-    )
+    catalogue = Catalogue(split.n_items, dataset.titles, popularity_I)
+    found = candidates(split, seed=config.run.seed) if sampled else {}
+    return Prepared(dataset, split, config.negatives.pool, found, catalogue)
 
 
 def device_of(config: Config) -> torch.device:
@@ -138,9 +119,8 @@ def device_of(config: Config) -> torch.device:
     if name != "cpu" and (kind != "cuda" or not (number or "0").isdecimal()):
         raise CoveyError(f"engine.device = {name!r}: valid are 'cpu', 'cuda'")
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-        raise CoveyError(
-            f"engine.device = {name!r} but no such CUDA device is here; use --set engine.device=cpu"
-        )
+        wrong = f"engine.device = {name!r} but no such CUDA device is here"
+        raise CoveyError(f"{wrong}; use --set engine.device=cpu")
     if kind == "cuda":  # the CPU is deterministic anyway, and the switch costs seconds of imports
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
@@ -151,23 +131,15 @@ def method_of(config: Config, catalogue: Catalogue) -> Method:
     """Builds the method; a contradiction among its parts is a `CoveyError`."""
     mechanisms = tuple(config.parts("mechanism"))
     if "solver" not in config.tree and not any("report" in m.exchanges for m in mechanisms):
-        raise CoveyError(
-            "nothing would be trained: the configuration has no [solver] and no mechanism"
-            " that reports"
-        )
+        why = "the configuration has no [solver] and no mechanism that reports"
+        raise CoveyError(f"nothing would be trained: {why}")
     sections = {"grouping": "grouping", "combine": "combine", "server_step": "step"}
     options = {name: config.part(section) for name, section in sections.items()}
     try:
-        return Method(
-            config.part("model"),
-            config.part("objective"),
-            catalogue,
-            config.part("solver"),
-            mechanisms,
-            weighting=config.tree.get("weighting", "equal"),
-            seed=config.run.seed,
-            **{k: v for k, v in options.items() if v is not None},
-        )
+        parts = config.part("model"), config.part("objective"), catalogue, config.part("solver")
+        options = {k: v for k, v in options.items() if v is not None}
+        weighting = config.tree.get("weighting", "equal")
+        return Method(*parts, mechanisms, weighting=weighting, seed=config.run.seed, **options)
     except ValueError as error:
         raise CoveyError(str(error)) from error
 
@@ -185,23 +157,18 @@ def local_data(prepared: Prepared, attackers: int, device: torch.device) -> Loca
     def extended(lists: Ragged) -> Ragged:
         return (Ragged.cat([lists, nothing(attackers)]) if attackers else lists).to(device)
 
-    known = {
-        k: torch.cat([v, v[:1].expand(attackers, -1)]).to(device)
-        for k, v in prepared.candidates.items()
-    }
+    sampled = prepared.candidates.items()
+    known = {k: torch.cat([v, v[:1].expand(attackers, -1)]).to(device) for k, v in sampled}
     held = HeldOut(extended(split.valid), extended(split.test), known)
     return LocalData(TrainingData(extended(split.train), extended(prepared.avoid)), held)
 
 
 def _evaluation(config: Config, attack: Attack | None, n_items: int) -> EvaluateConfig:
-    """What is measured, including the exposure of the items that an attack pushes."""
     pushed = tuple(getattr(attack, "targets", ()))
     for section, targets in (("attack", pushed), ("evaluate", config.evaluate.targets)):
         if targets and not 0 <= min(targets) <= max(targets) < n_items:
-            raise CoveyError(
-                f"{section}.targets = {list(targets)}; name items from 0 to {n_items - 1}, by row;"
-                " covey data show NAME --find TITLE has them"
-            )
+            wrong = f"{section}.targets = {list(targets)}; name items from 0 to {n_items - 1}"
+            raise CoveyError(f"{wrong}, by row; covey data show NAME --find TITLE has them")
     return replace(config.evaluate, targets=config.evaluate.targets or pushed)
 
 
@@ -228,29 +195,22 @@ def simulation_of(config: Config, clients: Clients) -> Simulation:
     """Returns the fleet if the private state of its clients is in this process."""
     fleet = fleet_of(config, clients)
     if not hasattr(fleet, "private"):
-        raise CoveyError(
-            f"fleet.use = {config.fleet.use!r}: its clients keep their state to themselves, so"
-            " nothing can be recommended from here; ask the clients, or train with the simulated"
-            " fleet"
-        )
+        why = "its clients keep their state to themselves, so nothing can be recommended from here"
+        other = "ask the clients, or train with the simulated fleet"
+        raise CoveyError(f"fleet.use = {config.fleet.use!r}: {why}; {other}")
     return cast(Simulation, fleet)
 
 
 @dataclass(frozen=True)
 class Assembly:
-    """Everything that takes part in the rounds of a run.
+    """Everything that takes part in the rounds of a run."""
 
-    Args:
-        method: The method.
-        population: What the run knows about the clients.
-        fleet: The clients.
-        server_side: The fleet as the server sees it: the clients themselves, or their secure sums.
-    """
-
+    config: Config
+    prepared: Prepared
     method: Method
-    population: Population
-    fleet: RunFleet
-    server_side: Fleet
+    population: Population  # what the run knows about the clients
+    fleet: RunFleet  # the clients
+    server_side: Fleet  # what the server sees: the clients themselves, or their secure sums
 
 
 def assemble(config: Config, prepared: Prepared) -> Assembly:
@@ -259,7 +219,7 @@ def assemble(config: Config, prepared: Prepared) -> Assembly:
     clients = clients_of(config, prepared, method)
     fleet = fleet_of(config, clients, workers_for(config, clients))
     server_side = server_side_of(config, fleet, clients.program)
-    return Assembly(method, clients.population, fleet, server_side)
+    return Assembly(config, prepared, method, clients.population, fleet, server_side)
 
 
 def server_side_of(config: Config, fleet: RunFleet, program: Program) -> Fleet:
@@ -267,19 +227,16 @@ def server_side_of(config: Config, fleet: RunFleet, program: Program) -> Fleet:
     if not config.fleet.secure:
         return fleet
     if 0 < config.run.cohort < FEWEST:
-        raise CoveyError(
-            f"run.cohort = {config.run.cohort}; a secure sum takes at least {FEWEST} clients"
-        )
+        wrong = f"run.cohort = {config.run.cohort}"
+        raise CoveyError(f"{wrong}; a secure sum takes at least {FEWEST} clients")
     for part in program.mechanisms:
         if config.fleet.group and any(d.of_sum for d in part.disclosures()):
-            raise CoveyError(
-                f"{part.name} spreads its noise over all clients, and the sum of a group has only"
-                " a part of it; set fleet.group = 0"
-            )
+            wrong = f"{part.name} spreads its noise over all clients"
+            why = "the sum of a group has only a part of it"
+            raise CoveyError(f"{wrong}, and {why}; set fleet.group = 0")
         lost, least = getattr(part, "lost", 1.0), 1 - config.fleet.threshold
         if lost < least:
-            raise CoveyError(
-                f"{part.name}: lost = {lost}, but a sum opens when a share of {least:g} is lost,"
-                f" with too little noise; set lost = {least:g}, or a larger fleet.threshold"
-            )
+            why = f"but a sum opens when a share of {least:g} is lost, with too little noise"
+            more = f"set lost = {least:g}, or a larger fleet.threshold"
+            raise CoveyError(f"{part.name}: lost = {lost}, {why}; {more}")
     return SecureFleet(fleet, config.fleet, config.run.seed)

@@ -13,34 +13,17 @@ from typing import Any, Literal
 
 import torch
 
-from covey.core import tensor_file
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, Fields, tensor_file
 from covey.core.fixed_point import ARITHMETIC
-from covey.core.ragged import Fields
-from covey.core.tensor_file import AGAIN, read
+from covey.core.tensor_file import AGAIN as AGAIN
+from covey.core.tensor_file import read as read
 from covey.engine.fleet.base import RunFleet, Sharded
 from covey.engine.fleet.store import Store
 from covey.engine.fleet.worker import SHARD
 from covey.engine.rounds import Server
 
-__all__ = [
-    "AGAIN",
-    "Checkpoint",
-    "finish",
-    "load",
-    "load_model",
-    "read",
-    "remove",
-    "restore",
-    "save_model",
-    "save_run",
-    "whole",
-]
-
-# Files in a run folder.
-CHECKPOINT, MODEL, USERS, STATE = (
-    f"{name}.safetensors" for name in ("checkpoint", "model", "users", "state")
-)
+FILES = ("checkpoint", "model", "users", "state")  # in a run folder
+CHECKPOINT, MODEL, USERS, STATE = (f"{name}.safetensors" for name in FILES)
 FORMATS = "covey checkpoint 2", "covey checkpoint 1"  # 1: one file, of an older arithmetic
 SMALL = 64_000_000  # bytes of a state that a finished run keeps without being asked
 Keep = Literal["nothing", "small", "state", "checkpoint"]
@@ -50,24 +33,14 @@ SEPARATOR = "|"  # no name of a part or a field contains it
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state of a run.
+    """The state of a run."""
 
-    Args:
-        server: The server's record.
-        fleet: The state of the clients.
-        progress: Plain data: the round, the configuration's digest, the best row of metrics and
-            the length of `metrics.jsonl`.
-        users: The metrics of each client at the best round.
-        shards: The files with the clients' state, and the checksum of each.
-        arithmetic: The version of the arithmetic of sums.
-    """
-
-    server: Server
-    fleet: Fields
-    progress: dict[str, Any]
-    users: Fields = field(default_factory=dict)
-    shards: dict[str, int] = field(default_factory=dict)
-    arithmetic: int = ARITHMETIC
+    server: Server  # the server's record
+    fleet: Fields  # the state of the clients
+    progress: dict[str, Any]  # round, digest of the configuration, best metrics, bytes of the log
+    users: Fields = field(default_factory=dict)  # the metrics of each client at the best round
+    shards: dict[str, int] = field(default_factory=dict)  # files of the clients' state: checksums
+    arithmetic: int = ARITHMETIC  # the version of the arithmetic of sums
 
     def save(self, path: Path) -> None:
         flat = {f"public{SEPARATOR}{k}": v for k, v in self.server.public.items()}
@@ -107,7 +80,6 @@ def save_run(
 
 
 def _tidy(folder: Path, sums: dict[str, int]) -> None:
-    """Removes the files of checkpoints that were not completed or have been replaced."""
     for file in _shards(folder):
         if file.name not in sums:
             file.unlink(missing_ok=True)
@@ -137,11 +109,8 @@ def finish(folder: Path, keep: Keep) -> None:
     if keep == "state" or (keep == "small" and size <= SMALL):
         whole(folder, load(folder / CHECKPOINT)).save(folder / STATE)
     elif keep == "small":
-        _log.warning(
-            "the clients' state (%.0f MB) is not kept, so the run cannot recommend to its users;"
-            " --keep-checkpoint keeps it",
-            size / 1e6,
-        )
+        lost = "is not kept, so the run cannot recommend to its users; --keep-checkpoint keeps it"
+        _log.warning(f"the clients' state (%.0f MB) {lost}", size / 1e6)
     remove(folder)
 
 

@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 from covey.contract.fleet import Request
-from covey.core.messages import Download, Sent, Upload
-from covey.core.ragged import FieldDict, Fields, Ragged
-from covey.core.rng import Rng
+from covey.core import Download, FieldDict, Fields, Ragged, Rng, Sent, Upload, below
 from covey.data.split import Split
 from covey.engine.client.program import Program
 from covey.engine.client.ranking import Ranker
@@ -29,15 +27,9 @@ def evaluate_clients(
 ) -> tuple[Tensor, Fields]:
     """Asks honest clients to evaluate themselves with what they rank with after a round.
 
-    Args:
-        config: The configuration; `evaluate.clients` limits how many clients are asked.
-        people: The clients of the run.
-        fleet: The fleet that asks them. Its meter is paused: evaluation is not part of the method.
-        server: The server's record.
-        number: The number of the round.
-
-    Returns:
-        The ids [C] of the clients, and their metrics [C] by name, such as `test/ndcg@10`.
+    `evaluate.clients` limits how many are asked. The fleet's meter is paused: evaluation is not
+    part of the method. Returns the ids [C] of the clients, and their metrics [C] by name, such as
+    `test/ndcg@10`.
     """
     ids_C = people.honest(fleet.ids_N)
     if config.evaluate.clients:
@@ -53,19 +45,14 @@ def averages(metrics: Fields, activity_C: Tensor) -> dict[str, Any]:
     """Averages over clients of every part that was measured, and the exposure of targets."""
     out: dict[str, Any] = {}
     for part in ("valid", "test"):
-        prefix = f"{part}/"
-        own = {k.removeprefix(prefix): v for k, v in metrics.items() if k.startswith(prefix)}
-        if own:
+        if own := below(metrics, f"{part}/"):
             out[part] = summarise(own, activity_C)
     pushed = exposure(metrics)
     return {**out, "target": pushed} if pushed else out
 
 
 def is_better(config: Config, row: dict[str, Any], best: dict[str, Any]) -> bool:
-    """Whether a row replaces the best so far.
-
-    Among equals the later one does, as in published code, and without a validation part the last.
-    """
+    """Whether a row replaces the best: if it is as good, or if there is no validation part."""
     if "valid" not in row:
         return True
     key = config.evaluate.selector
@@ -101,8 +88,6 @@ def scores(program: Program, server: Server, kept: FieldDict, history: Ragged, r
     """Scores of all items [C, I] as on the devices: what was sent, overridden by what they keep."""
     model = program.model
     params = {k: v[None] for k, v in server.public.items() if k not in model.kept}
-    params |= {k: kept[k] for k in model.kept}
-    prefix = "received/"
-    params |= {k.removeprefix(prefix): v for k, v in kept.items() if k.startswith(prefix)}
+    params |= {k: kept[k] for k in model.kept} | below(kept, "received/")
     ranker = Ranker.of(model, params, kept, rng, program.mechanisms)
     return ranker.all_items(ranker.user(history.to(rng.key_C.device)))

@@ -10,10 +10,8 @@ from typing import Any
 
 import torch
 
-from covey.core import atomic, toml_writer
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, Fields, atomic, toml_writer
 from covey.core.fixed_point import ARITHMETIC
-from covey.core.ragged import Fields
 from covey.engine.fleet.base import RunFleet
 from covey.engine.fleet.memory import kept_bytes
 from covey.engine.fleet.worker import WorkerLost
@@ -32,26 +30,19 @@ from .summary import detection_counts, summary
 _log = logging.getLogger(__name__)
 LARGE = 256_000_000  # bytes of a checkpoint that are said before a run begins
 LOSSES = 3  # of workers, after which a run gives up
-Progress = Callable[[int, int, dict[str, Any]], None]  # round, of how many, the newest metrics
+Row = dict[str, Any]  # of metrics
+Progress = Callable[[int, int, Row], None]  # round, of how many, the newest metrics
 
 
 @dataclass(frozen=True)
 class State:
-    """Where a run is; with the fleet it is all that a checkpoint holds.
+    """Where a run is; with the fleet it is all that a checkpoint holds."""
 
-    Args:
-        server: The server's record.
-        round: The last round that has ended.
-        best: The row of metrics of the best round so far.
-        users: The metrics of each client at that round.
-        written: The length of `metrics.jsonl` in bytes.
-    """
-
-    server: Server
-    round: int = 0
-    best: dict[str, Any] = field(default_factory=dict)
-    users: Fields = field(default_factory=dict)
-    written: int = 0
+    server: Server  # the server's record
+    round: int = 0  # the last round that has ended
+    best: Row = field(default_factory=dict)  # metrics of the best round
+    users: Fields = field(default_factory=dict)  # the metrics of each client at that round
+    written: int = 0  # the length of `metrics.jsonl` in bytes
 
 
 def federated(
@@ -61,16 +52,13 @@ def federated(
     resume: bool,
     progress: Progress | None,
     stopwatch: Stopwatch,
-) -> dict[str, Any]:
-    """Trains and evaluates in rounds; returns its part of the result.
-
-    If a worker is lost, the run goes back to its last checkpoint.
-    """
+) -> Row:
+    """Trains in rounds, again from the last checkpoint if a worker is lost; returns its result."""
     lost = 0
     while True:
         made = assemble(config, prepared)
         try:
-            return _trained(config, prepared, made, out, resume, progress, stopwatch)
+            return _trained(made, out, resume, progress, stopwatch)
         except WorkerLost as error:
             lost += 1
             if lost == LOSSES:
@@ -85,14 +73,9 @@ def federated(
 
 
 def _trained(
-    config: Config,
-    prepared: Prepared,
-    made: Assembly,
-    out: Path,
-    resume: bool,
-    progress: Progress | None,
-    stopwatch: Stopwatch,
-) -> dict[str, Any]:
+    made: Assembly, out: Path, resume: bool, progress: Progress | None, stopwatch: Stopwatch
+) -> Row:
+    config, prepared = made.config, made.prepared
     method, people, fleet = made.method, made.population, made.fleet
     longest = int(prepared.split.train.lengths.max())
     privacy_budget.check(config, method, people, fleet.ids_N, longest)
@@ -100,14 +83,14 @@ def _trained(
         privacy_budget.check_resume(method, out)
     stopwatch.elsewhere = lambda: sum(getattr(fleet, "spent", ()))
     begun = resume and (out / CHECKPOINT).exists()
-    state, rounds_log = (_load if begun else _begin)(config, made, out, stopwatch)
+    state, rounds_log = (_load if begun else _begin)(made, out, stopwatch)
     if not begun and (size := kept_bytes(method, len(people))) > LARGE:
         _log.warning("checkpoints take up to %.1f GB while the run lasts", size / 1e9)
     total = rounds_of(config, len(people))
     _log.info("%d clients, %d rounds, %d of them done", len(people), total, state.round)
     last = ends_early(config, len(people), state.round, state.best)
     for number in range(state.round + 1, total + 1) if not last else ():
-        state, row = _round(config, made, state, rounds_log, number, out)
+        state, row = _round(made, state, rounds_log, number, out)
         if progress:
             progress(number, total, row)
         last = number == total or ends_early(config, len(people), number, state.best)
@@ -118,27 +101,26 @@ def _trained(
             break
     checkpoint.save_model(state.server.public, out / MODEL)
     checkpoint.save_model(state.users, out / USERS)
-    ledger = privacy_budget.of_sent(fleet, people.program, longest)
+    ledger, meter = privacy_budget.of_sent(fleet, people.program, longest), fleet.meter
+    counts = {"rounds": state.round, "dropped": meter.dropped}
     return {
         "rounds": state.round,
         **state.best,
-        **summary(config, prepared, people, out, fleet.meter.dropped),
+        **summary(config, prepared, people, out, meter.dropped),
         **lists(config, prepared.split, people, fleet, state.server, state.round),
-        "traffic": _traffic(fleet, state.round),
+        "traffic": {"up_bytes": meter.up, "down_bytes": meter.down} | counts,
         "ledger": ledger.table(),
         "privacy": ledger.summary(config.privacy.delta),
     }
 
 
-def _begin(
-    config: Config, made: Assembly, out: Path, stopwatch: Stopwatch
-) -> tuple[State, RoundsLog]:
+def _begin(made: Assembly, out: Path, stopwatch: Stopwatch) -> tuple[State, RoundsLog]:
     """Enrols the clients; nothing is written before this has succeeded."""
     server, device = start(made.method), made.population.device
     server = replace(server, public={k: v.to(device) for k, v in server.public.items()})
     began = stopwatch.read()
     state = State(enrol(server, made.server_side, made.method))
-    open_folder(config, out)
+    open_folder(made.config, out)
     checkpoint.remove(out)  # of an earlier run in this folder
     atomic.write_text(out / "metrics.jsonl", "")
     rounds_log = RoundsLog.create(out / ROUNDS, stopwatch, began, device)
@@ -148,10 +130,10 @@ def _begin(
 
 
 def _round(
-    config: Config, made: Assembly, state: State, rounds_log: RoundsLog, number: int, out: Path
-) -> tuple[State, dict[str, Any]]:
+    made: Assembly, state: State, rounds_log: RoundsLog, number: int, out: Path
+) -> tuple[State, Row]:
     """Returns the state after a round, and the row of metrics if the round was evaluated."""
-    fleet, people, server = made.fleet, made.population, state.server
+    config, fleet, people, server = made.config, made.fleet, made.population, state.server
     total = rounds_of(config, len(people))
     rounds_log.start(fleet)
     if joins_late(config, number, total):
@@ -166,22 +148,19 @@ def _round(
     _log.debug("round %d of %d: %d clients asked, %d answered", number, total, *counts)
     state = replace(state, server=server, round=number)
     if number % config.evaluate.every == 0 or number == total:
-        return _evaluate(config, made, state, out)
+        return _evaluate(made, state, out)
     return state, {}
 
 
 def _admit_late(server: Server, made: Assembly, number: int) -> Server:
-    """Admits the clients that were absent at the start."""
     ids_N = torch.arange(made.population.n_honest, device=made.population.device)
     new_C = ids_N[~torch.isin(ids_N, made.fleet.ids_N)]
     made.fleet.join(new_C)
     return admit(server, made.server_side, made.method, number, new_C)
 
 
-def _evaluate(
-    config: Config, made: Assembly, state: State, out: Path
-) -> tuple[State, dict[str, Any]]:
-    people, server = made.population, state.server
+def _evaluate(made: Assembly, state: State, out: Path) -> tuple[State, Row]:
+    config, people, server = made.config, made.population, state.server
     ids_C, metrics = evaluate_clients(config, people, made.fleet, server, state.round)
     row = {"round": state.round, **averages(metrics, people.lengths_N[ids_C])}
     row |= {"told": reported} if (reported := reported_metrics(server)) else {}
@@ -195,28 +174,20 @@ def _evaluate(
 
 
 def _save(config: Config, fleet: RunFleet, state: State, out: Path) -> None:
-    progress = {
-        "round": state.round,
-        "digest": config.digest(),
-        "best": state.best,
-        "written": state.written,
-    }
+    progress: dict[str, Any] = {"round": state.round, "digest": config.digest()}
+    progress |= {"best": state.best, "written": state.written}
     checkpoint.save_run(out, state.server, fleet, progress, state.users)
     _log.debug("round %d: checkpoint saved in %s", state.round, out)
 
 
-def _load(
-    config: Config, made: Assembly, out: Path, stopwatch: Stopwatch
-) -> tuple[State, RoundsLog]:
+def _load(made: Assembly, out: Path, stopwatch: Stopwatch) -> tuple[State, RoundsLog]:
     device, again = made.population.device, checkpoint.AGAIN
     saved = checkpoint.load(out / CHECKPOINT, device)
     at, metrics = saved.progress, out / "metrics.jsonl"
     if saved.arithmetic != ARITHMETIC:
-        raise CoveyError(
-            f"the checkpoint in {out} was made by an older arithmetic, with other last digits of"
-            f" every sum; {again}"
-        )
-    if at["digest"] != config.digest():
+        wrong = f"the checkpoint in {out} was made by an older arithmetic"
+        raise CoveyError(f"{wrong}, with other last digits of every sum; {again}")
+    if at["digest"] != made.config.digest():
         raise CoveyError(f"the checkpoint in {out} belongs to another configuration; {again}")
     if not metrics.is_file() or metrics.stat().st_size < at["written"]:
         raise CoveyError(f"{metrics} has lost rows that the checkpoint needs; {again}")
@@ -225,17 +196,11 @@ def _load(
     return State(saved.server, at["round"], at["best"], saved.users, at["written"]), rounds_log
 
 
-def _traffic(fleet: RunFleet, total: int) -> dict[str, Any]:
-    meter = fleet.meter
-    counts = {"up_bytes": meter.up, "down_bytes": meter.down}
-    return {**counts, "rounds": total, "dropped": meter.dropped}
-
-
 def open_folder(config: Config, out: Path) -> None:
     """Makes the run folder and writes its configuration."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        message = f"cannot make the folder {out}: {error.strerror}; choose another --out"
-        raise CoveyError(message) from error
+        wrong = f"cannot make the folder {out}: {error.strerror}"
+        raise CoveyError(f"{wrong}; choose another --out") from error
     atomic.write_text(out / "config.toml", toml_writer.dumps(config.tree))

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 
 from covey import evaluate, pooled
-from covey.core import atomic
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, atomic
 from covey.data.cache import root
 from covey.engine.fleet.memory import GIB, memory_of
 from covey.evaluate.metrics import clients_to_measure, summarise
@@ -38,16 +37,11 @@ LONGEST, LARGEST = 60, 2 * GIB  # CPU seconds and bytes up to which a reference 
 def references(
     config: Config, prepared: Prepared, done: dict[str, Any], cpu_seconds: float
 ) -> dict[str, Any]:
-    """Measures the same clients as the run.
+    """Measures the same clients as the run; `run.ceilings` names the ceilings.
 
-    Args:
-        config: The configuration of the run; `run.ceilings` names the ceilings.
-        prepared: The data of the run.
-        done: What the run has measured; if the run is a reference itself, this serves again.
-        cpu_seconds: What the run has taken; a reference that would take more may be skipped.
-
-    Returns:
-        The entries "floor", "ceiling" and "references" (which lists, settings, what was skipped).
+    If the run is a reference itself, what it has `done` serves again. A reference that would take
+    more than the `cpu_seconds` of the run may be skipped. Returns the entries "floor", "ceiling"
+    and "references" (which lists, settings, what was skipped).
     """
     sees, itself = bool(done.get("sees_validation")), config.part("pooled")
     out, chosen, skipped = {}, {}, {}
@@ -97,7 +91,6 @@ def _cached(
 
 
 def _made(config: Config, prepared: Prepared, model: Any, sees: bool) -> dict[str, Any]:
-    """Fits and evaluates a reference."""
     whole, candidates, name = prepared.split, prepared.candidates, type(model).__name__.lower()
     _log.info("reference model %s: fit and evaluation begin", name)
     ids_C = torch.arange(whole.n_users)

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from covey import __version__
-from covey.core import atomic
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, atomic
 from covey.core.fixed_point import ARITHMETIC
 from covey.core.lock import hold
 from covey.run.config.schema import Config
@@ -33,7 +32,7 @@ def run(
     progress: Progress | None = None,
     keep: Keep = "small",
 ) -> dict[str, Any]:
-    """Trains, evaluates and writes the run folder, which is locked meanwhile.
+    """Trains, evaluates and writes the run folder, locked meanwhile; returns its `result.json`.
 
     Args:
         config: The configuration of the run.
@@ -42,9 +41,6 @@ def run(
         progress: Called after every round.
         keep: What a finished run keeps of its clients' state, from which recommendations are made:
             "nothing", "state", "small" for a state of up to 64 MB, or the whole "checkpoint".
-
-    Returns:
-        The result, as in the folder's `result.json`.
     """
     with hold(out):
         return run_locked(config, out, resume=resume, progress=progress, keep=keep)
@@ -60,9 +56,8 @@ def run_locked(
 ) -> dict[str, Any]:
     """Does the same as `run` for a caller that holds the folder's lock."""
     if not resume and (out / "config.toml").exists():
-        raise CoveyError(
-            f"{out} holds a run already; choose another --out, or continue with covey resume {out}"
-        )
+        wrong = f"{out} holds a run already"
+        raise CoveyError(f"{wrong}; choose another --out, or continue with covey resume {out}")
     with nullcontext() if resume else _cleared_on_error(out):
         result = _run(config, out, resume, progress)
     if "pooled" not in config.tree:

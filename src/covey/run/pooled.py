@@ -13,15 +13,9 @@ from covey.evaluate.metrics import clients_to_measure, summarise
 from covey.evaluate.personal import best_items, drawn
 from covey.evaluate.personal import summary as personal
 from covey.evaluate.ranking import merged
+from covey.pooled import common
 from covey.pooled.choice import fit_chosen
-from covey.pooled.common import (
-    CPU_CHUNK,
-    FitRequest,
-    Fitted,
-    HistoryBased,
-    evaluate_pooled,
-    fit_selected,
-)
+from covey.pooled.common import Fitted, HistoryBased, evaluate_pooled
 from covey.pooled.ease import Ease
 from covey.pooled.ials import Ials
 from covey.pooled.mf import FittedMF
@@ -59,9 +53,9 @@ def fit_pooled(config: Config, prepared: Prepared) -> tuple[Fitted, int, dict[st
         best, options = fit_chosen(model, split, config.evaluate, exams)
         return best, 0, {"chosen": asdict(options)}
     seed, device = config.run.seed, device_of(config)
-    request = FitRequest(split.train, prepared.avoid, split.n_items, seed, device)
+    request = common.FitRequest(split.train, prepared.avoid, split.n_items, seed, device)
     patience = getattr(model, "patience", 0)
-    made = fit_selected(model, request, split, config.evaluate, exams, patience)
+    made = common.fit_selected(model, request, split, config.evaluate, exams, patience)
     _log.info("fit of %s ends; validation selected epoch %d", type(model).__name__, made.epoch)
     return made.fitted, made.epoch, {}
 
@@ -87,7 +81,7 @@ def pooled_lists(config: Config, prepared: Prepared, fitted: Fitted) -> dict[str
     users_C = drawn(torch.arange(split.n_users), config.run.seed).to(device)
     if isinstance(fitted, HistoryBased):
         fitted = fitted.with_history(merged(split.train, split.valid).to(device))
-    blocks = users_C.split(max(1, CPU_CHUNK // split.n_items))
+    blocks = users_C.split(max(1, common.CPU_CHUNK // split.n_items))
     item_CK = torch.cat([best_items(fitted.score(some_C).cpu()) for some_C in blocks])
     return personal(item_CK, split.n_items)
 
@@ -95,7 +89,6 @@ def pooled_lists(config: Config, prepared: Prepared, fitted: Fitted) -> dict[str
 def _evaluate(
     config: Config, prepared: Prepared, fitted: Fitted
 ) -> tuple[Tensor, dict[str, Fields]]:
-    """Measures the same users as a federated run; returns their ids and metrics."""
     metrics = evaluate_pooled(fitted, prepared.split, config.evaluate, prepared.candidates or None)
     ids_C = torch.arange(prepared.split.n_users)
     if config.evaluate.clients:

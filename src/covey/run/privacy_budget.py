@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from covey.contract.ledger import Disclosure, Key, Ledger
-from covey.core.errors import CoveyError
-from covey.core.messages import Round
-from covey.core.rng import Rng
+from covey.core import CoveyError, Rng, Round
 from covey.engine.client.program import Program
 from covey.engine.fleet.base import Metered, Population
 from covey.engine.method import Method
@@ -21,10 +19,7 @@ from .schedule import cohort, joins_late, rounds_of
 
 
 def of_sent(fleet: Metered, program: Program, items_per_user: int) -> Ledger:
-    """Returns the ledger of what has left the devices so far.
-
-    A field that some part sends and does not declare is listed as such.
-    """
+    """Returns the ledger of what has left the devices so far, with fields that no part declares."""
     meter, declared = fleet.meter, program.disclosures()
     missing = Ledger.of(declared).undeclared(meter.bytes)
     undeclared = (Disclosure(*key, "NOT DECLARED by what sends it") for key in missing)
@@ -36,15 +31,7 @@ def of_sent(fleet: Metered, program: Program, items_per_user: int) -> Ledger:
 def of_planned(
     config: Config, method: Method, people: Population, ids_N: Tensor, items_per_user: int
 ) -> Ledger:
-    """Returns the ledger of what a run would send by its schedule; no client is asked or trained.
-
-    Args:
-        config: The configuration.
-        method: The method.
-        people: The clients of the run.
-        ids_N: The clients that are there from the start.
-        items_per_user: The length of the longest training list.
-    """
+    """Returns the ledger of what a run would send by its schedule; nobody is asked or trained."""
     ledger = Ledger.of(people.program.disclosures(), items_per_user)
     ledger.rows = _rows(people.program)
     counts = _counts(config, method, len(people), ids_N)
@@ -82,7 +69,6 @@ def _counts(config: Config, method: Method, n: int, ids_N: Tensor) -> dict[str, 
 
 
 def _rows(program: Program) -> dict[str, int]:
-    """The number of rows of every parameter that an upload can contain."""
     shapes = program.model.public(program.catalogue.n_items, Rng.server(0, 0, "shapes"))
     many = {name: max(1, x.numel() // x.shape[-1]) if x.dim() else 1 for name, x in shapes.items()}
     return {f"{part}/{name}": n for part in ("update", "model") for name, n in many.items()}
@@ -96,18 +82,17 @@ def check(
     if math.isinf(limit.max_epsilon):
         return
     if limit.spent >= limit.max_epsilon:
-        raise CoveyError(
-            f"privacy: spent = {limit.spent:g} of max_epsilon = {limit.max_epsilon:g}: the budget"
-            " is spent already; nothing more may leave the devices"
-        )
+        wrong = f"privacy: spent = {limit.spent:g} of max_epsilon = {limit.max_epsilon:g}"
+        why = "the budget is spent already; nothing more may leave the devices"
+        raise CoveyError(f"{wrong}: {why}")
     ledger = of_planned(config, method, people, ids_N, items_per_user)
     open_ = [f"{step} {name}" for step, name in ledger.unprotected()]
     if open_ and limit.unprotected == "refuse":
-        raise CoveyError(
-            f"privacy.max_epsilon = {limit.max_epsilon:g}, but {_some(open_)} would leave without"
-            ' any guarantee; add mechanism.+={use="covey.privacy.uploads:NoisyUploads", rows="all"}'
-            " with an epsilon and a clip, or limit only the rest by privacy.unprotected = 'allow'"
-        )
+        wrong = f"{_some(open_)} would leave without any guarantee"
+        add = 'add mechanism.+={use="covey.privacy.uploads:NoisyUploads", rows="all"}'
+        rest = "or limit only the rest by privacy.unprotected = 'allow'"
+        wrong = f"privacy.max_epsilon = {limit.max_epsilon:g}, but {wrong}"
+        raise CoveyError(f"{wrong}; {add} with an epsilon and a clip, {rest}")
     _check_spending(config, ledger)
 
 
@@ -118,17 +103,14 @@ def _check_spending(config: Config, ledger: Ledger) -> None:
     if tighter:
         epsilon, delta = tighter["epsilon"], tighter["delta"]
     if delta > limit.delta:
-        raise CoveyError(
-            f"privacy.delta = {limit.delta:g}, but a user's delta would add up to {delta:g};"
-            " lower the delta of the noise, use fewer rounds, or raise privacy.delta"
-        )
+        wrong = f"privacy.delta = {limit.delta:g}, but a user's delta would add up to {delta:g}"
+        less = "lower the delta of the noise, use fewer rounds, or raise privacy.delta"
+        raise CoveyError(f"{wrong}; {less}")
     if limit.spent + epsilon > limit.max_epsilon:
         before = f" after {limit.spent:g} spent before" if limit.spent else ""
-        raise CoveyError(
-            f"privacy.max_epsilon = {limit.max_epsilon:g}, but a user would spend {epsilon:g}"
-            f"{before}: {'; '.join(sums(ledger))};"
-            " lower epsilon, use fewer rounds, or raise the limit"
-        )
+        wrong = f"privacy.max_epsilon = {limit.max_epsilon:g}, but a user would spend {epsilon:g}"
+        why = f"{before}: {'; '.join(sums(ledger))}"
+        raise CoveyError(f"{wrong}{why}; lower epsilon, use fewer rounds, or raise the limit")
 
 
 def sums(ledger: Ledger) -> list[str]:
@@ -149,24 +131,18 @@ def _some(names: list[str]) -> str:
 
 
 def check_resume(method: Method, out: Path) -> None:
-    """Refuses to resume a method that draws its noise on the device.
-
-    Rounds since the last checkpoint would be sent again with other noise, which is not counted.
-    """
+    """Refuses to resume with noise of devices, since repeated rounds would not be counted."""
     noisy = [m.name for m in method.mechanisms if m.uses_device_noise]
     if noisy:
-        raise CoveyError(
-            f"{out} cannot go on: {noisy[0]} draws its noise from the device's entropy, and what"
-            " was sent since the last checkpoint would be sent again with other noise, which no"
-            " ledger would count; start again with covey run and another --out"
-            " (noise = 'simulated' can go on)"
-        )
+        wrong = f"{out} cannot go on: {noisy[0]} draws its noise from the device's entropy"
+        what = "what was sent since the last checkpoint would be sent again with other noise"
+        again = "start again with covey run and another --out (noise = 'simulated' can go on)"
+        raise CoveyError(f"{wrong}, and {what}, which no ledger would count; {again}")
 
 
 def check_pooled(config: Config) -> None:
     """Refuses a privacy limit for a model that trains on pooled data."""
     if not math.isinf(config.privacy.max_epsilon):
-        raise CoveyError(
-            f"privacy.max_epsilon = {config.privacy.max_epsilon:g}, but [pooled] collects"
-            " everybody's data without any guarantee; choose a federated method"
-        )
+        wrong = "[pooled] collects everybody's data without any guarantee"
+        limit = f"privacy.max_epsilon = {config.privacy.max_epsilon:g}"
+        raise CoveyError(f"{limit}, but {wrong}; choose a federated method")

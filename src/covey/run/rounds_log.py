@@ -5,16 +5,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import torch
 
-from covey.core import atomic
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, atomic
 from covey.engine.fleet.base import Metered
 
 from . import ROUNDS as ROUNDS
 from .checkpoint import AGAIN
 
+Times = tuple[float, float]  # wall and CPU seconds
 PartMetrics = dict[str, dict[str, float]]  # name of a part -> name of a metric -> value
 
 
@@ -24,52 +25,38 @@ class Stopwatch:
 
     wall: float = field(default_factory=lambda: time.perf_counter())
     cpu: float = field(default_factory=lambda: time.process_time())
-    before: tuple[float, float] = (0.0, 0.0)
+    before: Times = (0.0, 0.0)
     elsewhere: Callable[[], float] = lambda: 0.0  # CPU seconds of worker processes
 
     def restart(self) -> None:
         """Begins at the present time, for a run that goes back to a checkpoint."""
         self.wall, self.cpu, self.before = time.perf_counter(), time.process_time(), (0.0, 0.0)
 
-    def read(self) -> tuple[float, float]:
+    def read(self) -> Times:
         wall, cpu = time.perf_counter() - self.wall, time.process_time() - self.cpu
         return self.before[0] + wall, self.before[1] + cpu + self.elsewhere()
 
 
 @dataclass
 class RoundsLog:
-    """Appends rows to the file at each checkpoint: a killed run repeats the rounds after the last.
-
-    Args:
-        path: The file.
-        stopwatch: The stopwatch of the run.
-        device: The device on which the clients compute.
-        written: The length of the file in bytes.
-        pending: Rows since the last checkpoint.
-        began: The reading of the stopwatch when the current round began.
-        traffic: Bytes up and down that the meter had counted at that time.
-    """
+    """Appends rows to the file at checkpoints: a killed run repeats the rounds after the last."""
 
     path: Path
     stopwatch: Stopwatch
-    device: torch.device
-    written: int = 0
-    pending: list[str] = field(default_factory=list)
-    began: tuple[float, float] = (0.0, 0.0)
-    traffic: tuple[int, int] = (0, 0)
+    device: torch.device  # the device on which the clients compute
+    written: int = 0  # the length of the file in bytes
+    pending: list[str] = field(default_factory=list)  # rows since the last checkpoint
+    began: Times = (0.0, 0.0)  # of the stopwatch, when the round began
+    traffic: tuple[int, int] = (0, 0)  # bytes up and down that the meter had counted at that time
 
     @classmethod
-    def create(
-        cls, path: Path, stopwatch: Stopwatch, began: tuple[float, float], device: torch.device
-    ) -> "RoundsLog":
+    def create(cls, path: Path, stopwatch: Stopwatch, began: Times, device: torch.device) -> Self:
         """Starts the log of a run whose enrolment began at the reading `began`."""
         atomic.write_text(path, "")
         return cls(path, stopwatch, device, began=began)
 
     @classmethod
-    def resume(
-        cls, path: Path, stopwatch: Stopwatch, rounds: int, device: torch.device
-    ) -> "RoundsLog":
+    def resume(cls, path: Path, stopwatch: Stopwatch, rounds: int, device: torch.device) -> Self:
         """Keeps the rows of enrolment and of `rounds` rounds; sets the stopwatch to the last."""
         lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
         kept = lines[: rounds + 1]
@@ -77,8 +64,8 @@ class RoundsLog:
             last = json.loads(kept[rounds])
             stopwatch.before = float(last["elapsed"]), float(last["cpu_elapsed"])
         except (IndexError, KeyError, TypeError, ValueError) as error:
-            message = f"{path} has lost rows that the checkpoint needs; {AGAIN}"
-            raise CoveyError(message) from error
+            why = f"has lost rows that the checkpoint needs; {AGAIN}"
+            raise CoveyError(f"{path} {why}") from error
         return cls(path, stopwatch, device, sum(map(len, kept)))
 
     def start(self, fleet: Metered) -> None:
@@ -88,15 +75,7 @@ class RoundsLog:
     def stop(
         self, fleet: Metered, number: int, asked: int, answered: int, metrics: PartMetrics
     ) -> None:
-        """Adds the row of a round that has ended; only its times differ between equal runs.
-
-        Args:
-            fleet: The fleet whose meter counts the traffic.
-            number: The number of the round; 0 is the enrolment.
-            asked: The number of clients that the round asked.
-            answered: The number of clients that took part until the end.
-            metrics: What the method's parts report about the round.
-        """
+        """Adds the row of a round that has ended; only its times differ between equal runs."""
         now, meter = self._now(), fleet.meter
         row = {
             "round": number,
@@ -111,7 +90,7 @@ class RoundsLog:
         } | ({"told": metrics} if metrics else {})
         self.pending.append(json.dumps(row) + "\n")
 
-    def _now(self) -> tuple[float, float]:
+    def _now(self) -> Times:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return self.stopwatch.read()

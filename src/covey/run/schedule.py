@@ -4,8 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from covey.core.messages import Round
-from covey.core.rng import Rng
+from covey.core import Rng, Round
 from covey.run.config.schema import Config
 
 

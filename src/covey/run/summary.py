@@ -107,10 +107,7 @@ def _sees_validation(config: Config, prepared: Prepared, people: Population) -> 
 
 
 def detection_counts(people: Population, server: Server, answered_C: Tensor) -> PartMetrics:
-    """Attackers that answered in the last round, and those that a filter left out.
-
-    Empty if there is no attack or no filter.
-    """
+    """Attackers that answered in the last round, and those left out; {} without a filter."""
     out_C = server.state.get("filter", {}).get("left out")
     if out_C is None or people.attack is None:
         return {}

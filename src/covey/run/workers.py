@@ -31,13 +31,11 @@ def sharing(jobs: int, configs: Sequence[Config]) -> list[Config]:
     Each has one worker if there are as many runs as cores, or if its clients have to stay together.
     """
     each, more = divmod(max(jobs, len(configs)), max(len(configs), 1))
-    return [
-        with_workers(c, (each + (k < more)) if _divides(c) else 1) for k, c in enumerate(configs)
-    ]
+    share = [each + (k < more) for k in range(len(configs))]
+    return [with_workers(c, many if _divides(c) else 1) for c, many in zip(configs, share)]
 
 
 def _divides(config: Config) -> bool:
-    """Whether the clients of a run may be spread over several workers."""
     engine = config.engine
     whole = engine.one_pass or engine.device != "cpu" or "pooled" in config.tree
     return not whole and hasattr(config.fleet_class(), "over")
@@ -58,15 +56,12 @@ def workers_for(config: Config, clients: Clients) -> int:
 
 def fleet_of(config: Config, clients: Clients, workers: int = 1) -> RunFleet:
     """Returns the fleet that `[fleet] use` names, with these clients in some workers."""
-    kind = config.fleet_class()
-    engine = config.engine
+    kind, engine = config.fleet_class(), config.engine
     if workers == 1 and engine.backend == "processes":
         fleet: RunFleet = kind.of(clients)
         return fleet
     if not hasattr(kind, "over"):
-        raise CoveyError(
-            f"fleet.use = {config.fleet.use!r} computes in one process; use --jobs 1, or the"
-            " simulated fleet"
-        )
+        wrong = f"fleet.use = {config.fleet.use!r} computes in one process"
+        raise CoveyError(f"{wrong}; use --jobs 1, or the simulated fleet")
     many: RunFleet = kind.over(clients, workers, engine.backend)
     return many

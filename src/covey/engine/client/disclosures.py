@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from covey.contract.ledger import INFINITE, Disclosure
-from covey.contract.mechanism import Mechanism
-from covey.contract.model import Model
 from covey.core.fixed_point import PARAMETER
 from covey.evaluate.exposure import NAMES as EXPOSURE
 from covey.evaluate.metrics import EvaluateConfig
+from covey.mechanism import Mechanism, Model
 
 IN_SUM = "the server reads the sum over the round's clients only"
 
@@ -16,23 +15,15 @@ IN_SUM = "the server reads the sum over the round's clients only"
 def upload_disclosures(
     model: Model, mechanisms: Sequence[Mechanism], hidden: frozenset[str]
 ) -> list[Disclosure]:
-    """The parameters in an upload, after mechanisms have protected them in their order.
-
-    `hidden` are the steps whose answers leave in secure sums only.
-    """
+    """The parameters in an upload as mechanisms protect them; `hidden` steps leave in sums."""
     moved = "the client's own training moves it"
     clear = moved if "train" in hidden else f"{moved}; nothing protects it"
     names = [(f"update/{k}", f"update of {k}") for k in model.shared]
     names += [(f"model/{k}", f"the client's {k}") for k in model.uploaded]
-    found = [
-        Disclosure("train", path, f"{what}: {clear}", largest=PARAMETER) for path, what in names
-    ]
+    found = [Disclosure("train", k, f"{what}: {clear}", largest=PARAMETER) for k, what in names]
     for m in mechanisms:
-        found = [
-            after if after == before else _simulated(after, m)
-            for before in found
-            for after in m.protected_disclosures(before, model)
-        ]
+        pairs = [(d, after) for d in found for after in m.protected_disclosures(d, model)]
+        found = [after if after == d else _simulated(after, m) for d, after in pairs]
     return found
 
 
@@ -46,10 +37,7 @@ def metric_disclosures(config: EvaluateConfig) -> Iterator[Disclosure]:
 
 
 def message_disclosures(mechanism: Mechanism, hidden: frozenset[str]) -> Iterator[Disclosure]:
-    """The fields of a mechanism's own messages.
-
-    A promise about sums does not hold where the server can read each client's contribution.
-    """
+    """A mechanism's own fields; a promise about sums holds in `hidden` steps only."""
     for d in mechanism.disclosures():
         if d.of_sum and d.step not in hidden:
             what = f"{d.what}; here it leaves in clear, without any protection: set fleet.secure"

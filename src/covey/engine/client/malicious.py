@@ -7,11 +7,9 @@ import torch
 from covey.attacks.own_table import as_shared, as_table, as_update, uploads_table
 from covey.contract.attack import Attack, AttackView, Informed, Profiled
 from covey.contract.fleet import Request
-from covey.core.messages import Total, Upload, stack
-from covey.core.ragged import FieldDict, Fields, Ragged, cat, offsets_of, take
-from covey.core.rng import Rng
+from covey.core import FieldDict, Fields, Ragged, Rng, below, cat, offsets_of, stack, take
 
-from .program import LocalData, Program
+from .program import LocalData, Program, Reply, SumReply
 
 CLAIMED = 30  # examples that attackers without a list claim, where uploads are weighted by them
 
@@ -37,10 +35,7 @@ class SharedMemory:
 
     def load(self, state: Fields) -> None:
         self.round = int(state["crew/round"])
-        self.now, self.later = (
-            {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}
-            for start in ("crew/now/", "crew/later/")
-        )
+        self.now, self.later = (below(state, f"crew/{when}/") for when in ("now", "later"))
 
 
 @dataclass(frozen=True)
@@ -66,12 +61,10 @@ class Malicious:
 
     def answer_total(
         self, request: Request, kept: FieldDict, data: LocalData, rng: Rng
-    ) -> tuple[FieldDict, Total]:
+    ) -> SumReply:
         raise ValueError("malicious clients answer one by one")
 
-    def answer(
-        self, request: Request, kept: FieldDict, data: LocalData, rng: Rng
-    ) -> tuple[FieldDict, Upload]:
+    def answer(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> Reply:
         """Lets the honest program answer, and replaces its upload by that of the attack."""
         if request.round < self.start or request.step in ("deliver", "evaluate"):
             return self.honest.answer(request, kept, data, rng)
@@ -91,23 +84,11 @@ class Malicious:
         return after, as_table(view, upload) if own_tables else upload
 
     def _view(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> AttackView:
-        return AttackView(
-            request.step,
-            request.round,
-            request.download,
-            data.training,
-            request.ids_C,
-            rng.fold(self.attack.name),
-            self.honest.model,
-            self.honest.catalogue,
-            self.memory.at(request.round),
-            kept,
-            self.known,
-        )
+        asked = request.step, request.round, request.download, data.training, request.ids_C
+        parts = rng.fold(self.attack.name), self.honest.model, self.honest.catalogue
+        return AttackView(*asked, *parts, self.memory.at(request.round), kept, self.known)
 
-    def _one_by_one(
-        self, request: Request, kept: FieldDict, data: LocalData, rng: Rng
-    ) -> tuple[FieldDict, Upload]:
+    def _one_by_one(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> Reply:
         """The answers of attackers that each hold a table of their own."""
         answers = []
         for pick in torch.arange(len(request.ids_C), device=request.ids_C.device).split(1):

@@ -42,29 +42,19 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class CostModel:
-    """What a block costs on a CPU, counted in item rows: how clients are padded and how many fit.
+    """What a block costs on a CPU, in item rows: how clients are padded and how many fit.
 
-    A CPU pays for every padded row, so sizes stay near those of the client, and a block is small
-    enough for the cache.
-
-    Args:
-        budget_rows: The rows of a block.
-        mechanisms: Their losses may hold more than the rows.
-        table: What a step does with a client's own table. "moved": it moves all rows. "looked up":
-            it moves only those of its examples, so that the table costs a quarter. "shared": all
-            clients of the block read one table, and none has its own.
-        examples_per_row: How many examples cost as much as one row.
-        waits: Whether a step without examples moves nothing. Clients may then be given such steps
-            (SGD does not move, Adam moves on).
-        coarse: Whether few different sizes are worth more padding.
+    A CPU pays for every padded row, so sizes stay near those of the client. A block fits the cache.
     """
 
-    budget_rows: int
-    mechanisms: Sequence[PlanningHooks] = ()
+    budget_rows: int  # the rows of a block
+    mechanisms: Sequence[PlanningHooks] = ()  # their losses may hold more than the rows
+    # What a step does with a client's own table: it moves all rows, or those of its examples, so
+    # that the table costs a quarter. "shared": all clients of the block read one table.
     table: Table = "moved"
-    examples_per_row: int = 1
-    waits: bool = False
-    coarse: bool = False
+    examples_per_row: int = 1  # how many examples cost as much as one row
+    waits: bool = False  # whether a step without examples moves nothing, which Adam would
+    coarse: bool = False  # whether few different sizes are worth more padding
 
     def held(self, n_rows: int) -> int:
         """What a client with so many rows takes of the budget, in examples."""
@@ -85,9 +75,8 @@ class CostModel:
             # Adam would move on.
             exists_T = (work.examples.weight > 0).long()
             real_C = torch.zeros_like(n_C).index_add_(0, work.examples.items.owner, exists_T)
-            steps_C, whole_C = (
-                ((n + work.batch - 1) // work.batch).clamp(min=1) for n in (real_C, n_C)
-            )
+            lots = ((n + work.batch - 1) // work.batch for n in (real_C, n_C))
+            steps_C, whole_C = (many_C.clamp(min=1) for many_C in lots)
             if self.coarse and self.waits:
                 steps_C, whole_C = pad_steps(steps_C), pad_steps(whole_C)
             length_C = whole_C * work.batch
@@ -110,21 +99,16 @@ class GpuCostModel(CostModel):
 
     Sizes are coarse, and kinds of clients are joined where their padding takes less time than to
     start another block. Results of a client then depend on the others in their last bits.
-
-    Args:
-        window: How many rows a step looks up; 0: the whole table.
-        one_size: Whether all clients are padded to the largest, if they then fit into one block.
     """
 
     coarse: bool = True
-    window: int = 0
-    one_size: bool = False
+    window: int = 0  # how many rows a step looks up; 0: the whole table
+    one_size: bool = False  # whether all are padded to the largest, if they then fit into one block
 
     def step(self, n_rows: int) -> int:
         """The time of a step of one client, in rows."""
-        return (self.window or n_rows) + sum(
-            m.compared_pairs(n_rows) for m in self.mechanisms
-        ) // PAIRS
+        pairs = sum(m.compared_pairs(n_rows) for m in self.mechanisms)
+        return (self.window or n_rows) + pairs // PAIRS
 
     def sizes(self, work: Work) -> Tensor:
         sizes = super().sizes(work)
@@ -160,22 +144,11 @@ class GpuCostModel(CostModel):
 
 
 def plan(work: Work, costs: CostModel) -> Iterator[Block]:
-    """Blocks of clients with equal padded sizes, in a fixed order.
-
-    Args:
-        work: The examples of a chunk of clients.
-        costs: How clients are padded on the device at hand, and how many of them fit into a block.
-    """
-    sizes = costs.sizes(work)
-    found, kind_C = torch.unique(sizes, dim=0, return_inverse=True)
-    kinds = [Size(*k) for k in found.tolist()]
-    counts = torch.bincount(kind_C, minlength=len(kinds)).tolist()
+    """Blocks of the clients in a chunk with equal padded sizes on a device, in a fixed order."""
+    kind_C, kinds, counts = _kinds(costs.sizes(work))
     joined = costs.joined(work, kinds, counts)
     if joined != kinds:
-        sizes = torch.tensor(joined, device=sizes.device)[kind_C]
-        found, kind_C = torch.unique(sizes, dim=0, return_inverse=True)
-        kinds = [Size(*k) for k in found.tolist()]
-        counts = torch.bincount(kind_C, minlength=len(kinds)).tolist()
+        kind_C, kinds, counts = _kinds(torch.tensor(joined, device=kind_C.device)[kind_C])
     order = kind_C.argsort(stable=True)
     start = 0
     for size, count in zip(kinds, counts, strict=True):
@@ -188,6 +161,11 @@ def plan(work: Work, costs: CostModel) -> Iterator[Block]:
         start += count
 
 
+def _kinds(sizes: Tensor) -> tuple[Tensor, list[Size], list[int]]:
+    """The kind of each client by its size, the sizes of the kinds, and their numbers of clients."""
+    found, kind_C = torch.unique(sizes, dim=0, return_inverse=True)
+    return kind_C, [Size(*k) for k in found.tolist()], torch.bincount(kind_C).tolist()
+
+
 def _rounded(n: int) -> int:
-    """Up to whole lots of `ROUNDED`."""
     return -(-n // ROUNDED) * ROUNDED

@@ -8,23 +8,22 @@ import torch
 from torch import Tensor
 
 from covey.contract.fleet import Request
-from covey.contract.ledger import Disclosure
 from covey.contract.mechanism import Mechanism, client_views, unique_names
-from covey.contract.model import Model
-from covey.contract.objective import Objective
-from covey.contract.views import ClientView, TrainingData
+from covey.core import Catalogue, Download, FieldDict, Fields, Ragged, Rng, Sent, Total, Upload
 from covey.core.errors import CoveyError
 from covey.core.fixed_point import WEIGHT
-from covey.core.messages import Catalogue, Download, Sent, Total, Upload
-from covey.core.ragged import FieldDict, Fields, Ragged
-from covey.core.rng import Rng
+from covey.core.ragged import below
 from covey.evaluate.metrics import EvaluateConfig
+from covey.mechanism import ClientView, Disclosure, Model, Objective, TrainingData
 from covey.solvers import Local
 
 from .blocks import Engine, Work
 from .disclosures import IN_SUM, message_disclosures, metric_disclosures, upload_disclosures
 from .ranking import HeldOut, Ranker, measure
 from .training import Trained, Trainer, check_training, upload_rows
+
+Reply = tuple[FieldDict, Upload]  # what clients keep from now on, and what leaves the devices
+SumReply = tuple[FieldDict, Total]
 
 
 @dataclass(frozen=True)
@@ -60,20 +59,10 @@ class ClientProgram(Protocol):
     def birth(self, rng: Rng) -> FieldDict:
         """Returns what new clients keep before their first request; one stream of `rng` each."""
 
-    def answer(
-        self, request: Request, kept: FieldDict, data: LocalData, rng: Rng
-    ) -> tuple[FieldDict, Upload]:
-        """Carries out a request.
+    def answer(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> Reply:
+        """Carries out a request; `kept` is what the clients keep on the devices, [C, ...] by name.
 
-        Args:
-            request: The step ("enrol", "report", "train", "deliver" or "evaluate"), the round, the
-                ids of the clients, and what the server sends them.
-            kept: What these clients keep on their devices, [C, ...] by name.
-            data: Their local data, C lists each.
-            rng: One random stream per client, for this round.
-
-        Returns:
-            What they keep from now on, and what leaves the devices, with one entry per client.
+        `rng` has one stream per client, for this round, and the upload one entry per client.
         """
 
     def can_sum(self) -> bool:
@@ -81,7 +70,7 @@ class ClientProgram(Protocol):
 
     def answer_total(
         self, request: Request, kept: FieldDict, data: LocalData, rng: Rng
-    ) -> tuple[FieldDict, Total]:
+    ) -> SumReply:
         """The same as `answer` for the step "train", with only the sum of the uploads."""
 
 
@@ -105,17 +94,14 @@ class Program:
         if self.solver:
             check_training(self.model, self.objective, self.solver)
         if len(bases := [m.name for m in self.mechanisms if m.implements("base_model")]) > 1:
-            names = ", ".join(bases)
-            raise CoveyError(
-                f"a model has at most one base, here are {names}; leave out all but one"
-            )
+            wrong = f"a model has at most one base, here are {', '.join(bases)}"
+            raise CoveyError(f"{wrong}; leave out all but one")
         for m in self.mechanisms:
             if not set(m.needs_private) <= set(self.model.kept):
-                raise CoveyError(
-                    f"{m.name} needs a model with a private {', '.join(m.needs_private)}, such as"
-                    f" covey.models.mf:MF; {type(self.model).__name__} has"
-                    f" {', '.join(self.model.kept) or 'nothing private'}"
-                )
+                needs, has = ", ".join(m.needs_private), ", ".join(self.model.kept)
+                wrong = f"{m.name} needs a model with a private {needs}, such as covey.models.mf:MF"
+                own = f"{type(self.model).__name__} has {has or 'nothing private'}"
+                raise CoveyError(f"{wrong}; {own}")
 
     @property
     def uses_device_noise(self) -> bool:
@@ -132,9 +118,7 @@ class Program:
                 kept[f"opt/{name}/t"] = torch.zeros(len(value), dtype=torch.int64, device=device)
         return kept
 
-    def answer(
-        self, request: Request, kept: FieldDict, data: LocalData, rng: Rng
-    ) -> tuple[FieldDict, Upload]:
+    def answer(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> Reply:
         """See `ClientProgram`."""
         ids_C, download = request.ids_C, request.download
         view = self._view(kept, data, download, rng)
@@ -152,9 +136,7 @@ class Program:
                 return self._deliver(kept, download, len(ids_C)), upload
             case "evaluate":
                 assert data.held is not None
-                start = "received/"
-                held = {k.removeprefix(start): v for k, v in kept.items() if k.startswith(start)}
-                params = {**view.params, **held}
+                params = {**view.params, **below(kept, "received/")}
                 ranker = Ranker.of(self.model, params, kept, rng, self.mechanisms)
                 metrics = measure(ranker, data.training.items, data.held, self.evaluate)
                 return kept, replace(upload, extra={"evaluate": dict(metrics)})
@@ -168,7 +150,7 @@ class Program:
 
     def answer_total(
         self, request: Request, kept: FieldDict, data: LocalData, rng: Rng
-    ) -> tuple[FieldDict, Total]:
+    ) -> SumReply:
         """See `ClientProgram`."""
         ids_C, download = request.ids_C, request.download
         view = self._view(kept, data, download, rng)
@@ -186,9 +168,8 @@ class Program:
         params: Fields = {k: v[None] for k, v in shared.items() if isinstance(v, Tensor)}
         params |= {k: v for k, v in each.items() if isinstance(v, Tensor)}
         params |= {k: kept[k] for k in self.model.kept if k in kept}
-        return ClientView(
-            params, data.training, Sent(), rng, self.model, self.objective, self.catalogue
-        )
+        parts = self.model, self.objective, self.catalogue
+        return ClientView(params, data.training, Sent(), rng, *parts)
 
     def _messages(
         self, step: str, view: ClientView, kept: FieldDict, extra: dict[str, Sent]
@@ -209,17 +190,14 @@ class Program:
 
     def _train(
         self, view: ClientView, kept: FieldDict, download: Download, upload: Upload
-    ) -> tuple[FieldDict, Upload]:
+    ) -> Reply:
         work, out = self._trainer().train(view, kept, download.extra)
-        update: FieldDict = {
-            k: upload_rows(work, out.moved[k]) if k in self.model.tables else out.moved[k]
-            for k in self.model.shared
-        }
+        update: FieldDict = {k: out.moved[k] for k in self.model.shared}
+        update |= {k: upload_rows(work, update[k]) for k in update if k in self.model.tables}
         model: FieldDict = {k: out.moved[k] for k in self.model.uploaded}
-        weight_C = upload.weight_C
+        upload = replace(upload, update=update, model=model)
         if self.weighting == "examples":
-            weight_C = view.data.items.lengths.to(weight_C)
-        upload = replace(upload, update=update, model=model, weight_C=weight_C)
+            upload = replace(upload, weight_C=view.data.items.lengths.to(upload.weight_C))
         views = client_views(self.mechanisms, view, download.extra)
         for m, v in zip(self.mechanisms, views, strict=True):
             upload = m.protect_upload(v, upload)
@@ -246,16 +224,15 @@ class Program:
         """Every field that this program can put into a message."""
         found: list[Disclosure] = []
         if self.solver is not None:
-            found += upload_disclosures(self.model, self.mechanisms, self.hidden)
+            found = upload_disclosures(self.model, self.mechanisms, self.hidden)
         if self.weighting == "examples":
             what = "how many items the client has"
             found.append(Disclosure("train", "weight", what, largest=WEIGHT))
         found += metric_disclosures(self.evaluate)
         for m in self.mechanisms:
             found += message_disclosures(m, self.hidden)
-        return tuple(
-            replace(d, what=f"{d.what}; {IN_SUM}") if d.step in self.hidden else d for d in found
-        )
+        summed = {True: f"; {IN_SUM}", False: ""}
+        return tuple(replace(d, what=d.what + summed[d.step in self.hidden]) for d in found)
 
 
 def _repeated(
@@ -263,16 +240,14 @@ def _repeated(
 ) -> tuple[FieldDict, FieldDict]:
     """What clients keep and send that make `most` different reports and then repeat the last one.
 
-    `fresh` are the reports of this round, [C, ...] by name. `kept` has the last ones under `where`.
+    `fresh` are this round's, [C, ...] by name; `kept` has the last ones under `where`.
     """
     one = next(iter(fresh.values()))
     none_C = torch.zeros(len(one), dtype=torch.int64, device=one.device)
     count_C = kept.get(f"{where}/count", none_C)
     over_C = count_C >= most
     last = {f"{where}/{k}": x for k, x in fresh.items()} | kept
-    sent = {
-        k: torch.where(over_C.view(-1, *[1] * (x.dim() - 1)), last[f"{where}/{k}"], x)
-        for k, x in fresh.items()
-    }
+    over = {k: over_C.view(-1, *[1] * (x.dim() - 1)) for k, x in fresh.items()}
+    sent = {k: torch.where(over[k], last[f"{where}/{k}"], x) for k, x in fresh.items()}
     remembered = {f"{where}/{k}": x for k, x in sent.items()}
     return {**kept, **remembered, f"{where}/count": count_C + ~over_C}, sent

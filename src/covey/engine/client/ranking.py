@@ -8,25 +8,15 @@ from torch import Tensor
 
 from covey.contract.mechanism import Mechanism
 from covey.contract.model import NO_HISTORY, History, Model, rows
-from covey.core.ragged import FieldDict, Fields, Ragged, Rows
-from covey.core.rng import Rng
+from covey.core import FieldDict, Fields, Ragged, Rng, Rows
+from covey.evaluate import ranking
 from covey.evaluate.exposure import exposures, target_ranks
 from covey.evaluate.metrics import EvaluateConfig, with_held
 from covey.evaluate.metrics import measure as figures_of
-from covey.evaluate.ranking import (
-    Scores,
-    Top,
-    distinct,
-    item_range,
-    keep_heap,
-    merged,
-    nothing,
-    ranks_of,
-    ranks_sampled,
-    span,
-)
+from covey.evaluate.ranking import Scores, Top, item_range, merged, span
 from covey.models.base import catalogue, deep
 
+Mechanisms = Sequence[Mechanism]
 CPU_SCORES = 3 << 18  # at a time: 3 MB, so that ranking finds them in the cache
 SHELF, TOGETHER = 1 << 14, 128  # items of a large catalogue and clients: 8 MB
 CUDA_SCORES = 1 << 28
@@ -70,12 +60,7 @@ class Ranker:
 
     @classmethod
     def of(
-        cls,
-        model: Model,
-        params: Fields,
-        kept: FieldDict,
-        rng: Rng,
-        mechanisms: Sequence[Mechanism] = (),
+        cls, model: Model, params: Fields, kept: FieldDict, rng: Rng, mechanisms: Mechanisms = ()
     ) -> "Ranker":
         """The ranker of clients that keep `kept`, with the base that a mechanism may give."""
         tuned = kept.get("tuned/items")
@@ -99,7 +84,6 @@ class Ranker:
         return u_CD if self.base is None else torch.cat([u_CD, self.base.user(history)], 1)
 
     def _parts(self, u_CE: Tensor) -> tuple["Ranker", Tensor, "Ranker", Tensor]:
-        """The model alone and its base, each with its user vectors."""
         assert self.base is not None
         wide = u_CE.shape[1] - self.base.params["items"].shape[2]
         return replace(self, base=None), u_CE[:, :wide], self.base, u_CE[:, wide:]
@@ -176,7 +160,7 @@ def measure(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig
     for name, relevant in (("valid", held.valid), ("test", held.test)):
         if name in held.parts:
             u_CD = ranker.user(_shown(train, known, config))
-            parts.append(HeldOutPart(name, u_CD, distinct(relevant), known))
+            parts.append(HeldOutPart(name, u_CD, ranking.distinct(relevant), known))
             known = merged(train, held.valid)
     rank = _sampled if config.candidates == "sampled" else _full
     out: Fields = {}
@@ -189,7 +173,6 @@ def measure(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig
 
 
 def _shown(train: Ragged, known: Ragged, config: EvaluateConfig) -> Ragged:
-    """The list that a model scores from."""
     return known if config.history == "known" else train
 
 
@@ -214,11 +197,10 @@ def _spans(ranker: Ranker, many: int, shelves: int = 1) -> Iterator[tuple[int, i
 def _sampled(
     ranker: Ranker, parts: list[HeldOutPart], held: HeldOut, config: EvaluateConfig
 ) -> list[Ragged]:
-    """Ranks of the held-out items among their candidates."""
     ranks = []
     for part in parts:
         items_CL = with_held(part.held, held.candidates[part.part])
-        rank_C = ranks_sampled(ranker.some_items(part.u_CD, items_CL))
+        rank_C = ranking.ranks_sampled(ranker.some_items(part.u_CD, items_CL))
         ranks.append(part.held.like(rank_C[part.held.lengths > 0]))
     return ranks
 
@@ -226,14 +208,14 @@ def _sampled(
 def _full(
     ranker: Ranker, parts: list[HeldOutPart], held: HeldOut, config: EvaluateConfig
 ) -> list[Ragged]:
-    """Ranks of the held-out items in the catalogue."""
-    keep_heap()
+    ranking.keep_heap()
     tops: list[list[Top]] = [[] for _ in parts]
     for start, stop in _spans(ranker, len(held.test), len(ranker.shelves())):
         here = ranker.span(start, stop)
         for e, top in enumerate(_tops(here, [x.span(start, stop) for x in parts], config)):
             tops[e].append(top)
-    return [ranks_of(Top.cat(found), part.held) for found, part in zip(tops, parts, strict=True)]
+    pairs = zip(map(Top.cat, tops), parts, strict=True)
+    return [ranking.ranks_of(top, part.held) for top, part in pairs]
 
 
 def _tops(ranker: Ranker, parts: list[HeldOutPart], config: EvaluateConfig) -> list[Top]:
@@ -247,7 +229,8 @@ def _tops(ranker: Ranker, parts: list[HeldOutPart], config: EvaluateConfig) -> l
             if scores is None or not part.like(parts[e - 1]):  # else the same scores serve again
                 scores = Scores(ranker.all_items(part.u_CD, first, last))
             held, mine_T = item_range(part.held, first, last, n_items)
-            hidden = part.known if config.seen == "filtered" else nothing(len(held), mine_T.device)
+            none = ranking.nothing(len(held), mine_T.device)
+            hidden = part.known if config.seen == "filtered" else none
             final = e + 1 == len(parts) or not part.like(parts[e + 1])
             hidden = item_range(hidden, first, last, n_items)[0]
             tops[e].append(scores.top(held, hidden, config.cutoffs[-1], final))

@@ -6,18 +6,13 @@ import torch
 from torch import Tensor
 
 from covey.contract.mechanism import Mechanism, client_views
-from covey.contract.model import Model, rows
-from covey.contract.objective import Objective
-from covey.contract.views import ClientView
-from covey.core.errors import CoveyError
-from covey.core.messages import Sent
-from covey.core.ragged import FieldDict, Fields, Rows
+from covey.core import CoveyError, FieldDict, Fields, Rows, Sent
+from covey.mechanism import ClientView, Model, Objective, rows
 from covey.objectives.pairs import NoObjective
 from covey.solvers import Local
 
 from .blocks import Block, Engine, Work, whole_batch
-from .local_steps import BlockTraining, start
-from .packing import PACKED, Packing
+from .local_steps import PACKED, BlockTraining, Packing, start
 from .planning import CostModel, GpuCostModel, Table, plan
 
 FEW = 512  # examples of a client, up to which it costs more to start an operation than to pad
@@ -115,16 +110,14 @@ class Trainer:
         packing: Packing,
         out: Trained,
     ) -> None:
-        """Trains one block and adds its results to `out`."""
         batch, pick = whole_batch(work, block), block.pick
         data = view.data.take(pick) if self.mechanisms else view.data
         view = replace(view, data=data, rng=view.rng.take(pick))
         windowed = self._windowed(work)
         base, leaves = start(view, kept, batch, pick, windowed, packing)
         own = {k: s.take(pick) for k, s in extra.items()}
-        training = BlockTraining(
-            view, batch, block, self.solver, self.mechanisms, own, base, leaves, packing
-        )
+        parts = view, batch, block, self.solver, self.mechanisms
+        training = BlockTraining(*parts, own, base, leaves, packing)
         steps, tables = block.steps * self.solver.epochs, view.model.tables
         old, window = self._optimizer_state(view, kept, pick), training.window if windowed else None
         state = self.solver.run(leaves, training.loss, steps, work.n_items, old, tables, window)
@@ -174,11 +167,9 @@ class Trainer:
             base = {k: v.detach().requires_grad_() for k, v in sent.items()}
             own = {k: kept[k][pick].detach().clone().requires_grad_() for k in view.model.kept}
             received = {k: s.take(pick) for k, s in extra.items()}
-            training = BlockTraining(
-                here, batch, block, self.solver, self.mechanisms, received, base, own, Packing()
-            )
-            leaves = {**base, **own}
-            loss = training.loss(own, 0).sum()
+            parts = here, batch, block, self.solver, self.mechanisms
+            training = BlockTraining(*parts, received, base, own, Packing())
+            leaves, loss = {**base, **own}, training.loss(own, 0).sum()
             grads = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
             for (name, leaf), grad in zip(leaves.items(), grads, strict=True):
                 if name not in total:
@@ -217,11 +208,10 @@ def check_training(model: Model, objective: Objective, solver: Local) -> None:
     if isinstance(objective, NoObjective):
         raise CoveyError("NoObjective trains nothing: leave out [solver], or use another objective")
     if model.sequential and not objective.sequential:
-        raise CoveyError(
-            f"{type(model).__name__} has no private user vector but reads the client's list, which"
-            f" {type(objective).__name__} does not show it; use covey.objectives:NextItemSoftmax,"
-            " or a model such as covey.models.mf:MF"
-        )
+        wrong = f"{type(model).__name__} has no private user vector but reads the client's list"
+        why = f"which {type(objective).__name__} does not show it"
+        use = "use covey.objectives:NextItemSoftmax, or a model such as covey.models.mf:MF"
+        raise CoveyError(f"{wrong}, {why}; {use}")
     known = (*model.shared, *model.kept)
     for k in (*(k for phase in solver.phases for k in phase), *solver.rates, *solver.per_item):
         if k not in known:

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from covey.contract.attack import Attack
 from covey.contract.fleet import Fleet, Request
-from covey.core.fixed_point import Scales
-from covey.core.ragged import FieldDict, Fields
+from covey.core import FieldDict, Fields, Scales
 from covey.engine.client.malicious import Malicious
 from covey.engine.client.program import LocalData, Program
 
@@ -73,21 +72,13 @@ class Simulation(RunFleet, Protocol):
 
 @dataclass(frozen=True)
 class Clients:
-    """The clients of a run, as a fleet sets them up.
+    """The clients of a run, as a fleet sets them up."""
 
-    Args:
-        program: What honest clients execute.
-        data: The local data of all clients; attackers come after the honest clients.
-        seed: The seed of the run.
-        n_present: How many of the honest clients are there from the start.
-        malicious: What attackers execute, if there are any.
-    """
-
-    program: Program
-    data: LocalData
-    seed: int
-    n_present: int
-    malicious: Malicious | None = None
+    program: Program  # what honest clients execute
+    data: LocalData  # the local data of all clients; attackers come after the honest clients
+    seed: int  # the seed of the run
+    n_present: int  # how many of the honest clients are there from the start
+    malicious: Malicious | None = None  # what attackers execute, if there are any
 
     @property
     def population(self) -> "Population":
@@ -100,21 +91,13 @@ class Clients:
 
 @dataclass(frozen=True)
 class Population:
-    """What a run knows about its clients, whichever fleet they are in.
+    """What a run knows about its clients, whichever fleet they are in."""
 
-    Args:
-        program: What honest clients execute.
-        lengths_N: How many training items each client has; attackers come last.
-        test_lengths_N: How many test items each client has.
-        n_honest: The number of honest clients.
-        attack: What attackers do, if there are any.
-    """
-
-    program: Program
-    lengths_N: Tensor
-    test_lengths_N: Tensor
-    n_honest: int
-    attack: Attack | None = None
+    program: Program  # what honest clients execute
+    lengths_N: Tensor  # how many training items each client has; attackers come last
+    test_lengths_N: Tensor  # how many test items each client has
+    n_honest: int  # the number of honest clients
+    attack: Attack | None = None  # what attackers do, if there are any
 
     @property
     def device(self) -> torch.device:
@@ -142,10 +125,8 @@ class LocalFleet:
     meter: Meter = field(init=False)
 
     def __post_init__(self) -> None:
-        self.n_all, self.device = (
-            len(self.data.training.items),
-            self.data.training.items.values.device,
-        )
+        items = self.data.training.items
+        self.n_all, self.device = len(items), items.values.device
         self.n_honest = self.malicious.first if self.malicious else self.n_all
         self.n_present = self.n_present or self.n_honest
         self.meter = Meter(self.n_all)
@@ -155,9 +136,8 @@ class LocalFleet:
 
     @classmethod
     def of(cls, clients: Clients) -> Self:
-        return cls(
-            clients.program, clients.data, clients.seed, clients.n_present, clients.malicious
-        )
+        own = clients.program, clients.data, clients.seed
+        return cls(*own, clients.n_present, clients.malicious)
 
     @property
     def ids_N(self) -> Tensor:

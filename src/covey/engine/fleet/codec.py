@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covey.core.messages import Download, Sent, Upload
-from covey.core.ragged import Field, FieldDict, Ragged, Rows, offsets_of
+from covey.core import Download, Field, FieldDict, Ragged, Rows, Sent, Upload, offsets_of
 
 MAGIC, VERSION = b"CVEY", 1
 STEPS = ("enrol", "admit", "report", "train", "deliver", "evaluate")
@@ -23,12 +22,8 @@ HEADER = struct.Struct("<4sBBQIqH")
 FIELD = struct.Struct("<BBBBII")  # length of path, kind, dtype, dimensions, lists, height of table
 SIZE_OF_HEADER = HEADER.size
 KINDS = ("tensor", "ragged", "rows")
-WIRE = {
-    torch.int64: (0, "<i4"),
-    torch.float32: (1, "<f4"),
-    torch.float64: (2, "<f8"),
-    torch.bool: (3, "|u1"),
-}
+WIRE = {torch.int64: (0, "<i4"), torch.float32: (1, "<f4")}
+WIRE |= {torch.float64: (2, "<f8"), torch.bool: (3, "|u1")}
 TORCH = {code: (dtype, wire) for dtype, (code, wire) in WIRE.items()}
 MAX_DIMS = 4
 
@@ -47,12 +42,8 @@ class Envelope:
 
 def upload_fields(upload: Upload) -> list[tuple[str, Field]]:
     """Paths and values of everything that is encoded; a weight of 1 is not sent."""
-    out: list[tuple[str, Field]] = [(f"update/{k}", v) for k, v in upload.update.items()]
-    out += [(f"model/{k}", v) for k, v in upload.model.items()]
-    out += [(f"{m}/{k}", v) for m, fields in upload.extra.items() for k, v in fields.items()]
-    if not bool((upload.weight_C == 1).all()):
-        out.append(("weight", upload.weight_C))
-    return out
+    fields = upload.fields()
+    return fields[:-1] if bool((upload.weight_C == 1).all()) else fields
 
 
 def field_bytes(path: str, value: Field) -> int:

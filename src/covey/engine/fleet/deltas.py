@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from covey.core.ragged import Fields, offsets_of
+from covey.core import Fields, below, offsets_of
 
 
 @dataclass
@@ -42,10 +42,7 @@ class Deltas:
         self.bases = {k: v for k, v in self.bases.items() if k in used}
 
     def _based(self, table_ID: Tensor, version: int) -> tuple[int, Tensor]:
-        """The client's base, and the items whose rows differ from it.
-
-        A client that holds the latest base exactly changes to it.
-        """
+        """The client's base, or the latest if it holds that, and the items whose rows differ."""
         handed = torch.equal(bits(table_ID), bits(self.bases[self.latest]))
         version = self.latest if handed or version < 0 else version
         return version, (bits(table_ID) != bits(self.bases[version])).any(1).nonzero()[:, 0]
@@ -86,19 +83,24 @@ class Deltas:
 
     def load(self, ids_C: Tensor, state: Fields) -> None:
         """Takes the tables of some clients from what `state` returned for as many."""
-        bases = {int(k.removeprefix("base/")): v for k, v in state.items() if k.startswith("base/")}
-        number = {-1: -1}
-        for version in sorted(bases):  # the latest base stays the latest
-            mine = bits(bases[version])
-            alike = (k for k, v in self.bases.items() if torch.equal(bits(v), mine))
-            number[version] = next(alike, max([self.latest, *self.bases]) + 1)
-            self.bases.setdefault(number[version], bases[version])
-        self.latest = number[max(bases)]
+        number = joined(self.bases, self.latest, below(state, "base/"))
+        self.latest = number[max(number)]  # the latest base stays the latest
         self.version_N[ids_C] = torch.tensor([number[v] for v in state["version"].tolist()])
         cuts = state["offsets"].diff().tolist()
         items, rows = state["items"].split(cuts), state["rows"].split(cuts)
         clients = ids_C[state["clients"]].tolist()
         self.own |= {c: (i.clone(), r.clone()) for c, i, r in zip(clients, items, rows)}
+
+
+def joined(known: dict[int, Tensor], latest: int, tables: Fields) -> dict[int, int]:
+    """Adds tables to known ones, equal ones once; returns their new numbers by the old ones."""
+    number = {-1: -1}
+    for old in sorted(map(int, tables)):
+        table = tables[str(old)]
+        alike = (k for k, v in known.items() if torch.equal(bits(v), bits(table)))
+        number[old] = next(alike, max([latest, *known]) + 1)
+        known.setdefault(number[old], table)
+    return number
 
 
 def bits(x_ID: Tensor) -> Tensor:

@@ -13,10 +13,7 @@ from torch import Tensor
 
 from covey.aggregate.fold import Fold
 from covey.contract.fleet import Request
-from covey.core.fixed_point import Scales
-from covey.core.messages import Total, Upload
-from covey.core.ragged import FieldDict, Fields
-from covey.core.rng import Rng
+from covey.core import FieldDict, Fields, Rng, Scales, Total, Upload
 from covey.engine.client.malicious import Malicious
 from covey.engine.client.program import ClientProgram, LocalData, Program
 
@@ -47,23 +44,14 @@ class Answer:
 
 @dataclass
 class Hosted:
-    """The engine for clients that live together.
+    """The engine for clients that live together."""
 
-    Args:
-        program: What honest clients execute.
-        ids_N: The ids of the clients, ascending.
-        data: Their local data, in this order.
-        seed: The seed of the run.
-        n_all: One more than the largest id of any client of the run, here or elsewhere.
-        malicious: What the clients with an id from `malicious.first` on execute.
-    """
-
-    program: Program
-    ids_N: Tensor
-    data: LocalData
-    seed: int
-    n_all: int
-    malicious: Malicious | None = None
+    program: Program  # what honest clients execute
+    ids_N: Tensor  # the ids of the clients, ascending
+    data: LocalData  # their local data, in this order
+    seed: int  # the seed of the run
+    n_all: int  # one more than the largest id of any client of the run, here or elsewhere
+    malicious: Malicious | None = None  # what clients with an id from `malicious.first` on execute
     store: Store = field(init=False)
 
     def __post_init__(self) -> None:
@@ -186,7 +174,6 @@ class Hosted:
         return touched.clamp(min=LEAST, max=ROW * n_items + LEAST)
 
     def _whole_table(self) -> bool:
-        """Whether training moves every item row of a client."""
         program = self.program
         return program.objective.whole_table or any(m.whole_table for m in program.mechanisms)
 
@@ -227,10 +214,7 @@ def _meter_total(meter: Meter, step: str, total: Total) -> None:
 
 
 def _finite(fields: Fields, scales: Scales) -> bool:
-    """Whether sums are in range; checked once for all fields, since a GPU stops for every answer.
-
-    NaN and infinity are not.
-    """
+    """Whether sums are in range; at once for all fields, since a GPU stops for every answer."""
     sizes = [v.abs().max() / scales.range_of(f"update/{k}") for k, v in fields.items()]
     return not fields or bool(torch.stack(sizes).max() <= scales.many)
 

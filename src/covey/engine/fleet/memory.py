@@ -8,8 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from covey.core.errors import CoveyError
-from covey.core.rng import Rng
+from covey.core import CoveyError, Rng
 from covey.engine.client.blocks import Engine
 from covey.engine.method import Method
 
@@ -36,13 +35,10 @@ def limit_of(engine: Engine) -> int:
 
 
 def allocate(shape: Sequence[int], like: Tensor, limit: int, zero: bool = False) -> Tensor:
-    """Returns an uninitialised tensor in RAM or in a file.
+    """Returns an uninitialised tensor of the type and device of `like`, in RAM or in a file.
 
-    Args:
-        shape: The shape of the tensor.
-        like: Has the type and the device.
-        limit: Bytes beyond which a tensor on the CPU is a file, deleted with the tensor.
-        zero: Whether it has to be zero, which touches all of its memory at once.
+    Beyond `limit` bytes a tensor on the CPU is a file, deleted with the tensor. With `zero` it is
+    zero, which touches all of its memory at once.
     """
     size = int(torch.Size(shape).numel())
     if size * like.element_size() <= limit or like.device.type != "cpu":
@@ -68,12 +64,11 @@ def check_memory(method: Method, n_clients: int, memory: int, where: str) -> Non
     width = _width(method, COPIES if each else 0)
     need = n_clients * n_items * width * FLOAT
     if need > memory:
-        raise CoveyError(
-            f"the clients' own item tables take {need / GIB:,.1f} GiB ({n_clients:,} clients x"
-            f" {n_items:,} items x {width} numbers) and {where} has {memory / GIB:,.1f}; lower"
-            " model.dim, filter the data (data.min_user, data.min_item), or share the table"
-            " (model.keep_items = false)"
-        )
+        size = f"{n_clients:,} clients x {n_items:,} items x {width} numbers"
+        wrong = f"the clients' own item tables take {need / GIB:,.1f} GiB ({size})"
+        less = "lower model.dim, filter the data (data.min_user, data.min_item), or share the table"
+        has = f"and {where} has {memory / GIB:,.1f}"
+        raise CoveyError(f"{wrong} {has}; {less} (model.keep_items = false)")
 
 
 def kept_bytes(method: Method, n_clients: int) -> int:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from covey.core.messages import Download, Upload
-from covey.core.ragged import Fields
+from covey.core import Download, Fields, Upload
 
 from .codec import SIZE_OF_HEADER, download_fields, encode_field, field_bytes, upload_fields
 

@@ -25,9 +25,8 @@ import torch
 from torch import Tensor
 
 from covey.contract.views import TrainingData
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, Fields, Ragged, below
 from covey.core.pipes import receive, send
-from covey.core.ragged import Fields, Ragged
 from covey.core.trust import trust_only, trusted
 from covey.engine.client.program import LocalData
 from covey.engine.client.ranking import HeldOut
@@ -79,14 +78,11 @@ class Processes:
     def _spawn(self) -> None:
         mine, other = socket.socketpair()
         path = [p for p in sys.path if p]  # without the current folder
-        words = [sys.executable, "-P", "-c", PROGRAM, str(other.fileno()), json.dumps(path)]
+        handle, env = other.fileno(), {**os.environ, **ONE_THREAD}
+        words = [sys.executable, "-P", "-c", PROGRAM, str(handle), json.dumps(path)]
         with other:
-            child = subprocess.Popen(
-                words,
-                pass_fds=[other.fileno()],
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, **ONE_THREAD},
-            )
+            none = subprocess.DEVNULL
+            child = subprocess.Popen(words, pass_fds=[handle], stdin=none, env=env)
         self.children.append(child)
         self.links.append(Connection(mine.detach()))
         send(self.links[-1], trusted())
@@ -159,9 +155,8 @@ def _read(file: Path, parts: tuple[str, ...] | None) -> LocalData:
     training = TrainingData(lists("items"), lists("avoid"))
     if parts is None:
         return LocalData(training)
-    start = "candidates/"
-    candidates = {k.removeprefix(start): v for k, v in flat.items() if k.startswith(start)}
-    return LocalData(training, HeldOut(lists("valid"), lists("test"), candidates, parts))
+    held = HeldOut(lists("valid"), lists("test"), below(flat, "candidates/"), parts)
+    return LocalData(training, held)
 
 
 def serve(handle: int) -> None:

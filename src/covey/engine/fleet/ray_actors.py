@@ -70,16 +70,13 @@ class RayActors:
             found = ray.get(begun, timeout=STARTS_IN)
         except ray.exceptions.GetTimeoutError as error:
             team.close()
-            raise CoveyError(
-                f"the Ray cluster has not started {len(parts)} actors within {STARTS_IN} s: it"
-                " needs as many free cores; lower --jobs"
-            ) from error
+            wrong = f"the Ray cluster has not started {len(parts)} actors within {STARTS_IN} s"
+            raise CoveyError(f"{wrong}: it needs as many free cores; lower --jobs") from error
         except (ray.exceptions.RayError, ConnectionError, ImportError) as error:
             team.close()
             first = str(error).strip().splitlines()[-1:]
-            raise CoveyError(
-                f"the Ray cluster cannot run this ({' '.join(first)}); every machine needs {HERE}"
-            ) from error
+            wrong = f"the Ray cluster cannot run this ({' '.join(first)})"
+            raise CoveyError(f"{wrong}; every machine needs {HERE}") from error
         if other := {version for version in found if version != HERE}:
             team.close()
             raise CoveyError(f"the Ray cluster has {other.pop()} and this machine {HERE}")
@@ -109,10 +106,8 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise CoveyError(
-            "engine.backend = 'ray' needs Ray: python3 -m pip install 'covey[ray]'; or use"
-            " --backend processes"
-        ) from error
+        wrong = "engine.backend = 'ray' needs Ray: python3 -m pip install 'covey[ray]'"
+        raise CoveyError(f"{wrong}; or use --backend processes") from error
     return ray
 
 

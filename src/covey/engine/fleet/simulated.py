@@ -10,9 +10,7 @@ from torch import Tensor
 
 from covey.aggregate.fold import Fold
 from covey.contract.fleet import Request
-from covey.core.errors import CoveyError
-from covey.core.messages import Total, Upload
-from covey.core.ragged import Field, FieldDict, Fields, cat, take
+from covey.core import CoveyError, Field, FieldDict, Fields, Total, Upload, cat, take
 
 from .base import Clients, LocalFleet
 from .hosted import Answer, Hosted
@@ -42,15 +40,12 @@ class SimulatedFleet(LocalFleet):
         usual = FILES if self.n_all >= MANY else self.workers
         self.shards = Shards(engine.shards or max(usual, self.workers), self.n_honest)
         if self.workers > self.shards.shards:
-            raise CoveyError(
-                f"{self.workers} workers and engine.shards = {engine.shards}: a worker holds whole"
-                " shards; lower --jobs, or raise engine.shards"
-            )
+            wrong = f"{self.workers} workers and engine.shards = {engine.shards}"
+            less = "lower --jobs, or raise engine.shards"
+            raise CoveyError(f"{wrong}: a worker holds whole shards; {less}")
         if self.workers > 1 and engine.one_pass:
-            raise CoveyError(
-                "engine.one_pass adds numbers in an order that only one process has; leave it out,"
-                " or use --jobs 1"
-            )
+            wrong = "engine.one_pass adds numbers in an order that only one process has"
+            raise CoveyError(f"{wrong}; leave it out, or use --jobs 1")
         clients = Clients(self.program, self.data, self.seed, self.n_present, self.malicious)
         ids_N = torch.arange(self.n_all, device=self.device)
         if self.workers == 1:
@@ -69,11 +64,9 @@ class SimulatedFleet(LocalFleet):
         if self.device.type != "cpu":
             raise CoveyError("several workers compute on CPUs; use --jobs 1 with a GPU")
         if self.workers > self.n_all:
-            raise CoveyError(
-                f"{self.workers} workers for {self.n_all} clients; use --jobs {self.n_all} or fewer"
-            )
-        home_N = self._home(ids_N)
-        mine = (ids_N[home_N == k] for k in range(self.workers))
+            wrong = f"{self.workers} workers for {self.n_all} clients"
+            raise CoveyError(f"{wrong}; use --jobs {self.n_all} or fewer")
+        mine = (ids_N[pick] for pick in self._picks(ids_N))
         slices = ((slice_of(clients, ids_M, self.workers), ids_M) for ids_M in mine)
         if self.backend == "ray":
             from .ray_actors import RayActors
@@ -83,9 +76,10 @@ class SimulatedFleet(LocalFleet):
         team.host(slices, self.n_all)
         return team
 
-    def _home(self, ids_C: Tensor) -> Tensor:
-        """The worker of each client, [C]."""
-        return self.shards.of(ids_C) % self.workers
+    def _picks(self, ids_C: Tensor) -> list[Tensor]:
+        """For each worker, the places of its clients among some."""
+        home_C = self.shards.of(ids_C) % self.workers
+        return [(home_C == k).nonzero()[:, 0] for k in range(self.workers)]
 
     @property
     def hosted(self) -> Hosted:
@@ -102,8 +96,7 @@ class SimulatedFleet(LocalFleet):
         if not self.team.apart:
             yield from self.hosted.private(ids_C)
             return
-        home_C = self._home(ids_C)
-        picks = [(home_C == k).nonzero()[:, 0] for k in range(self.workers)]
+        picks = self._picks(ids_C)
         asked = [pick for pick in picks if len(pick)]
         parts = [(ids_C[pick],) if len(pick) else None for pick in picks]
         for pick, found in zip(asked, self.team.call("private", parts)):
@@ -134,11 +127,9 @@ class SimulatedFleet(LocalFleet):
         return _join(uploads, ids_C, limit_of(self.program.engine))
 
     def _asked(self, request: Request) -> list[Answer]:
-        """The answers of all workers that have some of the clients."""
         if not self.team.apart:
             return [answer for answer, _ in self.team.call("ask", [(request,)])]
-        home_C = self._home(request.ids_C)
-        picks = [(home_C == k).nonzero()[:, 0] for k in range(self.workers)]
+        picks = self._picks(request.ids_C)
         parts = [(request.take(pick),) if len(pick) else None for pick in picks]
         found = self.team.call("ask", parts)
         asked = [k for k, some in enumerate(parts) if some is not None]

@@ -9,18 +9,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from covey.core.ragged import FieldDict, Fields, Ragged, Rows, cat
+from covey.core import FieldDict, Fields, Ragged, Rows, below, cat
 
-from .deltas import Deltas, bits
+from .deltas import Deltas, joined
 from .memory import allocate
 
 
 @dataclass
 class RowStore:
-    """The latest `Rows` of each client, in the blocks in which they came.
-
-    A block is dropped when no client has its latest rows in it.
-    """
+    """The latest `Rows` of each client, in the blocks in which they came, while these are used."""
 
     height: int  # of the table that the rows belong to
     block_N: Tensor  # number of each client's block; -1: nothing yet
@@ -99,16 +96,10 @@ class Received:
 
     def load(self, ids_C: Tensor, version_C: Tensor, tables: Fields) -> None:
         """Takes the tables that some clients hold; equal ones are held once."""
-        number = {-1: -1}
-        for key in sorted(tables, key=int):
-            mine = bits(tables[key])
-            alike = (k for k, v in self.tables.items() if torch.equal(bits(v), mine))
-            number[int(key)] = next(alike, max([self.latest, *self.tables]) + 1)
-            self.tables.setdefault(number[int(key)], tables[key])
+        number = joined(self.tables, self.latest, tables)
         self.latest = max(self.tables, default=-1)
-        self.version_N[ids_C] = torch.tensor(
-            [number[v] for v in version_C.tolist()], device=version_C.device
-        )
+        mine_C = [number[v] for v in version_C.tolist()]
+        self.version_N[ids_C] = torch.tensor(mine_C, device=version_C.device)
 
 
 @dataclass
@@ -166,12 +157,9 @@ class Store:
             out |= {f"deltas/{name}/{k}": v for k, v in d.state(ids_C).items()}
         for name, store in self.rows.items():
             live = store.take(ids_C)
-            out |= {
-                f"rows/{name}/items": live.items.values,
-                f"rows/{name}/offsets": live.items.offsets,
-                f"rows/{name}/values": live.values,
-                f"rows/{name}/height": torch.tensor(store.height),
-            }
+            parts = {"items": live.items.values, "offsets": live.items.offsets}
+            parts |= {"values": live.values, "height": torch.tensor(store.height)}
+            out |= {f"rows/{name}/{k}": v for k, v in parts.items()}
         for name, r in self.received.items():
             out |= {f"version/{name}{k}": v for k, v in r.state(ids_C).items()}
         return out
@@ -183,15 +171,11 @@ class Store:
             if not last.isdigit():
                 none = torch.full((self.n,), -1, dtype=torch.int64, device=ids_C.device)
                 received = self.received.setdefault(path.removeprefix("version/"), Received(none))
-                start = f"{path}/"
-                tables = {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}
-                received.load(ids_C, state[path], tables)
-        dense = {k.removeprefix("dense/"): v for k, v in state.items() if k.startswith("dense/")}
+                received.load(ids_C, state[path], below(state, f"{path}/"))
         for name in self.sparse:
-            head = f"deltas/{name}/"
-            if part := {k.removeprefix(head): v for k, v in state.items() if k.startswith(head)}:
+            if part := below(state, f"deltas/{name}/"):
                 self.deltas.setdefault(name, Deltas.empty(self.n)).load(ids_C, part)
-        self.put(ids_C, dense)
+        self.put(ids_C, below(state, "dense/"))
         for path in sorted(k for k in state if k.startswith("rows/") and k.endswith("/height")):
             head = path.removesuffix("/height")
             items = Ragged(state[f"{head}/items"], state[f"{head}/offsets"])

@@ -3,14 +3,10 @@
 An upload with a NaN, an infinity, or a number beyond the range that its field declares is dropped.
 """
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
-from covey.core.fixed_point import Scales
-from covey.core.messages import Upload
-from covey.core.ragged import Field, Rows
+from covey.core import Field, Rows, Scales, Upload
 
 from .meter import Meter
 
@@ -29,26 +25,16 @@ def checked(upload: Upload, scales: Scales, meter: Meter) -> Upload:
 def _within(upload: Upload, scales: Scales | None) -> Tensor | None:
     """Whether each client's numbers are in range, [C]; None if all are. Metrics may be NaN."""
     bad = []
-    for path, value in _fields(upload):
-        largest = scales.range_of(path) if scales else LARGEST
+    for path, value in upload.fields():
         x = value if isinstance(value, Tensor) else value.values
+        if path.startswith("evaluate/") or not x.is_floating_point():
+            continue
+        largest = scales.range_of(path) if scales else LARGEST
         if x.numel() and not bool((torch.stack(x.aminmax()).abs() <= largest).all()):
             bad.append(_outside(value, largest))
     if upload.weight_C.numel() and not bool((upload.weight_C >= 0).all()):
         bad.append(~(upload.weight_C >= 0))
     return ~torch.stack(bad).any(0) if bad else None
-
-
-def _fields(upload: Upload) -> Iterator[tuple[str, Field]]:
-    """The fields of floating-point numbers, by path."""
-    fields: list[tuple[str, Field]] = [("weight", upload.weight_C)]
-    fields += [(f"update/{k}", v) for k, v in upload.update.items()]
-    fields += [(f"model/{k}", v) for k, v in upload.model.items()]
-    extra = {m: d for m, d in upload.extra.items() if m != "evaluate"}
-    fields += [(f"{m}/{k}", v) for m, d in extra.items() for k, v in d.items()]
-    for path, value in fields:
-        if (value if isinstance(value, Tensor) else value.values).is_floating_point():
-            yield path, value
 
 
 def _outside(value: Field, largest: float) -> Tensor:

@@ -10,21 +10,11 @@ from torch import Tensor
 
 from covey.aggregate.fold import total_of
 from covey.contract.fleet import Request
-from covey.core.messages import Download, Total, Upload, stack
-from covey.core.ragged import Field, FieldDict, Fields, Ragged, Rows
-from covey.core.rng import Rng
+from covey.core import Download, Field, FieldDict, Fields, Ragged, Rng, Rows, Total, Upload, stack
 from covey.engine.client.program import ClientProgram, LocalData
 
+from . import codec
 from .base import LocalFleet
-from .codec import (
-    Envelope,
-    Malformed,
-    decode_download,
-    decode_upload,
-    encode_download,
-    encode_upload,
-    upload_fields,
-)
 from .flat import flattened, restored
 from .validation import checked
 
@@ -62,36 +52,38 @@ class Node:
         digest = hashlib.sha256(request).digest()
         if digest in self.answered:
             return self.answered[digest]
-        envelope, download = decode_download(request)
+        envelope, download = codec.decode_download(request)
         if envelope.run != self.run or envelope.client != self.client:
-            raise Malformed("not addressed to this client")
+            raise codec.Malformed("not addressed to this client")
         if envelope.round < self.round:
-            raise Malformed("of a round that is over")
+            raise codec.Malformed("of a round that is over")
         if envelope.round > self.round:
             self.round, self.answered, self.released = envelope.round, {}, {}
         reply = self._released(envelope, digest) or self._answer(envelope, download, digest)
         self.answered[digest] = reply
         return reply
 
-    def _answer(self, envelope: Envelope, download: Download, digest: bytes) -> bytes:
+    def _answer(self, envelope: codec.Envelope, download: Download, digest: bytes) -> bytes:
         rng = Rng.of(self.seed, envelope.round, self.ids_C)
         request = Request(envelope.step, envelope.round, self.ids_C, download)
         self.kept, upload = self.program.answer(request, self.kept, self.data, rng)
-        reply = encode_upload(envelope, upload)
+        reply = codec.encode_upload(envelope, upload)
         if envelope.step in RELEASES and self.program.uses_device_noise:
             self.released[envelope.step] = digest, reply, dict(self.kept)
             self.enrolled = upload if envelope.step == "enrol" else self.enrolled
         return reply
 
-    def _released(self, envelope: Envelope, digest: bytes) -> bytes | None:
+    def _released(self, envelope: codec.Envelope, digest: bytes) -> bytes | None:
         """The answer that was released already, since new noise would spend the budget again."""
         if envelope.step == "enrol" and self.enrolled is not None:
-            return encode_upload(envelope, self.enrolled)
+            return codec.encode_upload(envelope, self.enrolled)
         if envelope.step not in self.released:
             return None
         request, reply, kept = self.released[envelope.step]
         if request != digest:
-            raise Malformed("another request was answered already; new noise would cost privacy")
+            raise codec.Malformed(
+                "another request was answered already; new noise would cost privacy"
+            )
         self.kept = dict(kept)
         return reply
 
@@ -126,11 +118,9 @@ class WireFleet(LocalFleet):
 
     def state(self) -> Fields:
         """What every node keeps, and what was counted, without the replies of the current round."""
-        kept = {
-            f"node/{client}/{name}": value
-            for client, node in self.nodes.items()
-            for name, value in flattened(node.kept).items()
-        }
+        kept: Fields = {}
+        for client, node in self.nodes.items():
+            kept |= {f"node/{client}/{k}": v for k, v in flattened(node.kept).items()}
         shared = self.malicious.memory.state() if self.malicious else {}
         return {**kept, **shared, **super().state()}
 
@@ -151,8 +141,8 @@ class WireFleet(LocalFleet):
         request = self.scaled(request)
         uploads: dict[int, Upload] = {}
         for row, client in enumerate(request.ids_C.tolist()):
-            envelope = Envelope(request.step, self.run, request.round, client)
-            sent = encode_download(envelope, request.download.take(torch.tensor([row])))
+            envelope = codec.Envelope(request.step, self.run, request.round, client)
+            sent = codec.encode_download(envelope, request.download.take(torch.tensor([row])))
             self.meter.down += len(sent)
             handle = self.transport or self._handle
             for reply in handle(client, sent):
@@ -165,21 +155,20 @@ class WireFleet(LocalFleet):
         return [self.nodes[client].handle(request)]
 
     def _receive(
-        self, asked: Envelope, reply: bytes, request: Request, uploads: dict[int, Upload]
+        self, asked: codec.Envelope, reply: bytes, request: Request, uploads: dict[int, Upload]
     ) -> None:
-        """Accepts one message, or drops it and counts the reason."""
         self.meter.up += len(reply)
         if len(reply) > self.limit:
             return self.meter.drop("oversized")
         try:
-            envelope, upload = decode_upload(reply, self.limit)
-        except Malformed:
+            envelope, upload = codec.decode_upload(reply, self.limit)
+        except codec.Malformed:
             return self.meter.drop("malformed")
         if envelope != asked:
             return self.meter.drop("misaddressed")
         if envelope.client in uploads:
             return self.meter.drop("replayed")
-        if any((asked.step, path) not in self.declared for path, _ in upload_fields(upload)):
+        if any((asked.step, path) not in self.declared for path, _ in codec.upload_fields(upload)):
             return self.meter.drop("undeclared")
         self.meter.note(asked.step, upload)
         shared = request.download.public.shared
@@ -200,7 +189,7 @@ class WireFleet(LocalFleet):
 
 
 def _form(upload: Upload) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
-    fields = [(path, value) for path, value in upload_fields(upload) if path != "weight"]
+    fields = [(path, value) for path, value in codec.upload_fields(upload) if path != "weight"]
     return tuple(sorted((path, *_shape(value)) for path, value in fields))
 
 
@@ -215,7 +204,6 @@ def _shape(value: Field) -> tuple[str, tuple[int, ...]]:
 
 
 def _moves(update: Field, sent: Field | None) -> bool:
-    """Whether an update can be added to what was sent."""
     if not isinstance(sent, Tensor) or isinstance(update, Ragged):
         return False
     return _shape(update)[1] == tuple(sent.shape)

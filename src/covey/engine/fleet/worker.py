@@ -14,10 +14,7 @@ import torch
 from torch import Tensor
 
 from covey.contract.fleet import Request
-from covey.core import tensor_file
-from covey.core.errors import CoveyError
-from covey.core.ragged import FieldDict
-from covey.core.tensor_file import AGAIN
+from covey.core import CoveyError, FieldDict, tensor_file
 from covey.engine.client.settings import FLOATS_PER_MB
 
 from .base import Clients
@@ -39,8 +36,7 @@ class Team(Protocol):
     def call(self, what: str, arguments: Sequence[tuple[Any, ...] | None]) -> list[Any]:
         """Calls a method of each worker at the same time; None leaves a worker out.
 
-        Returns:
-            What those that were called returned, in order. `WorkerLost` if one has ended.
+        Returns what those that were called returned, in order; `WorkerLost` if one has ended.
         """
 
     def close(self) -> None:
@@ -97,7 +93,7 @@ class Worker:
         for name, total in sums.items():
             about, state = tensor_file.read(folder / name, SHARD)
             if about["sum"] != total:
-                raise CoveyError(f"{folder / name} belongs to another run; {AGAIN}")
+                raise CoveyError(f"{folder / name} belongs to another run; {tensor_file.AGAIN}")
             ids_C = state.pop("ids")
             here = torch.isin(ids_C, mine.ids_N.cpu()).nonzero()[:, 0]
             if len(here) == 0:

@@ -41,9 +41,7 @@ class Coordinator:
     length: int  # of a contribution
     dtype: np.dtype[Any]  # of its integers
     exchange: Exchange
-    flagged: dict[str, list[int]] = field(
-        default_factory=dict
-    )  # what was wrong: with which clients
+    flagged: dict[str, list[int]] = field(default_factory=dict)  # what was wrong: with whom
 
     def run(self) -> Outcome:
         """Carries out the four phases and removes the masks; raises `SumFailed` if it cannot.
@@ -173,10 +171,8 @@ class Coordinator:
     def _revealed(self) -> tuple[NDArray[np.uint32], Bits]:
         """Phase 4: sends the clients in the sum the list of all of these.
 
-        Returns:
-            Shares by the client whose secret it is and by holder, [n, H, 16], and which of them
-            came and are true, [n, H]: of the kind that was asked for, with the hash that its dealer
-            gave.
+        Returns shares by the client whose secret it is and by holder, [n, H, 16], and which of them
+        came and are true, [n, H]: of the right kind, with the hash that the dealer gave.
         """
         shares = np.zeros((self.n, self.H, shamir.LIMBS), np.uint32)
         true = np.zeros((self.n, self.H), bool)
@@ -204,8 +200,7 @@ class Coordinator:
         Checks each against what its client sent before: the hash of the seed, or the public key.
         """
         t = self.config.shares(self.H)
-        seeds: dict[int, bytes] = {}
-        mask_keys: dict[int, bytes] = {}
+        seeds, mask_keys = dict[int, bytes](), dict[int, bytes]()
         for place in np.flatnonzero(self.alive).tolist():
             have, client = np.flatnonzero(true[place])[:t], self.roster[place]
             if len(have) < t:

@@ -1,13 +1,17 @@
-"""Numbers as integers modulo 2^bits, so that sums are exact and masks cancel."""
+"""Numbers as integers modulo 2^bits, so that sums are exact and masks cancel.
+
+The unit and the rounding are those of all sums (`covey.core.fixed_point`).
+"""
 
 from dataclasses import dataclass
-from math import ceil, log2
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from covey.core.errors import CoveyError
+from covey.core.fixed_point import decode, encode, fraction_of
 
 from .settings import SumFailed
 
@@ -35,7 +39,7 @@ class Fixed:
 
     @property
     def fraction(self) -> int:
-        return self.bits - 1 - SPARE - ceil(log2(self.range * max(self.n, 1)))
+        return fraction_of(self.range, self.n, self.bits - 1 - SPARE)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -43,25 +47,22 @@ class Fixed:
 
     def check(self) -> None:
         if self.fraction < COARSEST:
-            raise CoveyError(
-                f"fleet.bits = {self.bits} leaves {self.fraction} bits after the point for numbers"
-                f" up to {self.range:g} from {self.n} clients; lower fleet.range, or set fleet.bits"
-                " = 64"
-            )
+            left = f"{self.fraction} bits after the point"
+            what = f"numbers up to {self.range:g} from {self.n} clients"
+            wrong = f"fleet.bits = {self.bits} leaves {left} for {what}"
+            raise CoveyError(f"{wrong}; lower fleet.range, or set fleet.bits = 64")
 
     def encode(self, x: Floats) -> Integers:
         """Integers, rounded to the nearest unit. Refuses numbers out of range, and NaN."""
         if len(x) and not float(np.abs(x).max()) <= self.range:
-            raise OutOfRange(
-                f"a contribution holds a number outside -{self.range:g} to {self.range:g}"
-            )
-        scaled = np.rint(np.ldexp(x, self.fraction))
-        return scaled.astype(np.int64).astype(self.dtype)
+            limits = f"-{self.range:g} to {self.range:g}"
+            raise OutOfRange(f"a contribution holds a number outside {limits}")
+        return encode(torch.from_numpy(x), self.fraction).numpy().astype(self.dtype)
 
     def decode(self, total: Integers, n: int) -> Floats:
         """The sum of n contributions; `SumFailed` if it is larger than they can add up to."""
-        signed = total.view(total.dtype.str.replace("u", "i")).astype(np.float64)
-        x = np.ldexp(signed, -self.fraction)
+        signed = torch.from_numpy(total.view(total.dtype.str.replace("u", "i")))
+        x = decode(signed, self.fraction, torch.float64).numpy()
         if len(x) and float(np.abs(x).max()) > n * self.range:
             why = "a masked contribution was tampered with"
             raise SumFailed(f"the total is larger than its clients may add up to; {why}")

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from covey.contract.fleet import Fleet, Request
-from covey.core.errors import CoveyError
-from covey.core.messages import Total, Upload
+from covey.core import CoveyError, Total, Upload
 from covey.engine.fleet.base import Metered
 from covey.engine.fleet.meter import Meter
 
@@ -106,13 +105,11 @@ class SecureFleet:
         if step not in SUMMED or step not in self.hides:
             return self.devices.ask(request)
         if not request.fold:
-            raise CoveyError(
-                f"single {step}s were asked for, which secure sums hide; use a linear combine"
-            )
+            wrong = f"single {step}s were asked for, which secure sums hide"
+            raise CoveyError(f"{wrong}; use a linear combine")
         if self.summed.get(step, -1) >= round:
-            raise CoveyError(
-                f"the {step}s of round {round} were summed already; a client contributes once"
-            )
+            wrong = f"the {step}s of round {round} were summed already"
+            raise CoveyError(f"{wrong}; a client contributes once")
         self.summed[step] = round
         return self._sum(request.to(self.ids_N.device), self.devices.meter)
 

@@ -13,9 +13,7 @@ import torch
 from torch import Tensor
 
 from covey.aggregate.fold import total_of
-from covey.core.errors import CoveyError
-from covey.core.messages import Total, Upload
-from covey.core.ragged import Fields
+from covey.core import CoveyError, Fields, Total, Upload
 
 from .fixed_point import Floats
 

@@ -121,7 +121,6 @@ class Party:
     def _agreed(
         self, pair: keys.Pair, places: NDArray[np.int64], public: NDArray[np.uint8]
     ) -> dict[int, bytes]:
-        """The key that is shared with each of these clients, by place."""
         named = zip(places.tolist(), public, strict=True)
         return {place: pair.agree(key.tobytes(), self.context) for place, key in named}
 

@@ -38,22 +38,18 @@ class FleetConfig:
     def __post_init__(self) -> None:
         for name, value in (("neighbours", self.neighbours), ("holders", self.holders)):
             if value < 2 or value % 2 or value > MOST_HOLDERS:
-                raise CoveyError(
-                    f"fleet.{name} = {value}; give an even number from 2 to {MOST_HOLDERS}"
-                )
+                wrong = f"fleet.{name} = {value}"
+                raise CoveyError(f"{wrong}; give an even number from 2 to {MOST_HOLDERS}")
         if not 0.5 <= self.threshold < 1:
-            raise CoveyError(
-                f"fleet.threshold = {self.threshold}; it is below 1 and at least 0.5, because below"
-                " that a lying server could open both masks of a client"
-            )
+            wrong = f"fleet.threshold = {self.threshold}; it is below 1 and at least 0.5"
+            why = "because below that a lying server could open both masks of a client"
+            raise CoveyError(f"{wrong}, {why}")
         if self.group and self.group < FEWEST:
-            raise CoveyError(
-                f"fleet.group = {self.group}; give at least {FEWEST} clients, or 0 for all in one"
-            )
+            wrong = f"fleet.group = {self.group}"
+            raise CoveyError(f"{wrong}; give at least {FEWEST} clients, or 0 for all in one")
         if self.longest and (not self.group or not self.longest > 1):
-            raise CoveyError(
-                f"fleet.longest = {self.longest:g} compares groups; set fleet.group, and over 1"
-            )
+            wrong = f"fleet.longest = {self.longest:g} compares groups"
+            raise CoveyError(f"{wrong}; set fleet.group, and over 1")
         if not 0 < self.range < float("inf"):
             raise CoveyError(f"fleet.range = {self.range}; it must be over 0 and finite")
 

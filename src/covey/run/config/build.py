@@ -14,8 +14,6 @@ from covey.core.trust import check, module_of, trusted
 from .tree import Tree
 
 T = TypeVar("T")
-
-
 STRUCTURE = {  # fields that the class of a part fixes; no configuration can set them
     *("shared", "kept", "uploaded", "tables", "sequential", "pointwise", "exchanges"),
     *("reads_reports", "whole_table", "needs_private", "reads_uploads", "knowledge"),
@@ -23,12 +21,10 @@ STRUCTURE = {  # fields that the class of a part fixes; no configuration can set
 
 
 def part_of(section: Tree, near: Iterable[str] = (), trust: Iterable[str] = ()) -> Any:
-    """Builds the object that a section of a configuration describes.
+    """Builds the object that a section describes: `use = "module:Class"`, and the class's options.
 
-    Args:
-        section: `use = "module:Class"`, and the options of the class.
-        near: Other names that an error message suggests for a misspelt option.
-        trust: Modules outside of covey that may be named, besides those that are trusted already.
+    Error messages also suggest the names in `near` for a misspelt option. `trust` are modules
+    outside of covey that may be named, besides those that are trusted already.
     """
     options = dict(section)
     cls = class_of(str(options.pop("use", "")), trust, dataclasses.is_dataclass)
@@ -48,14 +44,7 @@ def class_of(use: str, trust: Iterable[str], fits: Callable[[type[Any]], bool]) 
 
 
 def fill(cls: type[T], options: Mapping[str, Any], where: str, near: Iterable[str] = ()) -> T:
-    """Builds a dataclass from plain data whose names and types must fit.
-
-    Args:
-        cls: The dataclass.
-        options: Its options by name.
-        where: What error messages call the object.
-        near: Other names that an error message suggests for a misspelt option.
-    """
+    """Builds a dataclass from plain data, called `where` in errors, which also suggest `near`."""
     hints = get_type_hints(cls)
     options_of = [f for f in dataclasses.fields(cls) if f.init and f.name not in STRUCTURE]  # type: ignore[arg-type]
     names = {f.name: f.default is f.default_factory for f in options_of}
@@ -99,7 +88,6 @@ def convert(value: Any, hint: Any, where: str) -> Any:
 
 
 def _convert_to_one(value: Any, hints: Iterable[Any], where: str) -> Any:
-    """Converts to the first of several types that fits."""
     for hint in hints:
         with suppress(CoveyError):
             return convert(value, hint, where)

@@ -28,9 +28,7 @@ def compose(
         file: The path of a TOML file on top of the method, or in its place.
         label: What the configuration calls the method; otherwise `method` itself.
         presets: Shipped presets by name, or paths of TOML files.
-        dataset: The name of a dataset, for `data.name`.
-        rounds: For `run.rounds`.
-        seed: For `run.seed`.
+        dataset, rounds, seed: For `data.name`, `run.rounds` and `run.seed`.
         sections: Sections of a configuration as nested dictionaries.
         set: Assignments such as `model.dim=16`, as `--set` takes them.
     """
@@ -56,13 +54,7 @@ def checked(
     sections: Tree | None = None,
     trust: Iterable[str] = (),
 ) -> Config:
-    """Builds a composed configuration; an override without effect is an error.
-
-    Args:
-        tree: What `compose` returned.
-        set: The assignments that were given to `compose`, and likewise `rounds` and `sections`.
-        trust: Modules outside of covey that the configuration may import.
-    """
+    """Builds what `compose` returned for the same arguments; one without effect is an error."""
     config = Config.of(tree, trust)
     given = [] if rounds is None else ["run.rounds"]
     check_applies(tree, [*options_of(sections or {}), *options_in(set), *given])

@@ -28,11 +28,10 @@ def check_keeps_mechanisms(before: Tree, after: Tree) -> None:
     """Refuses a list of mechanisms that leaves out some of those before it."""
     old, new = _uses(before), _uses(after)
     if after.get("mechanism") and (lost := [use for use in old if use not in new]):
-        raise CoveyError(
-            f"this list of mechanisms leaves out {lost[0]}, which"
-            f" {before.get('method', 'the method')} has; add to it with"
-            " 'mechanism.+={use=\"...\"}', or empty it first with 'mechanism=[]'"
-        )
+        owner = before.get("method", "the method")
+        wrong = f"this list of mechanisms leaves out {lost[0]}, which {owner} has"
+        ways = "add to it with 'mechanism.+={use=\"...\"}', or empty it first with 'mechanism=[]'"
+        raise CoveyError(f"{wrong}; {ways}")
 
 
 def _uses(tree: Tree) -> list[str]:
@@ -59,7 +58,5 @@ def check_applies(tree: Tree, options: Iterable[str]) -> None:
             raise CoveyError(f"{method} {why}; leave it out, or set pooled.epochs if it has them")
     for option in (f"data.{name}" for name in SIZES if dataset != "synthetic"):
         if option in given:
-            raise CoveyError(
-                f"{option} is of the built-in dataset 'synthetic' and changes no other;"
-                " leave it out, or name that one"
-            )
+            wrong = f"{option} is of the built-in dataset 'synthetic' and changes no other"
+            raise CoveyError(f"{wrong}; leave it out, or name that one")

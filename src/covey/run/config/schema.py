@@ -79,27 +79,10 @@ class AttackConfig:
             raise CoveyError(f"attack: {valid}")
 
 
-SETTINGS: dict[str, type[Any]] = {
-    "data": DataConfig,
-    "split": SplitConfig,
-    "negatives": NegativesConfig,
-    "evaluate": EvaluateConfig,
-    "run": RunConfig,
-    "engine": Engine,
-    "privacy": PrivacyConfig,
-    "fleet": FleetConfig,
-}
-PARTS = {  # by section: the method by which a class is recognised as such a part
-    "model": "score",
-    "objective": "examples",
-    "solver": "run",
-    "grouping": "groups",
-    "combine": "combine",
-    "step": "step",
-    "pooled": "fit",
-    "attack": "poison",
-    "mechanism": "protect_upload",
-}
+# By section: the method by which a class is recognised as such a part.
+PARTS = dict(model="score", objective="examples", solver="run", grouping="groups")
+PARTS |= dict(combine="combine", step="step", pooled="fit", attack="poison")
+PARTS |= dict(mechanism="protect_upload")
 LABELS: dict[str, Any] = dict.fromkeys(("method", "title", "paper", "preset"), str)
 LABELS |= {"weighting": Literal["equal", "examples"], "tuned": dict}  # `covey tune` writes `tuned`
 ATTACK_SETTINGS = tuple(f.name for f in dataclasses.fields(AttackConfig))
@@ -110,14 +93,9 @@ RETIRED = {"evaluate": {"ties": "against"}}
 
 @dataclass(frozen=True)
 class Config:
-    """A resolved configuration.
+    """A resolved configuration."""
 
-    Args:
-        tree: The configuration as plain data in which every key is known.
-        trust: Modules outside of covey that it may import; the operator names them, not the tree.
-    """
-
-    tree: Tree
+    tree: Tree  # the configuration as plain data in which every key is known
     data: DataConfig = field(default_factory=DataConfig)
     split: SplitConfig = field(default_factory=SplitConfig)
     negatives: NegativesConfig = field(default_factory=NegativesConfig)
@@ -126,14 +104,12 @@ class Config:
     engine: Engine = field(default_factory=Engine)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
     fleet: FleetConfig = field(default_factory=FleetConfig)
+    # Modules outside of covey that it may import; the operator names them, not the tree.
     trust: frozenset[str] = field(default=frozenset(), compare=False)
 
     @classmethod
     def of(cls, tree: Tree, trust: Iterable[str] = (), *, parts: bool = True) -> "Config":
-        """Checks a tree; `trust` names modules that it may use besides those trusted already.
-
-        Without `parts`, these are not checked, and PyTorch is not loaded.
-        """
+        """Checks a tree that may also use modules in `trust`; without `parts`, loads no PyTorch."""
         for key, value in tree.items():
             check_option(key, [*SETTINGS, *PARTS, *LABELS], "the configuration")
             if key in LABELS:
@@ -144,19 +120,15 @@ class Config:
         here = [name for name in PARTS if config.sections(name)]
         if "pooled" in here and len(here) > 1:
             other = next(name for name in here if name != "pooled")
-            raise CoveyError(
-                f"[pooled] sees everybody's data and excludes other parts; leave out [{other}],"
-                " or [pooled]"
-            )
+            wrong = "[pooled] sees everybody's data and excludes other parts"
+            raise CoveyError(f"{wrong}; leave out [{other}], or [pooled]")
         if "pooled" in here and config.fleet.secure:
-            raise CoveyError(
-                "[pooled] sees everybody's data, which fleet.secure hides; leave out one of them"
-            )
+            wrong = "[pooled] sees everybody's data, which fleet.secure hides"
+            raise CoveyError(f"{wrong}; leave out one of them")
         for need in ("model", "objective"):
             if need not in here and "pooled" not in here:
-                raise CoveyError(
-                    f"the configuration has no [{need}]; start from one: covey run --method fedncf"
-                )
+                wrong = f"the configuration has no [{need}]"
+                raise CoveyError(f"{wrong}; start from one: covey run --method fedncf")
         if parts:
             config.fleet_class()
             for name in here:
@@ -169,9 +141,8 @@ class Config:
         if name != "mechanism":
             sections = [self.tree[name]] if name in self.tree else []
         elif not isinstance(sections, list):
-            raise CoveyError(
-                "mechanisms are a list: write [[mechanism]], or --set 'mechanism.+={use=\"...\"}'"
-            )
+            ways = "write [[mechanism]], or --set 'mechanism.+={use=\"...\"}'"
+            raise CoveyError(f"mechanisms are a list: {ways}")
         found = []
         for section in sections:
             found.append(self.attack()[1] if name == "attack" else section_of(section, name))
@@ -204,18 +175,19 @@ class Config:
         return class_of(self.fleet.use, self.trust, is_fleet)
 
     def digest(self) -> str:
-        """Returns a name of this configuration; equal configurations have equal digests.
-
-        Where the workers run, and how many there are, changes no result and does not count.
-        """
+        """Returns a name that equal configurations share, also with other workers."""
         engine = {k: v for k, v in self.tree.get("engine", {}).items() if k not in WORKERS}
         tree = {k: v for k, v in self.tree.items() if k != "engine"}
         tree |= {"engine": engine} if engine else {}
         return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
 
 
+# The sections of settings, each with the class of its options.
+SETTINGS: dict[str, Any] = {f.name: f.default_factory for f in dataclasses.fields(Config)}
+SETTINGS = {name: cls for name, cls in SETTINGS.items() if name not in ("tree", "trust")}
+
+
 def _current(value: Any, name: str) -> Tree:
-    """A section of settings without retired options."""
     retired = RETIRED.get(name, {})
     return {k: v for k, v in section_of(value, name).items() if k not in retired or v != retired[k]}
 
