@@ -73,6 +73,30 @@ def test_a_row_that_a_new_one_is_compared_with_is_run_again(
     assert after == pytest.approx(before) and two["tests"][0]["p"] is not None
 
 
+def test_an_older_arithmetic_is_kept_and_compared_with_no_newer_one(
+    tmp_path: Path, rounds: list[int]
+) -> None:
+    """Where one side of a comparison is run again, so is the other."""
+    first = kept(tmp_path, TWO + ROW.format("D", 4))
+    (file,) = (tmp_path / "results").iterdir()
+    record = json.loads(file.read_text())
+    for row in record["rows"]:
+        for cell in row["cells"].values():
+            cell["arithmetic"] = 1
+    file.write_text(json.dumps(record, indent=1) + "\n")
+    rounds.clear()
+    again = kept(tmp_path, TWO + ROW.format("D", 4))
+    assert not rounds and [row["cells"] for row in again["rows"]] == [
+        row["cells"] for row in record["rows"]
+    ]
+    more = kept(tmp_path, TWO + ROW.format("D", 4) + ROW.format("C", 3) + CLAIM.format("C", "B"))
+    versions = {
+        row["label"]: {cell["arithmetic"] for cell in row["cells"].values()} for row in more["rows"]
+    }
+    assert versions == {"A": {2}, "B": {2}, "C": {2}, "D": {1}}
+    assert [row["label"] for row in first["rows"]] == ["A", "B", "D"]
+
+
 def test_one_seed_decides_nothing_so_nothing_is_run_again_for_it(
     tmp_path: Path, rounds: list[int]
 ) -> None:

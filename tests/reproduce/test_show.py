@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from covey.core.fixed_point import ARITHMETIC
 from covey.study.papers.terminal import markdown, terminal
-from covey.study.render.units import duration, plain, span
+from covey.study.render.units import STALE, duration, plain, span
 from report_runs import EVIL
 from reproduce_records import HONEST, PUBLISHED, cell, column, failed, figure, table
 
@@ -62,6 +63,20 @@ def test_claims_and_origin_are_told() -> None:
         "`covey reproduce pfedrec table2`, commit abc1234, x86_64 CPU, torch 2.11.0."
         " Stale: made by an older arithmetic, with other last digits of sums: all federated rows."
     )
+
+
+def test_cells_of_an_older_arithmetic_are_marked() -> None:
+    record = table()
+    cells = [cell for row in record["rows"] for cell in row["cells"].values()]
+    for made in cells:
+        made["arithmetic"] = ARITHMETIC
+    assert "Stale" not in markdown(record)
+    one(record, "PFedRec")["cells"][HONEST]["arithmetic"] = ARITHMETIC - 1
+    del one(record, "local")["cells"][HONEST]["arithmetic"]  # before versions were counted
+    one(record, "EASE, pooled")["cells"][HONEST].update(arithmetic=1, config={"pooled": {}})
+    last = markdown(record).splitlines()[-1]
+    marked = f"local, {HONEST}; PFedRec, {HONEST}."
+    assert last.endswith((f"{STALE}: {marked}", f"{STALE}: PFedRec, {HONEST}; local, {HONEST}."))
 
 
 @pytest.mark.parametrize("show", [markdown, terminal])
