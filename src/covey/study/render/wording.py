@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from covey.data.naming import named
-from covey.evaluate.exposure import NAMES
+from covey.evaluate.settings import TARGET_NAMES as NAMES
 
 from .units import NOTHING, many, percent
 
