@@ -23,7 +23,7 @@ from covey.run.config.tree import Tree, assign, merge
 from covey.run.loop import run
 from covey.solvers import Local
 from covey.study.render.units import size
-from covey.study.report.run_table import table
+from covey.study.report.terminal import table
 
 METHODS, PRESETS = list(shipped("methods")), list(shipped("presets"))
 TINY = [

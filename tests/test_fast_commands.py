@@ -122,7 +122,7 @@ def test_packages_show_their_names_without_loading_them() -> None:
         "import sys, covey, covey.data, covey.evaluate, covey.core\n"
         "assert {'fit', 'load', 'Recommender', '__version__'} <= set(dir(covey))\n"
         "assert {'Dataset', 'load'} <= set(dir(covey.data))\n"
-        "assert not hasattr(covey, 'train') and covey.data.places.find('synthetic') is None\n"
+        "assert not hasattr(covey, 'train') and covey.data.cache.find('synthetic') is None\n"
         "assert not {'torch', 'numpy'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

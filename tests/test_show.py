@@ -20,7 +20,7 @@ from covey.run.config.tree import assign
 from covey.run.schedule import smallest_cohort
 from covey.solvers import Local
 from covey.study.render.wording import SIMULATED, above_references, exceeds, privacy_lines
-from covey.study.report.run_table import table
+from covey.study.report.terminal import table
 from report_runs import USERS, dataset, make
 
 ATTACK = {"use": "covey.attacks.explicit:ExplicitBoost", "targets": [3], "share": 0.1}

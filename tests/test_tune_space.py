@@ -8,8 +8,8 @@ import pytest
 from covey.core.errors import CoveyError
 from covey.run.config.schema import Config
 from covey.run.config.shipped import read, shipped
+from covey.study.tuning.search import STARTUP, suggest
 from covey.study.tuning.space import Choices, Range, check, declared, space_of
-from covey.study.tuning.suggest import STARTUP, suggest
 from covey.study.tuning.trial import Run, Trial
 from searches import plan_of
 

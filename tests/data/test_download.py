@@ -15,7 +15,7 @@ import pytest
 from covey.core.errors import CoveyError
 from covey.data import cache, load
 from covey.data.public import getting
-from covey.data.public.download import fetch
+from covey.data.public.getting import fetch
 from covey.data.public.registry import Source, find
 
 CONTENT = bytes(range(256)) * 2000

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from covey.core.errors import CoveyError
 from covey.data import Dataset, Filter, SplitConfig, apply_filter, folder
 from covey.data.checks import summarise, warnings
+from covey.data.dataset import part_of, together
 from covey.data.split import Split, split
-from covey.data.supplied_split import part_of, together
 from covey.data.tables.importing import Columns, from_file
 
 ROWS = (

@@ -20,7 +20,6 @@ from covey.contract.aggregation import Combine, Grouping
 from covey.contract.mechanism import Mechanism
 from covey.contract.model import Model
 from covey.contract.objective import Objective
-from covey.data import places
 from covey.run.config.shipped import shipped
 from covey.study.papers.docs import render
 
@@ -227,7 +226,7 @@ def test_commands_are_understood(
     """Up to the point where the run would begin."""
     begun: list[Path] = []
     monkeypatch.setattr(main, "_train", lambda config, out, options, resume: begun.append(out) or 0)
-    monkeypatch.setattr(places, "find", lambda name: None)  # whatever datasets are here
+    monkeypatch.setattr("covey.data.cache.find", lambda name: None)  # whatever datasets are here
     monkeypatch.chdir(tmp_path)
     shipped_only = "--trust" not in arguments and not arguments[1].endswith(".toml")
     if arguments[0] == "run" and shipped_only:

@@ -1,16 +1,15 @@
 """Evaluation of pooled models: the same figures as from the scores, and selection on validation."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch import Tensor
 
 from covey.core.errors import CoveyError
 from covey.core.ragged import Ragged
+from covey.data import Split
 from covey.evaluate.metrics import EvaluateConfig
 from covey.evaluate.ranking import merged, nothing
-from covey.pooled.common import FitRequest, Fitted, SplitLike, evaluate_pooled, fit_selected
+from covey.pooled.common import FitRequest, Fitted, evaluate_pooled, fit_selected
 from covey.pooled.mf import FittedMF, PooledMF
 from covey.pooled.popularity import Popularity
 from from_scores import evaluate_scores
@@ -23,10 +22,12 @@ def some(sizes: list[int], seed: int) -> list[list[int]]:
     return [torch.randperm(ITEMS, generator=g)[:n].tolist() for n in sizes]
 
 
-def split_of(valid: list[int], test: list[int]) -> SplitLike:
+def split_of(valid: list[int], test: list[int]) -> Split:
     """Three parts without a common item."""
     rows = some([40 + v + t for v, t in zip(valid, test)], 0)
-    return SimpleNamespace(
+    return Split(
+        USERS,
+        ITEMS,
         train=Ragged.of([row[:40] for row in rows]),
         valid=Ragged.of([row[40 : 40 + v] for row, v in zip(rows, valid)]),
         test=Ragged.of([row[40 + v :] for row, v in zip(rows, valid)]),
@@ -54,7 +55,9 @@ def test_full_is_evaluate_scores(chunk: int | None, seen: str) -> None:
 
 def test_the_test_hides_validation_items() -> None:
     score = FittedMF(torch.ones(1, 1), torch.tensor([[5.0], [4.0], [3.0], [2.0]]))
-    split = SimpleNamespace(train=Ragged.of([[0]]), valid=Ragged.of([[1]]), test=Ragged.of([[2]]))
+    split = Split(
+        USERS, ITEMS, train=Ragged.of([[0]]), valid=Ragged.of([[1]]), test=Ragged.of([[2]])
+    )
     found = evaluate_pooled(score, split, EvaluateConfig(metrics=("mrr@3",)))
     assert found["valid"]["mrr@3"].tolist() == [1.0]  # item 0 is hidden
     assert found["test"]["mrr@3"].tolist() == [1.0]  # and item 1
@@ -105,9 +108,9 @@ class Scripted:
         return fitted
 
 
-def split_with_last_item_valid() -> SplitLike:
-    return SimpleNamespace(
-        train=Ragged.of([[0]]), valid=Ragged.of([[ITEMS - 1]]), test=Ragged.of([[3]])
+def split_with_last_item_valid() -> Split:
+    return Split(
+        USERS, ITEMS, train=Ragged.of([[0]]), valid=Ragged.of([[ITEMS - 1]]), test=Ragged.of([[3]])
     )
 
 
@@ -145,7 +148,7 @@ def test_nothing_to_select_from() -> None:
         fit_selected(
             PooledMF(dim=2, epochs=2), FitRequest(split.train, split.train, ITEMS), split, config
         )
-    empty = SimpleNamespace(train=split.train, valid=nothing(1), test=split.test)
+    empty = Split(USERS, ITEMS, train=split.train, valid=nothing(1), test=split.test)
     with pytest.raises(CoveyError, match="nothing is held out for validation"):
         fit_selected(
             PooledMF(dim=2, epochs=2),

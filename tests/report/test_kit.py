@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 
 import covey
-from covey.study.render.page_shell import page
+from covey.study.render.markup import page
 from covey.study.render.svg import Frame, extent
 from covey.study.render.tables import Screen, framed_table, markdown, open_table
 from covey.study.render.units import NOTHING, brief, change, cut, fixed, points, size

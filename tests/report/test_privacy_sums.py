@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from covey.study.render.wording import SIMULATED, privacy_lines
+from covey.study.report.costs import guarantee
 from covey.study.report.data import read_settings
-from covey.study.report.disclosure import guarantee
-from covey.study.report.run_table import table
+from covey.study.report.terminal import table
 from report_runs import call, dataset, make
 
 NOISE = {

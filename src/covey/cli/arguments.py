@@ -9,6 +9,15 @@ from typing import Any
 from covey.core.errors import CoveyError
 
 
+def add_command(
+    commands: Any, name: str, help: str, examples: str, about: str | None = None
+) -> argparse.ArgumentParser:
+    """Adds a command with its help, and with examples, one in each line."""
+    raw = argparse.RawDescriptionHelpFormatter if "\n" in examples else argparse.HelpFormatter
+    given = {"epilog": examples, "description": about, "formatter_class": raw}
+    return commands.add_parser(name, help=help, **given)
+
+
 def finish(command: argparse.ArgumentParser, act: Any, printed: str = "the result") -> None:
     """Adds `--json`, and sets the function that carries the command out."""
     command.add_argument("--json", action="store_true", help=f"print {printed} as JSON")
@@ -56,12 +65,10 @@ def composed(
 ) -> dict[str, Any]:
     """Composes the configuration that options name, which all exist; loads no PyTorch.
 
-    Args:
-        options: The options, with method, preset, dataset and set.
-        some: Assignments in place of `set`; the caller checks that they have an effect.
-        more: Other arguments of `compose`.
+    The options are method, preset, dataset and set, or `some` assignments in place of these, of
+    which the caller checks that they have an effect; `more` are other arguments of `compose`.
     """
-    from covey.data.places import find
+    from covey.data.cache import find
     from covey.run.config.compose import compose
     from covey.run.config.overrides import check_applies, options_in
     from covey.run.config.schema import Config
@@ -78,7 +85,6 @@ def composed(
 
 
 def check_run(folder: Path) -> None:
-    """Refuses a folder that holds no run."""
     if not (folder / "config.toml").exists():
         why = "is no run folder: it has no config.toml; start one with covey run --out"
         raise CoveyError(f"{folder} {why}")

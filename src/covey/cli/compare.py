@@ -5,16 +5,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+from covey.core import atomic
+
 from . import arguments
 
 
 def add(commands: Any) -> None:
-    command = commands.add_parser(
-        "compare",
-        help="put several runs side by side",
-        description="Compares runs; runs of one configuration with different seeds are one row.",
-        epilog="example: covey compare runs/first runs/second --out compare.html",
-    )
+    about = "Compares runs; runs of one configuration with different seeds are one row."
+    text = "put several runs side by side"
+    example = "example: covey compare runs/first runs/second --out compare.html"
+    command = arguments.add_command(commands, "compare", text, example, about)
     arguments.add_runs(command, "folders of finished runs")
     command.add_argument("--out", type=Path, help="also write a page, such as compare.html")
     arguments.finish(command, act, "the table")
@@ -25,7 +25,6 @@ def act(options: argparse.Namespace) -> int:
 
     out: Path | None = arguments.page_at(options.out) if options.out else None
     settings = read_settings(options.runs)
-    from covey.core import atomic
     from covey.study.report.page import comparison
     from covey.study.report.terminal import plain, tables
 

@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from covey.core import CoveyError
+
 from . import arguments, data_import
-from .data_show import BUILT_IN, done, show
+from .data_import import BUILT_IN, done, show
 
 if TYPE_CHECKING:
     from covey.data.dataset import Dataset
@@ -33,13 +35,11 @@ def add(commands: Any) -> None:
 
 
 def _add_get(parts: Any) -> None:
-    get = parts.add_parser(
-        "get",
-        help="fetch a public dataset from its original place, or take your copy",
-        description="Shows the licence, fetches (and resumes), checks, and prepares a dataset into"
-        " the cache ($COVEY_CACHE, else the platform's cache folder).",
-        epilog="example: covey data get ml-100k --from ml-100k.zip",
-    )
+    about = "Shows the licence, fetches (and resumes), checks, and prepares a dataset into the"
+    about += " cache ($COVEY_CACHE, else the platform's cache folder)."
+    text = "fetch a public dataset from its original place, or take your copy"
+    example = "example: covey data get ml-100k --from ml-100k.zip"
+    get = arguments.add_command(parts, "get", text, example, about)
     option = get.add_argument
     option("name", help="a name of covey data list")
     copy = "your copy: a folder, archive or file"
@@ -52,16 +52,14 @@ def _add_get(parts: Any) -> None:
 
 def known() -> list[dict[str, str]]:
     """Names all datasets that are here or can be got, with where they are."""
-    from covey.data import cache, places
+    from covey.data import cache
     from covey.data.public.registry import SOURCES
 
     where = os.environ.get("COVEY_DATA")
-    local = places.available(where) if where else []
-    kept = cache.names()
-    title = {BUILT_IN: "groups of taste, of any size"}
-    title |= {source.name: source.title for source in SOURCES}
-    here = dict.fromkeys(title, "no") | {BUILT_IN: "built in"} | dict.fromkeys(kept, "cache")
-    here |= dict.fromkeys(local, "COVEY_DATA")
+    title = {BUILT_IN: "groups of taste, of any size"} | {s.name: s.title for s in SOURCES}
+    here = dict.fromkeys(title, "no") | {BUILT_IN: "built in"}
+    here |= dict.fromkeys(cache.names(), "cache")
+    here |= dict.fromkeys(cache.available(where) if where else (), "COVEY_DATA")
     return [{"name": n, "here": h, "title": title.get(n, "")} for n, h in here.items()]
 
 
@@ -78,36 +76,29 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _get(options: argparse.Namespace) -> int:
-    from covey.core.errors import CoveyError
-    from covey.data import cache, places
+    from covey.data import cache
     from covey.data.public.registry import find
 
     source = find(options.name)
     if options.recbole and source.name != "ml-100k":
         raise CoveyError("the recbole wheel has ml-100k only; leave --recbole out")
     where = os.environ.get("COVEY_DATA")
-    if where and source.name in places.available(where):
+    if where and source.name in cache.available(where):
         if options.copy:
-            copy = f"COVEY_DATA has a copy of '{source.name}', which is used first"
-            raise CoveyError(f"{copy}; unset it to take another")
+            wrong = f"COVEY_DATA has a copy of '{source.name}', which is used first"
+            raise CoveyError(f"{wrong}; unset it to take another")
         return done(options, source.name, f"already in {where}; nothing to get")
     path = cache.prepared(source.name)
     if path.exists() and not (options.copy or options.again or options.recbole):
         return done(options, source.name, f"already in {path}; --again prepares it again")
     from covey.data.public import getting
 
-    _print_licence(source)
-    if options.recbole:
-        dataset = getting.get_recbole()
-    else:
-        dataset = getting.get(source, options.copy, _progress())
-    use = "; its own split: --set split.kind=given" if source.test else ""
-    what = f"prepared in {path}{use}"
-    return done(options, source.name, what, dataset, _differs(source, dataset))
-
-
-def _print_licence(source: "Source") -> None:
     print(f"{source.title}\n  from    {source.page}\n  licence {source.licence}", file=sys.stderr)
+    own = options.copy, _progress()
+    dataset = getting.get_recbole() if options.recbole else getting.get(source, *own)
+    use = "; its own split: --set split.kind=given" if source.test else ""
+    notes = _differs(source, dataset)
+    return done(options, source.name, f"prepared in {path}{use}", dataset, notes)
 
 
 def _progress() -> Any:
@@ -128,6 +119,5 @@ def _differs(source: "Source", dataset: "Dataset") -> tuple[str, ...]:
     found = (dataset.n_users, dataset.n_items, len(dataset))
     if not source.counts or found == source.counts:
         return ()
-    users, items, rows = source.counts
-    theirs = f"the papers' file has {users:,} users, {items:,} items, {rows:,} rows"
+    theirs = "the papers' file has {:,} users, {:,} items, {:,} rows".format(*source.counts)
     return (f"{theirs}: this is another version",)

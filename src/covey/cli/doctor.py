@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 from . import arguments
@@ -30,7 +31,6 @@ def checks() -> dict[str, tuple[bool, str]]:
     import sys
     import tempfile
     from importlib.metadata import PackageNotFoundError, version
-    from pathlib import Path
 
     import torch
 
@@ -52,10 +52,7 @@ def checks() -> dict[str, tuple[bool, str]]:
     return out
 
 
-def _trial(out: "os.PathLike[str]") -> tuple[bool, str]:
-    """Trains and evaluates a tiny run."""
-    from pathlib import Path
-
+def _trial(out: Path) -> tuple[bool, str]:
     from covey.run.config.schema import Config
     from covey.run.config.shipped import read
     from covey.run.config.tree import assign
@@ -63,5 +60,5 @@ def _trial(out: "os.PathLike[str]") -> tuple[bool, str]:
 
     small = ("users=30", "items=40", "mean_items=8")
     changes = [*(f"data.{size}" for size in small), "run.rounds=1", "run.ceilings=[]"]
-    result = run(Config.of(assign(read("methods", "fedmf"), changes)), Path(out))
+    result = run(Config.of(assign(read("methods", "fedmf"), changes)), out)
     return bool(result["test"]), f"trained and evaluated in {result['seconds']} s"

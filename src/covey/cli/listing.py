@@ -26,16 +26,14 @@ def _list(options: argparse.Namespace) -> int:
         raise CoveyError(f"{why}; leave it out")
     if options.what == "papers":
         rows = _papers(options.papers)
-    elif options.what in ("methods", "datasets"):
-        rows = _methods() if options.what == "methods" else _datasets()
     else:
-        rows = _files(options.what)
+        made = {"methods": _methods, "datasets": _datasets}
+        rows = made[options.what]() if options.what in made else _files(options.what)
     print(json.dumps(rows) if options.json else "\n".join(_lines(rows)))
     return 0
 
 
 def _lines(rows: list[dict[str, Any]]) -> list[str]:
-    """Wraps each entry to lines of 80 columns."""
     import textwrap
 
     out = []
@@ -52,13 +50,13 @@ def _methods() -> list[dict[str, Any]]:
     from covey.run.config.schema import Config
     from covey.run.config.shipped import read, shipped
 
-    return [_method(name, Config.of(read("methods", name))) for name in shipped("methods")]
-
-
-def _method(name: str, config: Any) -> dict[str, Any]:
-    tree = config.tree
-    row = {"name": name, "what": tree.get("title", ""), "paper": tree.get("paper", "")}
-    return row | {"leaves the device": _disclosed(config), "options": _options(tree)}
+    rows = []
+    for name in shipped("methods"):
+        config = Config.of(read("methods", name))
+        row = {"name": name, "what": config.tree.get("title", "")}
+        row |= {"paper": config.tree.get("paper", ""), "leaves the device": _disclosed(config)}
+        rows.append(row | {"options": _options(config.tree)})
+    return rows
 
 
 def _disclosed(config: Any) -> str:

@@ -10,24 +10,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from covey import __version__
-from covey.core import lock
-from covey.core.errors import CoveyError
+from covey.cli import maps, matrix, recommend, report, reproduce, tune
+from covey.core import CoveyError, lock
 from covey.core.trust import found_here, trusting
 
-from . import (
-    arguments,
-    compare,
-    completion,
-    data,
-    doctor,
-    listing,
-    maps,
-    matrix,
-    recommend,
-    report,
-    reproduce,
-    tune,
-)
+from . import arguments, compare, completion, data, doctor, listing
 
 # Commands that build what a configuration names: these may import other modules.
 BUILDING = (report, compare, reproduce, matrix, maps, tune, recommend)
@@ -78,13 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="covey", description="Federated recommendation, and what it costs.")
     parser.add_argument("--version", action="version", version=f"covey {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    run = commands.add_parser(
-        "run",
-        help="train and evaluate a method",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="example: covey run --method fedncf --rounds 3 --out runs/first\n"
-        "example: covey run --method fedmf --rounds 3 --set model.dim=16 --out runs/second",
-    )
+    examples = "example: covey run --method fedncf --rounds 3 --out runs/first\n"
+    examples += "example: covey run --method fedmf --rounds 3 --set model.dim=16 --out runs/second"
+    run = arguments.add_command(commands, "run", "train and evaluate a method", examples)
     option = run.add_argument
     option("config", nargs="?", help="a TOML file; or choose --method")
     option("--method", help="a shipped method, such as fedncf")
@@ -136,8 +119,8 @@ def _resume(options: argparse.Namespace) -> int:
         try:
             done = json.loads(result.read_text(encoding="utf-8"))
         except ValueError as error:
-            message = f"{result} is damaged ({error}); remove it and resume again"
-            raise CoveyError(message) from error
+            wrong = f"{result} is damaged ({error})"
+            raise CoveyError(f"{wrong}; remove it and resume again") from error
         show(done, options.out, options.json)
         return 0
     arguments.check_run(options.out)
@@ -158,15 +141,15 @@ def _train(config: Any, out: Path, options: argparse.Namespace, resume: bool) ->
             keep: Any = "checkpoint" if options.keep_checkpoint else "small"
             result = run(config, out, resume=resume, progress=bar.update, keep=keep)
     except KeyboardInterrupt:
-        begun = (out / "config.toml").exists()
-        resumable = f"stopped; go on with covey resume {out}"
-        return _fail(resumable if begun else "stopped before anything was written", 130)
+        if not (out / "config.toml").exists():
+            return _fail("stopped before anything was written", 130)
+        return _fail(f"stopped; go on with covey resume {out}", 130)
     show(result, out, options.json)
     return 0
 
 
 def show(result: dict[str, Any], out: Path, as_json: bool) -> None:
-    from covey.study.report.run_table import table
+    from covey.study.report.terminal import table
 
     print(json.dumps({**result, "out": str(out)}) if as_json else table(result, out))
 

@@ -5,17 +5,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+from covey.core import atomic, positive
+
 from . import arguments
 
 
 def add(commands: Any) -> None:
-    command = commands.add_parser(
-        "maps",
-        help="draw where runs have their items",
-        description="Draws the public item tables of runs in two dimensions, with popular items and"
-        " targets marked.",
-        epilog="example: covey maps runs/first runs/second --out maps.html",
-    )
+    about = "Draws the public item tables of runs in two dimensions, with popular items and targets"
+    about += " marked."
+    text = "draw where runs have their items"
+    example = "example: covey maps runs/first runs/second --out maps.html"
+    command = arguments.add_command(commands, "maps", text, example, about)
     option = command.add_argument
     arguments.add_runs(command, "folders of finished runs on one dataset")
     option("--hot", type=int, default=100, help="how many of the most popular items are marked")
@@ -28,14 +28,12 @@ def add(commands: Any) -> None:
 
 
 def act(options: argparse.Namespace) -> int:
-    from covey.core.checks import positive
     from covey.study.report.data import read_run
 
     positive("maps", hot=options.hot)
     out = arguments.page_at(options.out)
     for run in options.runs:
         read_run(run)
-    from covey.core import atomic
     from covey.study.matrix.map_page import atlas, record
 
     chosen = (options.hot, options.targets, options.axes)
@@ -50,9 +48,7 @@ def act(options: argparse.Namespace) -> int:
         return 0
     for one in captions:
         popular, everything = one["mean_cosine_popular"], one["mean_cosine_all"]
-        print(
-            f"{one['name']}: mean cosine between popular items {popular:.3f}, all {everything:.3f};"
-            f" two directions hold {one['explained']:.0%}"
-        )
+        cosines = f"mean cosine between popular items {popular:.3f}, all {everything:.3f}"
+        print(f"{one['name']}: {cosines}; two directions hold {one['explained']:.0%}")
     print(f"page in {out}")
     return 0

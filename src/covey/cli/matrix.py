@@ -5,26 +5,26 @@ import json
 from pathlib import Path
 from typing import Any
 
+from covey.core import CoveyError, atomic, positive
+
 from . import arguments
 
 
 def add(commands: Any) -> None:
-    command = commands.add_parser(
-        "matrix",
-        help="run attacks against defences on a method",
-        description="Runs a method under every attack and with every defence, and shows how far the"
-        " target is pushed and what it costs. Finished runs are kept and not repeated; a pair that"
-        " does not fit says why.",
-        epilog="example: covey matrix --method fedmf --rounds 2 --attacks a-ra,random"
-        " --defences clip,median --out runs/matrix",
-    )
+    about = "Runs a method under every attack and with every defence, and shows how far the target"
+    about += " is pushed and what it costs. Finished runs are kept and not repeated; a pair that"
+    about += " does not fit says why."
+    example = "example: covey matrix --method fedmf --rounds 2 --attacks a-ra,random --defences"
+    example += " clip,median --out runs/matrix"
+    text = "run attacks against defences on a method"
+    command = arguments.add_command(commands, "matrix", text, example, about)
     option = command.add_argument
     option("--method", required=True, help="a shipped method, such as fedncf, or a TOML file")
     arguments.add_dataset(command)
     option("--preset", default="", help="a paper's protocol, such as ratio-full")
-    names = "names (covey list attacks) or TOML files, with commas"
-    option("--attacks", default="a-ra,a-hum,psmu,random", help=names)
-    names = "names (covey list defences) or TOML files, with commas; clip+support: both"
+    names = "names (covey list %s) or TOML files, with commas"
+    option("--attacks", default="a-ra,a-hum,psmu,random", help=names % "attacks")
+    names = names % "defences" + "; clip+support: both"
     option("--defences", default="clip,median,trimmed,krum,hics", help=names)
     share = "attackers, as a share of the honest clients"
     option("--share", type=float, default=0.01, help=share)
@@ -44,9 +44,6 @@ def add(commands: Any) -> None:
 
 def act(options: argparse.Namespace) -> int:
     _check_names(options)
-    from covey.core import atomic
-    from covey.core.checks import positive
-    from covey.core.errors import CoveyError
     from covey.study.matrix.page import page
     from covey.study.matrix.plan import MatrixOptions, planned
     from covey.study.matrix.record import without_curves

@@ -13,13 +13,10 @@ from . import arguments
 
 
 def add(commands: Any) -> None:
-    command = commands.add_parser(
-        "recommend",
-        help="items for users of a run, or for a new one",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="example: covey recommend runs/first --user 3 7 -k 5\n"
-        "example: covey recommend runs/first --all --out recs.csv",
-    )
+    text = "items for users of a run, or for a new one"
+    examples = "example: covey recommend runs/first --user 3 7 -k 5\n"
+    examples += "example: covey recommend runs/first --all --out recs.csv"
+    command = arguments.add_command(commands, "recommend", text, examples)
     option = command.add_argument
     option("run", type=Path, metavar="RUN", help="the folder of a run")
     users, items = "users of the dataset", "the items of a new user, oldest first"
@@ -35,9 +32,8 @@ def add(commands: Any) -> None:
 
 def _recommend(options: argparse.Namespace) -> int:
     if not options.user and not options.items and not options.all:
-        raise CoveyError(
-            "name users: covey recommend RUN --user ID, or the items of a new one: --items ID ID"
-        )
+        wrong = "name users: covey recommend RUN --user ID, or the items of a new one"
+        raise CoveyError(f"{wrong}: --items ID ID")
     if (options.all and (options.user or not options.out)) or (options.out and options.items):
         raise CoveyError("a file has users of the dataset: --all --out FILE, or --user ID ID --out")
     if options.out:
@@ -65,13 +61,9 @@ def _recommend(options: argparse.Namespace) -> int:
             lists.append(("new", recommender.ranked_new(options.items, k, hide_seen)))
         for note in unknown_items:
             print(f"covey: {note.message}", file=sys.stderr)
-    print(_json(lists) if options.json else _text(lists))
-    return 0
-
-
-def _json(lists: list[tuple[Any, Any]]) -> str:
     rows = [{"user": user, "items": list(map(vars, chosen))} for user, chosen in lists]
-    return json.dumps(rows)
+    print(json.dumps(rows) if options.json else _text(lists))
+    return 0
 
 
 def _text(lists: list[tuple[Any, Any]]) -> str:

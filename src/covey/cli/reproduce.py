@@ -5,17 +5,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+from covey.core import CoveyError, atomic, positive
+
 from . import arguments
 
 
 def add(commands: Any) -> None:
-    command = commands.add_parser(
-        "reproduce",
-        help="run a paper's tables and judge its claims",
-        description="Runs what a paper's tables and figures need, with floors and ceilings, and"
-        " judges its claims. Finished runs are kept and not repeated.",
-        epilog="example: covey reproduce covey demo --quick",
+    about = "Runs what a paper's tables and figures need, with floors and ceilings, and judges its"
+    about += " claims. Finished runs are kept and not repeated."
+    text, example = (
+        "run a paper's tables and judge its claims",
+        "example: covey reproduce covey demo",
     )
+    command = arguments.add_command(commands, "reproduce", text, f"{example} --quick", about)
     option = command.add_argument
     option("paper", nargs="?", help="such as pfedrec, or a folder of your own; none: only --docs")
     option("tables", nargs="*", metavar="TABLE", help="such as table1; none: all of the paper")
@@ -39,8 +41,6 @@ def add(commands: Any) -> None:
 
 
 def act(options: argparse.Namespace) -> int:
-    from covey.core.checks import positive
-    from covey.core.errors import CoveyError
     from covey.study.papers.folder import papers
 
     if not options.paper and not options.docs:
@@ -59,7 +59,7 @@ def act(options: argparse.Namespace) -> int:
 
 def _reproduce(options: argparse.Namespace) -> None:
     """Runs the tables, stores their records, and writes a page of them."""
-    from covey.data.places import find
+    from covey.data.cache import find
     from covey.study.papers.plan import Scope, tables
 
     scope = Scope(options.quick, tuple(options.dataset), tuple(options.set))
@@ -68,8 +68,6 @@ def _reproduce(options: argparse.Namespace) -> None:
     for name in [] if options.done else names:
         find(name)  # a missing dataset is an error before anything runs
     from covey import data
-    from covey.core import atomic
-    from covey.core.errors import CoveyError
     from covey.study.papers.page import page
     from covey.study.papers.record import reproduce, store
     from covey.study.papers.terminal import terminal
@@ -79,11 +77,12 @@ def _reproduce(options: argparse.Namespace) -> None:
     say = arguments.reporter(options)
     old = options.results if options.keep else None
     records = reproduce(wanted, options.work, scope, options.jobs, say, not options.done, old)
-    filled = [made for made in records if _has_figures(made)]
+    cells = ([cell for row in made["rows"] for cell in row["cells"].values()] for made in records)
+    # Without any finished run, an older record would be lost.
+    filled = [made for made, of in zip(records, cells) if any(cell["figures"] for cell in of)]
     if options.done and not filled:
-        raise CoveyError(
-            f"nothing of this has been run yet in {options.work}; leave out --done to run it"
-        )
+        wrong = f"nothing of this has been run yet in {options.work}"
+        raise CoveyError(f"{wrong}; leave out --done to run it")
     stored = [str(store(made, options.results)) for made in filled]
     options.work.mkdir(parents=True, exist_ok=True)
     html = options.work / f"{records[0]['paper']}.html"
@@ -92,14 +91,8 @@ def _reproduce(options: argparse.Namespace) -> None:
     say(f"records in {', '.join(stored) or 'no file: every run failed'}; page in {html}")
 
 
-def _has_figures(made: dict[str, Any]) -> bool:
-    """Whether some run has finished; otherwise an older record would be lost."""
-    return any(cell["figures"] for row in made["rows"] for cell in row["cells"].values())
-
-
 def _datasets(wanted: list[Any], only: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the datasets to run on: those that the user named, or else all of the tables."""
-    from covey.core.errors import CoveyError
     from covey.study.papers.plan import datasets
 
     names = datasets(wanted)

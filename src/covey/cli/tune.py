@@ -7,19 +7,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, atomic, toml_writer
 
 from . import arguments
 
 
 def add(commands: Any) -> None:
-    command = commands.add_parser(
-        "tune",
-        help="search for a method's best options on validation",
-        description="Tries settings of a method, the published one first, and shows which is best"
-        " on validation. The same command goes on where it was stopped.",
-        epilog="example: covey tune fedmf --trials 4 --set run.rounds=5 --out runs/tuned",
-    )
+    about = "Tries settings of a method, the published one first, and shows which is best on"
+    about += " validation. The same command goes on where it was stopped."
+    text = "search for a method's best options on validation"
+    example = "example: covey tune fedmf --trials 4 --set run.rounds=5 --out runs/tuned"
+    command = arguments.add_command(commands, "tune", text, example, about)
     option = command.add_argument
     option("method", help="a shipped method, such as fedmf, or a TOML file")
     arguments.add_dataset(command)
@@ -51,7 +49,8 @@ def act(options: argparse.Namespace) -> int:
 
     tree = checked(tree, options.set).tree
     plan = Search(tree, *space, options.trials, options.seeds)
-    out = options.out or Path("runs/tune") / _name(options, plan.config.data.name)
+    parts = filter(None, (options.method, plan.config.data.name, options.preset))
+    out = options.out or Path("runs/tune") / "-".join(Path(part).stem for part in parts)
     if options.write_preset:
         _check_writable(options.write_preset)
     if "OMP_NUM_THREADS" not in os.environ:
@@ -68,10 +67,6 @@ def act(options: argparse.Namespace) -> int:
     return 0
 
 
-def _name(options: argparse.Namespace, dataset: str) -> str:
-    return "-".join(Path(part).stem for part in (options.method, dataset, options.preset) if part)
-
-
 def _check_writable(path: Path) -> None:
     """Refuses, before the search, to overwrite a file that tuning did not write."""
     from covey.run.config.tree import parse
@@ -86,12 +81,9 @@ def _check_writable(path: Path) -> None:
 
 
 def _write(path: Path, plan: Any, trials: Any) -> None:
-    from covey.core import atomic, toml_writer
     from covey.core.provenance import commit
     from covey.study.tuning.search import preset_of
 
     tree = preset_of(plan, trials, commit())
-    label = tree["tuned"]
-    by = f"{label['trials']} trials, {label['metric']} on validation"
-    head = f"# {label['method']} tuned on {label['dataset']}: {by}.\n"
-    atomic.write_text(path, head + toml_writer.dumps(tree))
+    head = "# {method} tuned on {dataset}: {trials} trials, {metric} on validation.\n"
+    atomic.write_text(path, head.format(**tree["tuned"]) + toml_writer.dumps(tree))

@@ -9,6 +9,8 @@ import numpy as np
 
 from .dataset import TEST, TRAIN, VALID, Array, Dataset
 
+GIVEN = "with split.rows = 'given'"
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -40,21 +42,12 @@ class Summary:
 
 def summarise(dataset: Dataset) -> Summary:
     n_N = np.bincount(dataset.user_E, minlength=dataset.n_users)
-    tied_rows, tied_users = _ties(dataset)
-    return Summary(
-        dataset.n_users,
-        dataset.n_items,
-        len(dataset),
-        len(np.unique(_pair_E(dataset))),
-        int(n_N.min()),
-        float(np.median(n_N)),
-        int(n_N.max()),
-        tied_rows,
-        tied_users,
-        "none" if dataset.time_E is None else "clock" if dataset.clock else "order",
-        bool(dataset.titles),
-        *_own_split(dataset),
-    )
+    sizes = dataset.n_users, dataset.n_items, len(dataset), len(np.unique(_pair_E(dataset)))
+    rows = int(n_N.min()), float(np.median(n_N)), int(n_N.max())
+    time = "none" if dataset.time_E is None else "clock" if dataset.clock else "order"
+    (tied_rows, tied_users), titles = _ties(dataset), bool(dataset.titles)
+    own = _own_split(dataset)
+    return Summary(*sizes, *rows, tied_rows, tied_users, time, titles, *own)
 
 
 def _own_split(dataset: Dataset) -> tuple[tuple[int, ...], int, int]:
@@ -73,7 +66,6 @@ def _pair_E(dataset: Dataset) -> Array:
 
 
 def _ties(dataset: Dataset) -> tuple[int, int]:
-    """`Summary.tied_rows` and `tied_users`."""
     if dataset.time_E is None:
         return 0, 0
     order_E = np.lexsort((dataset.time_E, dataset.user_E))
@@ -88,24 +80,20 @@ def warnings(found: Summary) -> list[str]:
     """What a reader of results on this dataset should know, one line each."""
     lines = []
     if found.duplicates:
-        lines += [
-            f"{found.duplicates:,} rows repeat a (user, item) pair: with split.rows = 'given' the"
-            " same pair can be in train and test; the default keeps one row of each"
-        ]
+        given = f"{GIVEN} the same pair can be in train and test"
+        repeated = f"{found.duplicates:,} rows repeat a (user, item) pair: {given}"
+        lines += [f"{repeated}; the default keeps one row of each"]
     if found.leaks:
-        lines += [
-            f"{found.leaks:,} (user, item) pairs are in two parts of the split that came with the"
-            " data: by default what trains is not tested; with split.rows = 'given' they leak"
-        ]
+        both = f"{found.leaks:,} (user, item) pairs are in two parts of the split that came with"
+        lines += [f"{both} the data: by default what trains is not tested; {GIVEN} they leak"]
     if found.untrained:
         lines += [f"{found.untrained:,} users have something held out and nothing to train on"]
     if found.parts and not found.parts[TEST]:
         lines += ["the split that came with the data has no test part"]
     if found.tied_users:
-        lines += [
-            f"{found.tied_users:,} users ({found.tied_users / found.users:.0%}) have a tie at the"
-            " end of their history: which item is their last one is decided by file order"
-        ]
+        users = f"{found.tied_users:,} users ({found.tied_users / found.users:.0%})"
+        which = "which item is their last one is decided by file order"
+        lines += [f"{users} have a tie at the end of their history: {which}"]
     if found.time == "none":
         lines += ["no times: the order of the file counts as the order of each history"]
     if found.median < 3:

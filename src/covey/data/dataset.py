@@ -1,4 +1,4 @@
-"""Datasets: interactions as plain arrays, and the file format in which they are saved.
+"""Datasets: interactions as plain arrays, their file format, and splits that come with the data.
 
 Shape suffix: E = interactions, in the order of the file they came from.
 """
@@ -7,7 +7,7 @@ import json
 import os
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,8 @@ NO_TIME = float("nan")
 FORMAT = 1
 ARRAYS = ("user_E", "item_E", "time_E", "users", "items", "part_E")
 TRAIN, VALID, TEST = 0, 1, 2
+PARTS = {"train": TRAIN, "valid": VALID, "test": TEST}
+PART_NAMES = PARTS | {"training": TRAIN} | dict.fromkeys(("validation", "val", "dev"), VALID)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,8 +76,8 @@ class Dataset:
             with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 return check(_from_members(dict(file)))
         except FileNotFoundError:
-            why = f"no file {path}; a prepared dataset is written by Dataset.save"
-            raise CoveyError(why) from None
+            remedy = "a prepared dataset is written by Dataset.save"
+            raise CoveyError(f"no file {path}; {remedy}") from None
         except (OSError, EOFError, zipfile.BadZipFile, KeyError, TypeError, ValueError) as error:
             why = f"{path} is not a prepared dataset of this version ({error}); prepare it again"
             raise CoveyError(why) from None
@@ -112,11 +114,8 @@ def _wrong_shape(d: Dataset) -> list[tuple[bool, str]]:
     columns = (d.user_E, d.item_E, d.time_E, d.part_E)
     lengths = {len(column) for column in columns if column is not None}
     too_few = "is a filter too strict?"
-    named = (
-        ("users", d.users, d.n_users),
-        ("items", d.items, d.n_items),
-        ("titles", d.titles or None, d.n_items),
-    )
+    own = ("users", d.users), ("items", d.items), ("titles", d.titles or None)
+    named = ((k, v, d.n_users if k == "users" else d.n_items) for k, v in own)
     return [
         (len(lengths) > 1, f"has columns of unequal lengths {sorted(lengths)}"),
         (not len(d), "has no interactions; is its file empty, or a filter too strict?"),
@@ -172,15 +171,44 @@ def select(dataset: Dataset, keep_E: Array) -> Dataset:
     """The rows of a mask, with ids by first appearance."""
     user_E, user = renumber(dataset.user_E[keep_E])
     item_E, item = renumber(dataset.item_E[keep_E])
-    return replace(
-        dataset,
-        n_users=len(user),
-        n_items=len(item),
-        user_E=user_E,
-        item_E=item_E,
-        time_E=None if dataset.time_E is None else dataset.time_E[keep_E],
-        part_E=None if dataset.part_E is None else dataset.part_E[keep_E],
-        users=user.astype(np.str_) if dataset.users is None else dataset.users[user],
-        items=item.astype(np.str_) if dataset.items is None else dataset.items[item],
-        titles=tuple(dataset.titles[i] for i in item) if dataset.titles else (),
-    )
+    columns = {k: v[keep_E] for k in ("time_E", "part_E") if (v := getattr(dataset, k)) is not None}
+    columns |= {"user_E": user_E, "item_E": item_E, "n_users": len(user), "n_items": len(item)}
+    columns["users"] = user.astype(np.str_) if dataset.users is None else dataset.users[user]
+    columns["items"] = item.astype(np.str_) if dataset.items is None else dataset.items[item]
+    titles = tuple(dataset.titles[i] for i in item) if dataset.titles else ()
+    return replace(dataset, **columns, titles=titles)
+
+
+def part_of(value: Any) -> int:
+    name = str(value).strip().lower()
+    if name not in PART_NAMES:
+        raise ValueError(f"{str(value)!r} is no part of a split; write train, valid or test")
+    return PART_NAMES[name]
+
+
+def together(parts: Mapping[str, Dataset]) -> Dataset:
+    """Joins the rows of "train", "valid" and "test" into one dataset that contains its split.
+
+    Times are kept if all parts have them; titles are not kept.
+    """
+    every = list(parts.values())
+    user_E, users = _joined([(_ids(d.users, d.n_users), d.user_E) for d in every])
+    item_E, items = _joined([(_ids(d.items, d.n_items), d.item_E) for d in every])
+    times = [d.time_E for d in every if d.time_E is not None]
+    timed = len(times) == len(every)
+    part_E = np.concatenate([np.full(len(d), PARTS[k], np.uint8) for k, d in parts.items()])
+    clock, time_E = timed and all(d.clock for d in every), np.concatenate(times) if timed else None
+    made = Dataset(every[0].name, len(users), len(items), user_E, item_E, time_E, users, items)
+    return check(replace(made, clock=clock, part_E=part_E))
+
+
+def _ids(ids: Any, count: int) -> Any:
+    return np.arange(count).astype(np.str_) if ids is None else ids
+
+
+def _joined(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Common numbers for the rows of all parts by first appearance, and the id of each number."""
+    number = numbering()
+    own = [np.array([number[name] for name in ids.tolist()], np.int32)[id_E] for ids, id_E in parts]
+    dense_E, old = renumber(np.concatenate(own))
+    return dense_E, np.array(list(number))[old]

@@ -12,10 +12,9 @@ import numpy as np
 
 from covey.core.errors import CoveyError
 
-from . import places
+from . import cache
+from .cache import available, unknown
 from .dataset import Array, Dataset, check, select, with_titles
-from .places import available as available
-from .places import unknown as unknown
 from .settings import DEFAULT_FILTERS as DEFAULT_FILTERS
 from .settings import Filter as Filter
 from .synthetic import Synthetic, generate
@@ -32,17 +31,12 @@ def load(
     filter: Filter | None = None,
     options: Synthetic | None = None,
 ) -> Dataset:
-    """Loads a dataset.
+    """Loads "synthetic" with its options, a prepared .npz file, or a dataset by its name.
 
-    Args:
-        name: "synthetic", a prepared .npz file, or the name of a folder under `root` or of a
-            dataset in the cache.
-        root: The folder of datasets; $COVEY_DATA by default.
-        filter: The rows to drop. By default it is the one that the papers use for this dataset
-            (`DEFAULT_FILTERS`); `Filter()` keeps every row.
-        options: Options of the synthetic dataset.
+    It is looked for under `root`, by default $COVEY_DATA, and in the cache. By default, the rows
+    are filtered as the papers do it (`DEFAULT_FILTERS`); `Filter()` keeps every row.
     """
-    place = places.find(str(name), root)
+    place = cache.find(str(name), root)
     if place is None:
         return apply_filter(generate(options or Synthetic()), filter or Filter())
     if str(name).endswith(".npz"):

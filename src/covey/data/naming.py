@@ -11,7 +11,6 @@ def own_ids(dataset: Dataset) -> Array:
 
 
 def ids_of(dataset: Dataset) -> list[str]:
-    """The original id of every item as text."""
     return [str(own) for own in own_ids(dataset).tolist()]
 
 

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from covey.core.checks import among_choices
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, among_choices
 
 Kind = Literal["ratio", "loo", "temporal", "given"]
 Order = Literal["random", "time", "file"]

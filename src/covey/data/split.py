@@ -4,7 +4,6 @@ Shape suffixes: E = interactions, S = the same, sorted by user, N = users, I = i
 K = candidates.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import get_args
@@ -13,9 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covey.core.errors import CoveyError
-from covey.core.ragged import Ragged, offsets_of
-from covey.core.rng import Rng
+from covey.core import CoveyError, Ragged, Rng, offsets_of
 from covey.core.sampling import distinct_ranks, outside
 
 from .dataset import TEST, TRAIN, VALID, Array, Dataset, check
@@ -69,7 +66,10 @@ def _assign(dataset: Dataset, config: SplitConfig) -> tuple[Dataset, Array, Arra
     elif config.order == "time":
         part_S = _per_user(rows.user_E[by_time], rows.n_users, config)
     else:
-        by_order = _by_file(rows) if config.order == "file" else _by_chance(rows, config.seed)
+        by_order = _by_file(rows)
+        if config.order == "random":
+            n_N = np.bincount(rows.user_E, minlength=rows.n_users)
+            by_order = by_order[_shuffled(n_N, config.seed, "split.order")]
         part_E = np.empty(len(rows), np.uint8)
         part_E[by_order] = _per_user(rows.user_E[by_order], rows.n_users, config)
         part_S = part_E[by_time]
@@ -115,28 +115,18 @@ def _by_time(rows: Dataset) -> Array:
     return len(rows) - 1 - np.lexsort((rows.time_E[::-1], rows.user_E[::-1]))
 
 
-def _by_chance(rows: Dataset, seed: int) -> Array:
-    by_file = _by_file(rows)
-    return by_file[_shuffled(np.bincount(rows.user_E, minlength=rows.n_users), seed, "split.order")]
-
-
 def _shuffled(n_N: Array, seed: int, purpose: str) -> Array:
     """A random order of n_N.sum() places that exchanges places of the same user only."""
     order = np.empty(int(n_N.sum()), np.int64)
     ends_N = np.cumsum(n_N)
-    for users in _user_chunks(ends_N):
+    edges = [0, *(np.flatnonzero(np.diff(ends_N // CHUNK_ROWS)) + 1).tolist(), len(ends_N)]
+    for users in (slice(a, b) for a, b in pairwise(edges)):  # about CHUNK_ROWS rows each
         rng = Rng.of(seed, 0, torch.arange(users.start, users.stop)).fold(purpose)
         words = rng.ragged_bits(torch.from_numpy(n_N[users]))
         begin = int(ends_N[users.start] - n_N[users.start])
         stretch = slice(begin, begin + len(words.values))
         order[stretch] = begin + np.lexsort((words.values.numpy(), words.owner.numpy()))
     return order
-
-
-def _user_chunks(ends_N: Array) -> Iterator[slice]:
-    """Ranges of whole users with about CHUNK_ROWS rows each."""
-    edges = [0, *(np.flatnonzero(np.diff(ends_N // CHUNK_ROWS)) + 1).tolist(), len(ends_N)]
-    return (slice(a, b) for a, b in pairwise(edges))
 
 
 def _per_user(user_S: Array, n_users: int, config: SplitConfig) -> Array:
@@ -146,9 +136,7 @@ def _per_user(user_S: Array, n_users: int, config: SplitConfig) -> Array:
 
 
 def _place(user_S: Array, n_N: Array) -> Array:
-    first_N = np.cumsum(n_N) - n_N
-    place_S: Array = np.arange(len(user_S)) - first_N[user_S]
-    return place_S
+    return np.asarray(np.arange(len(user_S)) - (np.cumsum(n_N) - n_N)[user_S])
 
 
 def _leave_one_out(user_S: Array, n_N: Array) -> Array:
@@ -198,9 +186,8 @@ def _temporal(rows: Dataset, config: SplitConfig) -> Array:
 
 def _given(rows: Dataset) -> Array:
     if rows.part_E is None:
-        how = "covey data import --split COLUMN"
-        remedy = f"import it with {how}, or use split.kind = 'loo' or 'ratio'"
-        raise CoveyError(f"dataset '{rows.name}' has no split; {remedy}")
+        remedy = "covey data import --split COLUMN, or use split.kind = 'loo' or 'ratio'"
+        raise CoveyError(f"dataset '{rows.name}' has no split; import it with {remedy}")
     return rows.part_E
 
 
@@ -217,10 +204,8 @@ def _ragged(user_S: Array, item_S: Array, n_users: int) -> Ragged:
 def pool(split: Split, kind: Pool) -> Ragged:
     """The items that each client avoids when it draws negatives, sorted and distinct.
 
-    Args:
-        split: The split.
-        kind: "train" for what the client knows; "all" includes its held-out items, as in published
-            code, and so discloses them to the training.
+    They are what the client knows ("train"), or also its held-out items ("all"), as in published
+    code, which discloses these to the training.
     """
     if kind not in get_args(Pool):
         raise CoveyError(f"negatives.pool = '{kind}': valid are {', '.join(get_args(Pool))}")
@@ -232,18 +217,16 @@ def pool(split: Split, kind: Pool) -> Ragged:
 
 
 def candidates(split: Split, count: int = 99, seed: int = 0) -> dict[str, Tensor]:
-    """Draws unseen items to rank the held-out items of "valid" and "test" against.
+    """Draws [N, count] unseen items to rank the held-out items of "valid" and "test" against.
 
-    Returns:
-        For both parts [N, count] items, distinct for each user over both parts.
+    They are distinct for each user over both parts.
     """
     seen = pool(split, "all")
     most = int(seen.lengths.max()) if len(seen) else 0
     if (least := split.n_items - most) < 2 * count:
-        raise CoveyError(
-            f"a user has {least} unseen items, 2 x {count} candidates need {2 * count}; rank all"
-            f" items: evaluate.candidates = 'full' (or lower the count to {least // 2} or less)"
-        )
+        wrong = f"a user has {least} unseen items, 2 x {count} candidates need {2 * count}"
+        remedy = f"evaluate.candidates = 'full' (or lower the count to {least // 2} or less)"
+        raise CoveyError(f"{wrong}; rank all items: {remedy}")
     out = {k: torch.empty(split.n_users, count, dtype=torch.int64) for k in ("valid", "test")}
     for first in range(0, split.n_users, CHUNK_USERS):
         ids_C = torch.arange(first, min(first + CHUNK_USERS, split.n_users))

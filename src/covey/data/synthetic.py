@@ -87,25 +87,21 @@ class _Ranking:
 def generate(options: Synthetic) -> Dataset:
     """The dataset of these options; the same options give the same dataset."""
     rng = np.random.default_rng([options.seed, 0])
-    ranking = _ranking(options)
+    edge_G = np.linspace(0, options.items, options.groups + 1).astype(np.int64)
+    rank_I = np.arange(options.items) - np.repeat(edge_G[:-1], np.diff(edge_G)) + 1
+    ranking = _Ranking(edge_G, np.cumsum(rank_I**-options.popularity))
     item_of_place = rng.permutation(options.items).astype(np.int32)
     n_N = _activity(options, rng)
     user_E = np.repeat(np.arange(options.users, dtype=np.int32), n_N)
     item_E, time_E = np.empty(len(user_E), np.int32), np.empty(len(user_E))
-    for number, (first, last) in enumerate(_chunks(n_N)):
+    edges = [0, *(np.flatnonzero(np.diff(np.cumsum(n_N) // CHUNK)) + 1).tolist(), len(n_N)]
+    for number, (first, last) in enumerate(itertools.pairwise(edges)):
         part_rng = np.random.default_rng([options.seed, 1, number])
         rows = slice(int(n_N[:first].sum()), int(n_N[:last].sum()))
         item_E[rows] = item_of_place[_items(options, ranking, part_rng, n_N[first:last])]
         time_E[rows] = _times(part_rng, n_N[first:last])
-    columns = (user_E, item_E, time_E)
-    titles = _titles(ranking.edge_G, item_of_place)
+    columns, titles = (user_E, item_E, time_E), _titles(edge_G, item_of_place)
     return Dataset("synthetic", options.users, options.items, *columns, titles=titles, clock=True)
-
-
-def _ranking(options: Synthetic) -> _Ranking:
-    edge_G = np.linspace(0, options.items, options.groups + 1).astype(np.int64)
-    rank_I = np.arange(options.items) - np.repeat(edge_G[:-1], np.diff(edge_G)) + 1
-    return _Ranking(edge_G, np.cumsum(rank_I**-options.popularity))
 
 
 def _activity(options: Synthetic, rng: np.random.Generator) -> Array:
@@ -135,13 +131,6 @@ def _quantiles(exponent: float, low: float, high: float, points: int) -> Array:
     return np.asarray(low * (1 + q * ((high / low) ** b - 1)) ** (1 / b))
 
 
-def _chunks(n_N: Array) -> list[tuple[int, int]]:
-    """Ranges of whole users with about CHUNK interactions each."""
-    block_N = np.cumsum(n_N) // CHUNK
-    edges = [0, *(np.flatnonzero(np.diff(block_N)) + 1).tolist(), len(n_N)]
-    return list(itertools.pairwise(edges))
-
-
 def _items(options: Synthetic, ranking: _Ranking, rng: np.random.Generator, n_N: Array) -> Array:
     """Places in the ranking, distinct for each user: repeated ones are drawn again."""
     group_N = rng.integers(options.groups, size=len(n_N))
@@ -163,11 +152,9 @@ def _items(options: Synthetic, ranking: _Ranking, rng: np.random.Generator, n_N:
 
 
 def _repeats(key_E: Array) -> Array:
-    """Places of keys that occurred before."""
-    order: Array = np.argsort(key_E, kind="stable")
+    order = np.argsort(key_E, kind="stable")
     key_E = key_E[order]
-    repeat_E: Array = order[1:][key_E[1:] == key_E[:-1]]
-    return repeat_E
+    return np.asarray(order[1:][key_E[1:] == key_E[:-1]])
 
 
 def _times(rng: np.random.Generator, n_N: Array) -> Array:
@@ -175,9 +162,7 @@ def _times(rng: np.random.Generator, n_N: Array) -> Array:
     gap_E = 1 + np.floor(rng.exponential(1.5 * DAY, int(n_N.sum())))
     start_N = EPOCH + np.floor(rng.random(len(n_N)) * 365 * DAY)
     passed_E = np.cumsum(gap_E)
-    first_N = np.cumsum(n_N) - n_N
-    time_E: Array = np.repeat(start_N - passed_E[first_N], n_N) + passed_E
-    return time_E
+    return np.asarray(np.repeat(start_N - passed_E[np.cumsum(n_N) - n_N], n_N) + passed_E)
 
 
 def _titles(edge_G: Array, item_of_place: Array) -> tuple[str, ...]:

@@ -11,22 +11,16 @@ from torch import Tensor
 
 from covey.core.ragged import Ragged
 
-CUTOFFS = (5, 10, 20)
-RATIOS = tuple(f"er@{k}" for k in CUTOFFS)
-NAMES = (*RATIOS, "rank")
+from .settings import CUTOFFS, TARGET_NAMES
+
+NAMES, RATIOS = TARGET_NAMES, TARGET_NAMES[:-1]
 
 
 @torch.no_grad()
 def target_ranks(score_CI: Tensor, hidden: Ragged, targets: Sequence[int]) -> Tensor:
-    """The rank of each target among the items that are not hidden.
+    """The ranks [C, K] of the targets, given as rows, among the items that are not hidden.
 
-    Args:
-        score_CI: The scores of all items.
-        hidden: The hidden items of each client.
-        targets: The rows of K items.
-
-    Returns:
-        Ranks from 1, [C, K]; items with an equal score come first.
+    Ranks are from 1; items with an equal score come first.
     """
     shown_CI = score_CI.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
     shown_CI[hidden.owner, hidden.values] = -torch.inf
@@ -53,16 +47,14 @@ def summary(metrics: Mapping[str, Tensor]) -> dict[str, float]:
 
 
 def of_users(metrics: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Each user's mean over the targets that it does not have.
+    """Each user's mean over the targets that it does not have, by keys such as "target/er@5".
 
-    Returns:
-        Keys such as "target/er@5", [C] each; NaN for a user who has all targets.
+    They are [C] each, and NaN for a user who has all targets.
     """
     found = {name: _of_targets(metrics, name) for name in RATIOS}
     return {f"target/{name}": torch.stack(v).nanmean(0) for name, v in found.items() if v}
 
 
 def _of_targets(metrics: Mapping[str, Tensor], name: str) -> list[Tensor]:
-    """One metric of all targets, [C] each."""
     ends = ("target/", f"/{name}")
     return [v for k, v in metrics.items() if k.startswith(ends[0]) and k.endswith(ends[1])]

@@ -9,32 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from covey.core.errors import CoveyError
-from covey.core.ragged import Ragged
+from covey.core import CoveyError, Ragged
 
 from .settings import EvaluateConfig as EvaluateConfig
 
 GROUPS = {2: ("light", "heavy"), 3: ("light", "medium", "heavy")}
 
 
-def _discount(k: int, device: torch.device) -> Tensor:
-    return 1 / torch.arange(2, k + 2, device=device, dtype=torch.float64).log2()
-
-
-def _recall(hit_CK: Tensor, n_C: Tensor) -> Tensor:
-    return hit_CK.sum(1) / n_C
-
-
-def _precision(hit_CK: Tensor, n_C: Tensor) -> Tensor:
-    return hit_CK.sum(1) / hit_CK.shape[1]
-
-
-def _hit(hit_CK: Tensor, n_C: Tensor) -> Tensor:
-    return hit_CK.amax(1)
-
-
 def _ndcg(hit_CK: Tensor, n_C: Tensor) -> Tensor:
-    gain_K = _discount(hit_CK.shape[1], hit_CK.device)
+    rank_K = torch.arange(1, hit_CK.shape[1] + 1, device=hit_CK.device, dtype=torch.float64)
+    gain_K = 1 / (rank_K + 1).log2()
     ideal_C = gain_K.cumsum(0)[n_C.long().clamp(1, len(gain_K)) - 1]
     return hit_CK @ gain_K / ideal_C
 
@@ -45,11 +29,11 @@ def _mrr(hit_CK: Tensor, n_C: Tensor) -> Tensor:
 
 
 METRICS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "recall": _recall,
+    "recall": lambda hit_CK, n_C: hit_CK.sum(1) / n_C,
     "ndcg": _ndcg,
-    "hit": _hit,
+    "hit": lambda hit_CK, n_C: hit_CK.amax(1),
     "mrr": _mrr,
-    "precision": _precision,
+    "precision": lambda hit_CK, n_C: hit_CK.sum(1) / hit_CK.shape[1],
 }
 
 
@@ -115,27 +99,22 @@ def summarise(
         Keys such as "recall@20", and "recall@20/light" for each group that is not empty.
     """
     out: dict[str, float] = {}
+    names = GROUPS.get(groups, tuple(f"group{g + 1}" for g in range(groups)))
     for metric, value_C in per_client.items():
         some_C = ~value_C.isnan()
         out[metric] = float(value_C[some_C].mean())
         if activity_C is not None:
             group_C = _group(activity_C.to(value_C.device)[some_C], groups)
-            out.update(_by_group(metric, value_C[some_C], group_C, groups))
+            means = ((name, value_C[some_C][group_C == g].mean()) for g, name in enumerate(names))
+            out |= {f"{metric}/{name}": float(mean) for name, mean in means if not mean.isnan()}
     return out
 
 
 def _group(activity_C: Tensor, groups: int) -> Tensor:
-    """The number of the quantile group of each client, from 0."""
     if not len(activity_C):
         return activity_C.long()
     share = torch.arange(1, groups, device=activity_C.device, dtype=torch.float64) / groups
     return torch.bucketize(activity_C.double(), activity_C.double().quantile(share))
-
-
-def _by_group(metric: str, value_C: Tensor, group_C: Tensor, groups: int) -> dict[str, float]:
-    names = GROUPS.get(groups, tuple(f"group{g + 1}" for g in range(groups)))
-    means = {name: value_C[group_C == g].mean() for g, name in enumerate(names)}
-    return {f"{metric}/{name}": float(mean) for name, mean in means.items() if not mean.isnan()}
 
 
 def clients_to_measure(held_N: Tensor, many: int) -> Tensor:

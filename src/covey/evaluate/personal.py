@@ -40,10 +40,6 @@ def summary(item_CK: Tensor, n_items: int) -> dict[str, Any]:
     users, k = item_CK.shape
     count_I = torch.bincount(item_CK.flatten(), minlength=n_items).double()
     pairs = users * (users - 1) * k
-    return {
-        "users": users,
-        "k": k,
-        "distinct": len(item_CK.unique(dim=0)),
-        "overlap": float((count_I * (count_I - 1)).sum()) / pairs if pairs else 1.0,
-        "coverage": int((count_I > 0).sum()) / n_items,
-    }
+    overlap = float((count_I * (count_I - 1)).sum()) / pairs if pairs else 1.0
+    out = {"users": users, "k": k, "distinct": len(item_CK.unique(dim=0)), "overlap": overlap}
+    return out | {"coverage": int((count_I > 0).sum()) / n_items}

@@ -28,17 +28,13 @@ class Top:
 
     @staticmethod
     def cat(chunks: Sequence["Top"]) -> "Top":
-        """Joins chunks of clients."""
-        fields = zip(*((t.best_CK, t.count_C, t.held_T) for t in chunks))
-        return Top(*map(torch.cat, fields))
+        return Top(*map(torch.cat, zip(*((t.best_CK, t.count_C, t.held_T) for t in chunks))))
 
     @staticmethod
     def joined(ranges: Sequence["Top"], held: Sequence[Tensor]) -> "Top":
         """Joins ranges of the catalogue for the same clients.
 
-        Args:
-            ranges: What was found in each range of items.
-            held: For each range, which relevant items are in it, bool [T].
+        `held` tells for each range which relevant items are in it, bool [T].
         """
         if len(ranges) == 1:
             return ranges[0]
@@ -46,9 +42,8 @@ class Top:
         best_CK = _sorted(torch.cat([r.best_CK for r in ranges], 1))[:, -K:].contiguous()
         least_C1, held_T = best_CK[:, :1], best_CK.new_empty(len(held[0]))
         count_C = torch.zeros_like(ranges[0].count_C)
-        for one, mine_T in zip(
-            ranges, held, strict=True
-        ):  # the least of one is at most that of all
+        for one, mine_T in zip(ranges, held, strict=True):
+            # The least of one range is at most that of all.
             above_C = (one.best_CK >= least_C1).sum(1)
             count_C += torch.where(one.best_CK[:, 0] == least_C1[:, 0], one.count_C, above_C)
             held_T[mine_T] = one.held_T
@@ -96,11 +91,7 @@ class Scores:
     def top(self, relevant: Ragged, hidden: Ragged, depth: int, last: bool = False) -> Top:
         """Finds the best candidates, as `ranks_full` defines them.
 
-        Args:
-            relevant: The relevant items of each client, distinct.
-            hidden: The items that are no candidates; at least those of earlier calls.
-            depth: The largest rank that matters.
-            last: Whether this is the last call, so that scores need not be restored.
+        `hidden` are at least those of earlier calls; after the last call scores are not restored.
         """
         shown_CI = self.score_CI.to(_exact(self.score_CI.dtype)).contiguous()
         restore = not last and shown_CI.data_ptr() == self.score_CI.data_ptr()
@@ -199,7 +190,6 @@ def item_range(lists: Ragged, first: int, last: int, n_items: int) -> tuple[Ragg
 
 
 def nothing(clients: int, device: torch.device | str = "cpu") -> Ragged:
-    """An empty list for each client."""
     offsets = torch.zeros(clients + 1, dtype=torch.int64, device=device)
     return Ragged(offsets[:0], offsets)
 
@@ -248,7 +238,6 @@ def _strips(shown_CI: Tensor, B: int) -> Tensor:
 
 
 def _raise(most_CB: Tensor, items: Ragged, value_T: Tensor, I: int) -> None:
-    """Updates maxima for some further items."""
     B = most_CB.shape[1]
     inside_T = items.values < I // B * B
     place_T = (items.owner * B + items.values % B)[inside_T]

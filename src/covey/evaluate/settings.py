@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from covey.core.errors import CoveyError
 
 NAMES = ("recall", "ndcg", "hit", "mrr", "precision")  # of the metrics, which `metrics` defines
+CUTOFFS = (5, 10, 20)  # of the exposure of targets
+TARGET_NAMES = (*(f"er@{k}" for k in CUTOFFS), "rank")  # which `exposure` defines
 
 
 def parse(metric: str) -> tuple[str, int]:

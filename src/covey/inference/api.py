@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from covey import data
-from covey.core import atomic
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, atomic
 from covey.core.lock import hold
 from covey.core.progress import Bar
 from covey.core.trust import trusted
-from covey.data.dataset import Dataset
-from covey.data.folder import Filter, apply_filter
+from covey.data import Dataset, Filter, apply_filter
 from covey.data.tables.columns import Columns
 from covey.data.tables.importing import Imported, from_file, from_frame
 from covey.data.tables.reader import is_file

@@ -19,24 +19,18 @@ from covey.data.split import split as split_rows
 from covey.run.assemble import Prepared, prepare_split
 from covey.run.config.schema import Config
 
+Owns = Sequence[Any]  # ids of new users or items
 Numbers = tuple[dict[str, int], dict[str, int]]  # of users and of items, by the text of their ids
 
 
 @dataclass(frozen=True)
 class CatalogueGrowth:
-    """A dataset with new items.
-
-    Args:
-        config: The configuration of a run on the larger dataset.
-        prepared: The larger dataset and its split.
-        before: The number of items before.
-        titled: Whether the new items have titles.
-    """
+    """A dataset with new items, and the configuration of a run on it."""
 
     config: Config
-    prepared: Prepared
-    before: int
-    titled: bool
+    prepared: Prepared  # the larger dataset and its split
+    before: int  # number of items
+    titled: bool  # whether the new items have titles
 
     @property
     def count_M(self) -> Tensor:
@@ -104,32 +98,29 @@ def with_rows(
 ) -> Dataset:
     """Adds users, items and rows at the end; rows in the order given, and in the training part."""
     user_E, item_E = np.array(pairs, np.int64).reshape(-1, 2).T
-    time_E = rows.time_E
-    if time_E is not None:
-        time_E = np.r_[time_E, time_E.max() + 1 + np.arange(len(pairs))]
+    made: dict[str, Any] = {"user_E": np.r_[rows.user_E, user_E]}
+    made |= {"item_E": np.r_[rows.item_E, item_E]}
+    if rows.time_E is not None:
+        made["time_E"] = np.r_[rows.time_E, rows.time_E.max() + 1 + np.arange(len(pairs))]
     assert rows.part_E is not None
-    return replace(
-        rows,
-        n_users=rows.n_users + len(users),
-        n_items=rows.n_items + len(items),
-        user_E=np.r_[rows.user_E, user_E],
-        item_E=np.r_[rows.item_E, item_E],
-        time_E=time_E,
-        users=_joined(rows.users, rows.n_users, users, "users"),
-        items=_joined(rows.items, rows.n_items, items, "items"),
-        part_E=np.r_[rows.part_E, np.full(len(pairs), TRAIN, np.uint8)],
-    )
+    made["part_E"] = np.r_[rows.part_E, np.full(len(pairs), TRAIN, np.uint8)]
+    for kind, own in (("users", users), ("items", items)):
+        count = getattr(rows, f"n_{kind}")
+        made |= {
+            f"n_{kind}": count + len(own),
+            kind: _joined(getattr(rows, kind), count, own, kind),
+        }
+    return replace(rows, **made)
 
 
 def _titled(dataset: Dataset, before: Dataset, titles: Mapping[Any, str]) -> Dataset:
-    """Adds the titles of the new items, if any item has one."""
     old, new = before.titles, tuple(title or str(own) for own, title in titles.items())
     if any(titles.values()) and not old:
         old = tuple(map(str, own_ids(before).tolist()))
     return replace(dataset, titles=(*old, *new) if old else ())
 
 
-def _joined(ids: Array | None, count: int, own: Sequence[Any], kind: str) -> Array | None:
+def _joined(ids: Array | None, count: int, own: Owns, kind: str) -> Array | None:
     """Joins ids, which stay whole numbers if they are."""
     if not own:
         return ids

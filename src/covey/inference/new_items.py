@@ -10,10 +10,7 @@ from torch import Tensor
 
 from covey.aggregate.grouping import Everyone
 from covey.contract.fleet import Request
-from covey.core.errors import CoveyError
-from covey.core.messages import Download, Sent, Total
-from covey.core.ragged import FieldDict, Fields
-from covey.engine.client.program import Program
+from covey.core import CoveyError, Download, FieldDict, Fields, Sent, Total
 from covey.engine.fleet.base import Clients
 from covey.engine.method import Method
 from covey.engine.rounds import Server
@@ -54,7 +51,10 @@ def with_new_items(scorer: Scorer, growth: CatalogueGrowth, rounds: int) -> Scor
         new = _moved(scorer, growth.config, clients, start_MD, n_items)
         public = _rows_from_reports(new, growth, start_MD)
     else:
-        trainers = replace(clients, program=_only_items(clients.program))
+        program = clients.program
+        assert program.solver is not None
+        solver = replace(program.solver, phases=(("items",),))  # trains the item table alone
+        trainers = replace(clients, program=replace(program, solver=solver, mechanisms=()))
         new = _moved(scorer, growth.config, trainers, start_MD, n_items)
         public = _trained_rows(new, method, growth, start_MD, rounds or scorer.participations)
     new = _moved(scorer, growth.config, clients, public["items"][growth.before :], n_items)
@@ -72,14 +72,14 @@ def _moved(
 
 def _check(method: Method) -> None:
     model = method.model
-    if tuple(model.tables) != ("items",) or "items" not in model.shared:
-        why = "each device keeps its own item table here, so no row can be added for all"
-        raise CoveyError(f"{why}; fit again")
-    mechanisms = method.mechanisms
+    wrong, mechanisms = "", method.mechanisms
     summed = any(isinstance(m, SubspaceIteration) and m.response != "ease" for m in mechanisms)
-    if not isinstance(method.grouping, Everyone) or not (method.solver or summed):
-        why = "this method has no item table that everybody trains, so no row can be added"
-        raise CoveyError(f"{why}; fit again")
+    if tuple(model.tables) != ("items",) or "items" not in model.shared:
+        wrong = "each device keeps its own item table here, so no row can be added for all"
+    elif not isinstance(method.grouping, Everyone) or not (method.solver or summed):
+        wrong = "this method has no item table that everybody trains, so no row can be added"
+    if wrong:
+        raise CoveyError(f"{wrong}; fit again")
     for part in mechanisms:
         if part.implements("base_model"):
             why = "rests on sums without the new items"
@@ -137,12 +137,6 @@ def _trained_rows(
         state, moved = method.server_step.step(state, {"items": public["items"]}, own)
         public["items"] = torch.where(moves_J[:, None], moved["items"], public["items"])
     return public
-
-
-def _only_items(program: Program) -> Program:
-    """A client that trains the item table and nothing else."""
-    assert program.solver is not None
-    return replace(program, solver=replace(program.solver, phases=(("items",),)), mechanisms=())
 
 
 def _rows_from_reports(scorer: DeviceScorer, growth: CatalogueGrowth, start_MD: Tensor) -> Fields:

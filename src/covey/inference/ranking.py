@@ -12,9 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
-from covey.core.ragged import Ragged
+from covey.core import CoveyError, Ragged, positive
 from covey.data.dataset import Array
 from covey.data.split import SplitConfig
 from covey.data.split import split as split_rows
@@ -60,17 +58,14 @@ class Ranking:
             split = split_rows(self.prepared.dataset, SplitConfig(rows=config.rows))
         return merged(merged(split.train, split.valid), split.test)
 
-    @cached_property
-    def before_test(self) -> Ragged:
-        return merged(self.prepared.split.train, self.prepared.split.valid)
-
     def lists(
         self, users: Any, k: int, filter_seen: bool, as_tested: bool = False, **only: Any
     ) -> Iterator[tuple[Any, list[Choice]]]:
         """The lists of some users or of all; a list is computed when it is asked for."""
         positive("recommend", k=k)
         hidden_I, ids = self.hidden(**only), self._user_numbers(users)
-        known = self.before_test if as_tested else self.known
+        split = self.prepared.split
+        known = merged(split.train, split.valid) if as_tested else self.known
 
         def of(ids_C: Tensor, score_CI: Tensor) -> Iterator[tuple[Any, list[Choice]]]:
             lists = self.best(score_CI, known.take(ids_C) if filter_seen else None, hidden_I, k)
@@ -80,7 +75,6 @@ class Ranking:
         return (pair for chunk in self._scores(once, known) for pair in of(*chunk))
 
     def pairs(self, users: Any, items: Any) -> Array:
-        """The scores [T] of pairs."""
         user_T, item_T = self._user_numbers(users), _tensor(map(self.item, _several(items)))
         T = max(len(user_T), len(item_T))
         if not {len(user_T), len(item_T)} <= {1, T}:
@@ -140,7 +134,6 @@ class Ranking:
         ]
 
     def item(self, item: Any) -> int:
-        """The number of an item."""
         if (number := self.numbers[1].get(str(item))) is None:
             remedy = "give items that the run was trained with, or add it with add_items"
             where = self.prepared.dataset.name

@@ -7,11 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from covey.core import atomic, toml_writer
-from covey.core.checks import positive
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, Ragged, atomic, positive, toml_writer
 from covey.core.lock import hold
-from covey.core.ragged import Ragged
 from covey.data.dataset import Array
 from covey.run.assemble import Prepared, device_of, prepare
 from covey.run.checkpoint import CHECKPOINT, MODEL, STATE, USERS
@@ -19,10 +16,10 @@ from covey.run.config.schema import Config
 from covey.run.config.tree import parse
 from covey.run.rounds_log import ROUNDS
 
-from . import card, writing
+from . import writing
 from .catalogue_growth import grow_catalogue
+from .membership import with_interactions
 from .new_items import with_new_items
-from .partial_fit import with_interactions
 from .ranking import Ranking
 from .scorers import Scorer, load_devices, load_pooled
 from .writing import Choice
@@ -101,10 +98,10 @@ class Recommender:
             atomic.write_text(folder / "config.toml", toml_writer.dumps(config.tree))
 
     def __repr__(self) -> str:
-        return card.text(self.result, self.prepared)
+        return writing.text(self.result, self.prepared)
 
     def _repr_html_(self) -> str:
-        return card.html(self.result, self.prepared)
+        return writing.html(self.result, self.prepared)
 
     def recommend(
         self,
@@ -255,8 +252,8 @@ def _clear(folder: Path) -> None:
         for name in FILES:
             (folder / name).unlink(missing_ok=True)
     except OSError as error:
-        message = f"cannot remove the run in {folder}: {error.strerror}; choose another path"
-        raise CoveyError(message) from error
+        wrong = f"cannot remove the run in {folder}: {error.strerror}"
+        raise CoveyError(f"{wrong}; choose another path") from error
 
 
 def _result(path: Path) -> dict[str, Any]:

@@ -12,10 +12,7 @@ from torch import Tensor
 
 from covey.contract.fleet import Request
 from covey.contract.views import TrainingData
-from covey.core.errors import CoveyError
-from covey.core.messages import Download, Sent
-from covey.core.ragged import Fields, Ragged
-from covey.core.rng import Rng
+from covey.core import CoveyError, Download, Fields, Ragged, Rng, Sent
 from covey.engine.client.program import LocalData, Program
 from covey.engine.fleet.base import Clients, Simulation
 from covey.engine.rounds import Server
@@ -44,9 +41,7 @@ class Scorer(Protocol):
     def newcomer(self, history: Ragged, rounds: int) -> Tensor:
         """Returns scores [1, I] of a user who is not in the dataset.
 
-        Args:
-            history: The items of the user.
-            rounds: How often a private part is trained; 0 for as often as that of a client.
+        A private part is trained for so many rounds; 0 for as many as that of a client.
         """
 
     def averages(self, config: Config, prepared: Prepared) -> dict[str, dict[str, float]]:
@@ -57,21 +52,13 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class DeviceScorer:
-    """Scores of the clients of a simulation.
-
-    Args:
-        clients: The clients.
-        fleet: The fleet with their private state.
-        server: The server's record after the last round.
-        round: The number of the last round.
-        participations: How often a client took part.
-    """
+    """Scores of the clients of a simulation."""
 
     clients: Clients
-    fleet: Simulation
-    server: Server
-    round: int
-    participations: int
+    fleet: Simulation  # with their private state
+    server: Server  # its record after the last round
+    round: int  # the last one
+    participations: int  # of a client
 
     @torch.no_grad()
     def scores(self, ids_C: Tensor, history: Ragged) -> Tensor:
@@ -97,10 +84,11 @@ class DeviceScorer:
         tables = {k: v for k, v in self.server.public.items() if k in program.model.kept}
         delivery = Request("deliver", 0, ids_C, Download(Sent(dict(tables))))
         kept, _ = program.answer(delivery, kept, data, rng(0))
+        public = {k: v for k, v in self.server.public.items() if k not in program.model.kept}
         private = private_part(program)
         for number in range(1, (rounds or self.participations) + 1) if private else ():
             assert private is not None
-            request = Request("train", number, ids_C, Download(Sent(dict(self._sent()))))
+            request = Request("train", number, ids_C, Download(Sent(dict(public))))
             kept, _ = private.answer(request, kept, data, rng(number))
         with torch.no_grad():
             return scores(program, self.server, kept, history, rng(self.round)).cpu()
@@ -113,10 +101,6 @@ class DeviceScorer:
     def save(self, config: Config, folder: Path) -> None:
         at = {"round": self.round, "digest": config.digest(), "best": {}, "written": 0}
         checkpoint.Checkpoint(self.server, whole_state(self.fleet), at).save(folder / STATE)
-
-    def _sent(self) -> Fields:
-        kept = self.clients.program.model.kept
-        return {k: v for k, v in self.server.public.items() if k not in kept}
 
 
 def private_part(program: Program) -> Program | None:
@@ -151,10 +135,9 @@ class PooledScorer:
 
     def newcomer(self, history: Ragged, rounds: int) -> Tensor:
         if not isinstance(self.fitted, OfLists | FittedPopularity | FittedSequence):
-            raise CoveyError(
-                "this pooled model has a vector for each user of its data and none for a new one;"
-                " use ease, popularity or a federated method such as fedmf"
-            )
+            wrong = "this pooled model has a vector for each user of its data"
+            remedy = "use ease, popularity or a federated method such as fedmf"
+            raise CoveyError(f"{wrong} and none for a new one; {remedy}")
         return self.scores(torch.zeros(1, dtype=torch.int64), history)
 
     def averages(self, config: Config, prepared: Prepared) -> dict[str, dict[str, float]]:
@@ -184,11 +167,7 @@ def load_pooled(config: Config, prepared: Prepared, folder: Path) -> PooledScore
 def load_devices(config: Config, digest: str, prepared: Prepared, folder: Path) -> DeviceScorer:
     """Loads the server and the clients of a run folder.
 
-    Args:
-        config: The configuration of the run.
-        digest: The digest of the configuration as stored, without changes of device or folder.
-        prepared: The data of the run.
-        folder: The run folder.
+    The digest is that of the configuration as stored, without changes of device or folder.
     """
     file = folder / (STATE if (folder / STATE).exists() else CHECKPOINT)
     _check_exists(file, folder)

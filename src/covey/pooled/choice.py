@@ -7,8 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from covey.core.ragged import Ragged, offsets_of
-from covey.core.rng import Rng
+from covey.core import Ragged, Rng, offsets_of
 from covey.data.split import Split
 from covey.evaluate.metrics import EvaluateConfig, clients_to_measure, summarise
 from covey.evaluate.ranking import distinct
@@ -17,6 +16,7 @@ from .common import evaluate_parts, held_out_parts
 from .ease import Ease, FittedEase
 from .ials import FittedIals, Ials
 
+Candidates = Mapping[str, Tensor]
 OfLists = FittedEase | FittedIals  # scores are computed from the users' lists in `train`
 MOST = 2000  # users on whose validation items settings are chosen
 SHORTLIST = 2  # settings of iALS that are compared with models that are not rough
@@ -24,23 +24,13 @@ SHARE = 0.1  # of the training items, held out for the choice if there is no val
 
 
 def fit_chosen(
-    model: Ease | Ials,
-    split: Split,
-    config: EvaluateConfig,
-    candidates: Mapping[str, Tensor] | None = None,
+    model: Ease | Ials, split: Split, config: EvaluateConfig, candidates: Candidates | None = None
 ) -> tuple[OfLists, Ease | Ials]:
     """Fits a model to the training items with the settings that are best on validation.
 
     Without a validation part, a tenth of the training items takes its place for the choice only.
-
-    Args:
-        model: The model, with one or several values of its options.
-        split: The items of each user.
-        config: How validation items are ranked, and the metric that selects.
-        candidates: For a sampled evaluation, the items to rank in the "valid" part.
-
-    Returns:
-        The fitted model, and the model with the settings that were chosen.
+    `config` tells how validation items are ranked and the metric that selects; a sampled evaluation
+    ranks the "valid" `candidates`. Returns the fitted model, and the model with these settings.
     """
     options: Sequence[Ease | Ials] = model.alternatives()
     best, parts = options[len(options) // 2], split
@@ -98,6 +88,5 @@ def with_lists(fitted: OfLists, lists: Ragged) -> OfLists:
 
 
 def of_users(split: Split, users_C: Tensor) -> Split:
-    """The parts of some users."""
     parts = (part.take(users_C) for part in (split.train, split.valid, split.test))
     return Split(len(users_C), split.n_items, *parts)

@@ -11,21 +11,11 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from covey.core.errors import CoveyError
-from covey.core.ragged import Ragged
-from covey.core.rng import Rng
-from covey.evaluate.metrics import EvaluateConfig, measure, summarise, with_held
-from covey.evaluate.ranking import (
-    Top,
-    distinct,
-    keep_heap,
-    merged,
-    nothing,
-    ranks_of,
-    ranks_sampled,
-    span,
-    top_of,
-)
+from covey.core import CoveyError, Ragged, Rng
+from covey.data import Split
+from covey.evaluate import EvaluateConfig, measure, ranks_of, ranks_sampled, summarise, top_of
+from covey.evaluate.metrics import with_held
+from covey.evaluate.ranking import Top, distinct, keep_heap, merged, nothing, span
 
 PARTS = ("valid", "test")
 CPU_CHUNK = 3 << 18  # scores at a time: 3 MB, which fit in the cache
@@ -58,24 +48,14 @@ OnEpoch = Callable[[int, Fitted], bool | None]  # True: stop here
 
 @dataclass(frozen=True)
 class FitRequest:
-    """What a model is trained on, and how its training is observed.
+    """What a model is trained on, and how its training is observed."""
 
-    Args:
-        train: The training items of every user, oldest first.
-        avoid: Items of every user that are never drawn as negatives; sorted and distinct.
-        n_items: The size of the catalogue.
-        seed: The seed of initial values, of the order of examples and of negatives.
-        device: Where the model is trained.
-        on_epoch: Called as `on_epoch(epoch, fitted)` after every epoch, from epoch 1 on. Training
-            stops where it returns True.
-    """
-
-    train: Ragged
-    avoid: Ragged
+    train: Ragged  # the training items of every user, oldest first
+    avoid: Ragged  # items of every user that are never drawn as negatives; sorted and distinct
     n_items: int
-    seed: int = 0
+    seed: int = 0  # of initial values, of the order of examples and of negatives
     device: torch.device | str = "cpu"
-    on_epoch: OnEpoch | None = None
+    on_epoch: OnEpoch | None = None  # called after every epoch, from 1 on
 
     def stops(self, epoch: int, fitted: Callable[[], Fitted]) -> bool:
         """Reports an epoch; `fitted` copies the model and is called only if `on_epoch` is set."""
@@ -88,17 +68,6 @@ class Trainable(Protocol):
     @property
     def epochs(self) -> int: ...
     def fit(self, request: FitRequest) -> Fitted: ...
-
-
-class SplitLike(Protocol):
-    """The items of each user in the three parts of a split."""
-
-    @property
-    def train(self) -> Ragged: ...
-    @property
-    def valid(self) -> Ragged: ...
-    @property
-    def test(self) -> Ragged: ...
 
 
 def shuffled(count: int, seed: int, epoch: int) -> Tensor:
@@ -121,7 +90,7 @@ Parts = Mapping[str, HeldOutPart]
 
 
 def held_out_parts(
-    split: SplitLike,
+    split: Split,
     config: EvaluateConfig,
     candidates: Mapping[str, Tensor] | None = None,
     parts: Sequence[str] = PARTS,
@@ -138,9 +107,8 @@ def held_out_parts(
         hidden = seen if config.seen == "filtered" else nothing(len(held), held.values.device)
         if config.candidates == "sampled":
             if candidates is None or part not in candidates:
-                raise CoveyError(
-                    f"evaluate.candidates is 'sampled' but the {part} part has no candidates"
-                )
+                wrong = f"the {part} part has no candidates"
+                raise CoveyError(f"evaluate.candidates is 'sampled' but {wrong}")
             items_NL = with_held(held, candidates[part]).to(device)
         made[part] = HeldOutPart(held.to(device), hidden.to(device), seen.to(device), items_NL)
     return made
@@ -148,27 +116,18 @@ def held_out_parts(
 
 def evaluate_pooled(
     fitted: Fitted,
-    split: SplitLike,
+    split: Split,
     config: EvaluateConfig,
     candidates: Mapping[str, Tensor] | None = None,
     parts: Sequence[str] = PARTS,
     chunk: int | None = None,
 ) -> dict[str, dict[str, Tensor]]:
-    """Evaluates a fitted model on the held-out items of a split.
+    """Evaluates a fitted model on the held-out items of the parts "valid" and "test" of a split.
 
-    Args:
-        fitted: The model.
-        split: The training, validation and test items of every user.
-        config: How items are ranked, and the metrics.
-        candidates: For a sampled evaluation, the items to rank in each part, [N, L - 1].
-        parts: The parts to evaluate, "valid" or "test".
-        chunk: How many users are scored at a time; by default as many as memory allows.
-
-    Returns:
-        For each part the metrics of every user, [N] each.
+    A sampled evaluation ranks `candidates` in each part, [N, L - 1]. `chunk` users are scored at a
+    time, by default as many as memory allows. Returns the metrics of every user, [N] each, by part.
     """
-    device = fitted.items().device
-    ready = held_out_parts(split, config, candidates, parts, device)
+    ready = held_out_parts(split, config, candidates, parts, fitted.items().device)
     return evaluate_parts(fitted, ready, config, chunk)
 
 
@@ -178,10 +137,8 @@ def evaluate_parts(
 ) -> dict[str, dict[str, Tensor]]:
     """`evaluate_pooled` for parts that are prepared already."""
     if isinstance(fitted, HistoryBased):
-        return {
-            k: _metrics(fitted.with_history(part.known), {k: part}, config, chunk)[k]
-            for k, part in parts.items()
-        }
+        own = ((k, fitted.with_history(part.known), part) for k, part in parts.items())
+        return {k: _metrics(mine, {k: part}, config, chunk)[k] for k, mine, part in own}
     return _metrics(fitted, parts, config, chunk)
 
 
@@ -214,7 +171,6 @@ def _ranks_full(
 
 
 def _ranks_sampled(fitted: Fitted, parts: Parts, users: Sequence[Tensor]) -> dict[str, Ragged]:
-    """The rank of each user's held-out item among its candidates."""
     ranks = {}
     for k, part in parts.items():
         items_NL = part.items_NL
@@ -236,28 +192,21 @@ class Selected:
 def fit_selected(
     model: Trainable,
     request: FitRequest,
-    split: SplitLike,
+    split: Split,
     config: EvaluateConfig,
     candidates: Mapping[str, Tensor] | None = None,
     patience: int = 0,
 ) -> Selected:
     """Trains, evaluates on validation every `config.every` epochs and keeps the best epoch.
 
-    Args:
-        model: The options of the model.
-        request: What to train on; its `on_epoch` is replaced.
-        split: The split whose validation part selects the epoch.
-        config: How validation items are ranked, and how often.
-        candidates: Items to rank in a sampled evaluation, [N, L - 1] for the "valid" part.
-        patience: Evaluations without a new best before training stops; 0 means never.
+    The `on_epoch` of the request is replaced. A sampled evaluation ranks the "valid" `candidates`,
+    [N, L - 1]. After `patience` evaluations without a new best training stops; 0 means never.
     """
     if not len(split.valid.values):
         raise CoveyError("nothing is held out for validation, so no epoch can be selected")
     if config.every > model.epochs:
-        raise CoveyError(
-            f"no epoch would be evaluated: evaluate.every = {config.every},"
-            f" but epochs = {model.epochs}"
-        )
+        wrong = "no epoch would be evaluated"
+        raise CoveyError(f"{wrong}: evaluate.every = {config.every}, but epochs = {model.epochs}")
     parts = held_out_parts(split, config, candidates, ("valid",), request.device)
     best: list[tuple[Fitted, int]] = []
     history: dict[int, float] = {}

@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.core.checks import positive
-from covey.core.ragged import Ragged
+from covey.core import Ragged, positive
 from covey.evaluate.ranking import distinct
 
 GRAM_CHUNK = 1 << 24  # entries of X at a time
@@ -37,7 +36,6 @@ class FittedEase:
         return self.score(users_C).gather(1, items_CL)
 
     def items(self) -> Tensor:
-        """The weights from each item to the others, [I, I]."""
         return self.weight_II
 
 
@@ -52,7 +50,6 @@ class Ease:
             positive("pooled", weight=weight)
 
     def alternatives(self) -> list["Ease"]:
-        """This model with each of the weights."""
         return [Ease(weight) for weight in several(self.weight)]
 
     def fit(self, train: Ragged, n_items: int) -> FittedEase:

@@ -13,8 +13,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from covey.core.checks import positive
-from covey.core.ragged import Ragged, offsets_of
+from covey.core import Ragged, offsets_of, positive
 from covey.evaluate.ranking import distinct
 
 from .ease import several
@@ -65,7 +64,6 @@ class Ials:
         return list(product(several(self.unseen), several(self.decay)))
 
     def alternatives(self) -> list["Ials"]:
-        """This model with each pair of values."""
         return [replace(self, unseen=u, decay=d) for u, d in self._pairs()]
 
     def solver(

@@ -38,7 +38,6 @@ class FittedNCF:
         return self._rest(F.linear(z, *self.layers[0]))
 
     def _rest(self, z: Tensor) -> Tensor:
-        """The layers after the first linear map."""
         for weight, bias in self.layers[1:]:
             z = F.linear(z.relu(), weight, bias)
         return z.squeeze(-1)

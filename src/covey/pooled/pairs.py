@@ -10,9 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.core.checks import positive
-from covey.core.ragged import Ragged
-from covey.core.rng import Rng
+from covey.core import Ragged, Rng, positive
 from covey.core.sampling import outside
 from covey.evaluate.ranking import distinct
 
@@ -77,18 +75,10 @@ def train_pairs(options: PairTraining, model: PairModel, request: FitRequest) ->
 def pairs(
     train: Ragged, avoid: Ragged, n_items: int, negatives: int, seed: int, epoch: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The examples of an epoch.
+    """Users, items and labels of an epoch, [T] each: all positives, then the negatives.
 
-    Args:
-        train: The positives of each user.
-        avoid: Items of each user that are not drawn as negatives; sorted and distinct.
-        n_items: The size of the catalogue.
-        negatives: Negatives for each positive; a user without any item to draw gets none.
-        seed: The seed of the run.
-        epoch: The number of the epoch, from 1 on.
-
-    Returns:
-        Users, items and labels, [T] each: all positives, then the negatives.
+    There are `negatives` for each positive in `train`, outside `avoid`, which is sorted and
+    distinct; a user without any item to draw gets none. Epochs count from 1.
     """
     ids_N, free_N = torch.arange(len(train), device=train.values.device), n_items - avoid.lengths
     rng = Rng.of(seed, epoch, ids_N).fold("pooled-negatives")

@@ -22,7 +22,6 @@ class FittedPopularity:
         return self.count_I[items_CL]
 
     def items(self) -> Tensor:
-        """The count of each item, [I, 1]."""
         return self.count_I[:, None]
 
 

@@ -11,9 +11,7 @@ import torch
 from torch import Tensor
 
 from covey.contract.model import History, Model, rows
-from covey.core.checks import positive, share
-from covey.core.ragged import Fields, Ragged
-from covey.core.rng import Rng
+from covey.core import Fields, Ragged, Rng, positive, share
 from covey.models.bert4rec import BERT4Rec, cloze
 from covey.models.catalogue import catalogue_nll
 from covey.models.gru import GRU
@@ -22,6 +20,7 @@ from covey.models.sasrec import SASRec
 
 from .common import FitRequest, Fitted, shuffled
 
+Hide = tuple[float, float] | None  # shares for `cloze` if masked items are predicted, else None
 USERS_AT_ONCE = 4096  # whose vectors are computed together
 
 
@@ -50,8 +49,8 @@ class SequenceTraining:
     def model(self) -> Model:
         raise NotImplementedError
 
-    def masking(self) -> tuple[float, float] | None:
-        """The shares for `cloze` if masked items are predicted; None if next items are."""
+    def masking(self) -> Hide:
+        """None if next items are predicted."""
         return None
 
     def fit(self, request: FitRequest) -> Fitted:
@@ -82,7 +81,6 @@ class FittedSequence:
         return self.params["items"][0]
 
     def user(self, users_C: Tensor) -> Tensor:
-        """User vectors, [C, D]."""
         parts = []
         for some_C in users_C.split(USERS_AT_ONCE):
             history = History.of(self.known.take(some_C), self.last)
@@ -101,9 +99,8 @@ def train_sequences(options: SequenceTraining, model: Model, request: FitRequest
         copies = {k: v.detach().clone() for k, v in params.items()}
         return FittedSequence(model, copies, train, options.last)
 
-    optimiser = torch.optim.Adam(
-        params.values(), lr=options.lr, weight_decay=options.decay, fused=True
-    )
+    decay, tensors = options.decay, params.values()
+    optimiser = torch.optim.Adam(tensors, lr=options.lr, weight_decay=decay, fused=True)
     lists = History.of(train, options.last)
     some_N = (train.lengths > (0 if hide else 1)).nonzero()[:, 0]  # users with a target
     for epoch in range(1, options.epochs + 1):
@@ -117,22 +114,12 @@ def train_sequences(options: SequenceTraining, model: Model, request: FitRequest
 
 
 def batch_loss(
-    model: Model,
-    params: Fields,
-    lists: History,
-    users_B: Tensor,
-    rng: Rng,
-    hide: tuple[float, float] | None,
+    model: Model, params: Fields, lists: History, users_B: Tensor, rng: Rng, hide: Hide
 ) -> Tensor:
-    """Mean cross-entropy over the positions of a batch that have a target.
+    """Mean cross-entropy over the positions of a batch of users that have a target.
 
-    Args:
-        model: The model to train.
-        params: Its parameters, [1, ...] each.
-        lists: The sequences of all users.
-        users_B: The users of the batch.
-        rng: A stream for each of these users, for dropout and masks.
-        hide: The shares for `cloze` if masked items are predicted.
+    Parameters are [1, ...] each, `lists` are those of all users, and `rng` has a stream for each
+    user of the batch, for dropout and masks.
     """
 
     def outputs(at: Tensor) -> tuple[Tensor, Tensor]:
@@ -196,5 +183,5 @@ class PooledBERT4Rec(SequenceTraining):
     def model(self) -> BERT4Rec:
         return BERT4Rec(self.dim, self.layers, self.heads, self.dropout, self.last)
 
-    def masking(self) -> tuple[float, float] | None:
+    def masking(self) -> Hide:
         return self.hide, self.end

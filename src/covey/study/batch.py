@@ -21,12 +21,10 @@ from itertools import islice
 from pathlib import Path
 
 from covey import data
-from covey.core import atomic
-from covey.core.errors import CoveyError
+from covey.core import CoveyError, Fields, atomic
 from covey.core.fixed_point import ARITHMETIC
 from covey.core.processes import processes
 from covey.core.provenance import commit, machine
-from covey.core.ragged import Fields
 from covey.run import checkpoint
 from covey.run.config.schema import Config
 from covey.run.config.tree import Tree, parse
@@ -72,18 +70,11 @@ def execute(
     about: Callable[[Config], str] | None = None,
     begin: bool = True,
 ) -> dict[str, Outcome]:
-    """Run the configurations that are not finished yet.
+    """Run the configurations that are not finished yet; return an outcome of each, by its `key`.
 
-    Args:
-        configs: The configurations; equal ones are run once.
-        work: The folder that holds one run folder for each of them.
-        jobs: The number of cores to use; fewer runs than that share them as workers.
-        progress: Called with a line of text after each run.
-        about: Returns the name of a run in these lines.
-        begin: Whether to run anything. If not, runs that are not finished get the error `NOT_RUN`.
-
-    Returns:
-        An outcome for each configuration, by its `key`.
+    Equal ones are run once, each in a folder in `work`. If there are fewer runs than `jobs`, they
+    share these cores as workers. `progress` is called with a line of text after each run, in which
+    `about` returns its name. Unless `begin`, runs that are not finished get the error `NOT_RUN`.
     """
     wanted = {key(config): config for config in configs}
     found = {name: done for name, config in wanted.items() if (done := done_before(config, work))}
@@ -97,18 +88,14 @@ def execute(
         left = (time.monotonic() - began) / count * (len(todo) - count)
         line = _line(todo[name], outcome, about or _about)
         _log.info("run %s ended: %s", name, line)
-        progress(f"{count} of {len(todo)}, about {_duration(left)} left: {line}")
+        rest = f"{left:.0f} s" if left < 100 else f"{left / 60:.0f} min"
+        progress(f"{count} of {len(todo)}, about {rest} left: {line}")
     return found
 
 
 def done_before(config: Config, work: Path) -> Outcome | None:
-    """Return the finished run of a configuration on the present data, if there is one."""
     done = finished(work / key(config))
     return done if done and _of_this_data(done, config) else None
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def _about(config: Config) -> str:
@@ -174,7 +161,6 @@ def _outcome(done: "Future[Outcome]", folder: Path) -> Outcome:
 
 
 def finished(folder: Path) -> Outcome | None:
-    """Return the run in a folder if it is complete."""
     if not (folder / "made.json").exists():
         return None
     files = (folder / name for name in ("result.json", "made.json"))

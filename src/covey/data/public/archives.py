@@ -33,16 +33,10 @@ class _Lines(io.TextIOWrapper):
 def member(
     copy: str | Path, names: tuple[str, ...], encoding: str, alone: bool = False
 ) -> Iterator[tuple[str, IO[str] | None]]:
-    """Opens the first file that exists, as text; errors in the block name the file and the line.
+    """Opens the first of `names` in a folder or archive, as text; errors name file and line.
 
-    Args:
-        copy: A folder, an archive or a file.
-        names: The names of the file, in order of preference, also with a folder.
-        encoding: The encoding of the text.
-        alone: Whether `copy` may be the file itself, under any name.
-
-    Returns:
-        The name without ".gz" and the text; "" and None if there is no such file.
+    If `alone`, `copy` may also be the file itself, under any name. Returns the name without ".gz"
+    and the text; "" and None if there is no such file.
     """
     copy, name, line = Path(copy), "", 0
     try:

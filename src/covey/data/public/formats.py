@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from covey.core.errors import CoveyError
-from covey.data.dataset import NO_TIME, Dataset, check, with_titles
+from covey.data.dataset import NO_TIME, Dataset, check, together, with_titles
 from covey.data.folder import Filter, apply_filter
-from covey.data.supplied_split import together
 from covey.data.tables.importing import USUAL, read_table
 from covey.data.tables.reader import of_rows
 
@@ -55,7 +54,6 @@ def _cut(dataset: Dataset, source: Source) -> Dataset:
 
 
 def _split(separator: str | None, least: int) -> Callable[[Iterable[str]], Iterator[list[str]]]:
-    """Splits lines into at least so many texts."""
 
     def cells(lines: Iterable[str]) -> Iterator[list[str]]:
         for line in lines:
@@ -96,7 +94,9 @@ def _amazon(name: str, lines: IO[str]) -> Rows:
 
 
 def _yelp(name: str, lines: IO[str]) -> Rows:
-    return ((r["user_id"], r["business_id"], _date(r["date"])) for r in _records(lines))
+    for r in _records(lines):
+        when = datetime.fromisoformat(r["date"]).replace(tzinfo=UTC)
+        yield r["user_id"], r["business_id"], when.timestamp()
 
 
 def _lists(name: str, lines: IO[str]) -> Rows:
@@ -109,10 +109,6 @@ def _tenrec(name: str, lines: IO[str]) -> Rows:
     for row in csv.DictReader(lines):
         if row.get("click", "1") not in ("0", "0.0"):
             yield row["user_id"], row["item_id"], NO_TIME
-
-
-def _date(text: str) -> float:
-    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 
 def _records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:

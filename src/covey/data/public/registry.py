@@ -29,10 +29,12 @@ GROUPLENS = "https://grouplens.org/datasets"
 FILES = "https://files.grouplens.org/datasets"
 LIBREC = "https://guoguibing.github.io/librec/datasets"
 SNAP = "https://snap.stanford.edu/data/amazon/productGraph/categoryFiles"
+TENREC = "https://tenrec0.github.io/"
 UCSD = "https://jmcauley.ucsd.edu/data/amazon/"
 # LightGCN's code with its data, at one commit
 LIGHTGCN = "gusye1234/LightGCN-PyTorch", "947ca2b3b1d2d3545b114145710cb06c4e57b3d2"
 ALL = Filter()
+Counts = tuple[int, int, int]  # expected users, items and rows
 
 
 @dataclass(frozen=True)
@@ -51,22 +53,28 @@ class Source:
     checksum: str = ""  # "algorithm:digest" of the file at `url`
     keep: Filter = ALL  # makes the papers' file of the original
     years: tuple[int, int] | None = None  # the first year, and the first that is left out again
-    counts: tuple[int, int, int] | None = None  # expected users, items and rows
+    counts: Counts | None = None
 
 
-def _amazon(
-    name: str, title: str, category: str, counts: tuple[int, int, int], keep: Filter | None = None
-) -> Source:
+def _movielens(form: Form, files: tuple[str, str], md5: str, counts: Counts) -> Source:
+    size, (rows, items) = form.partition("-")[2], files
+    name, page = f"ml-{size}", f"{GROUPLENS}/movielens/{size}/"
+    title, terms = f"MovieLens {size.upper()}", TERMS["grouplens"]
+    source = Source(name, title, form, terms, page, (rows,), (items,), checksum=f"md5:{md5}")
+    return replace(source, url=f"{FILES}/movielens/{name}.zip", counts=counts)
+
+
+def _amazon(name: str, title: str, category: str, counts: Counts, keep: Filter = ALL) -> Source:
     """Reviews of 2014: their 5-core, or all ratings if the papers filter them (`keep`)."""
     rows = tuple(f"reviews_{category}_5.json{end}" for end in (".gz", ""))
-    if keep is not None:
+    if keep != ALL:
         rows = (f"ratings_{category}.csv", *(file.replace("_5.", ".") for file in rows))
     items = tuple(f"meta_{category}.json{end}" for end in (".gz", ""))
-    source = Source(name, title, "amazon", TERMS["amazon"], UCSD, rows, items)
-    return replace(source, url=f"{SNAP}/{rows[0]}", keep=keep or ALL, counts=counts)
+    source = Source(name, f"Amazon {title}", "amazon", TERMS["amazon"], UCSD, rows, items)
+    return replace(source, url=f"{SNAP}/{rows[0]}", keep=keep, counts=counts)
 
 
-def _lightgcn(folder: str, counts: tuple[int, int, int]) -> Source:
+def _lightgcn(folder: str, counts: Counts) -> Source:
     """A split of LightGCN: each line of both files has a user and the items of that user."""
     name, title = f"{folder}-lightgcn", f"{folder.title()} (LightGCN's split)"
     rows, test = ((f"{folder}/{part}.txt", f"{part}.txt") for part in ("train", "test"))
@@ -75,31 +83,16 @@ def _lightgcn(folder: str, counts: tuple[int, int, int]) -> Source:
     return replace(source, url=f"https://raw.{url}/data/{folder}", counts=counts)
 
 
+BEAUTY, TOYS, SPORTS = "Beauty", "Toys_and_Games", "Sports_and_Outdoors"
+VIDEO = "Amazon_Instant_Video"
+PHONES, PHONES_2014 = "Cell_Phones_and_Accessories", "Cell Phones (2014 5-core; stand-in)"
+ML_100K, ML_1M = "0e33842e24a9c977be4e0107933c0723", "c4d9eecfca2ab87c1945afe126590906"
+# Rare items are dropped first, then short users, as the scripts of SASRec and BERT4Rec do.
+LONG, USERS = Filter(min_user=5, min_item=5), Filter(min_user=5)
+
 SOURCES: tuple[Source, ...] = (
-    Source(
-        "ml-100k",
-        "MovieLens 100K",
-        "movielens-100k",
-        TERMS["grouplens"],
-        f"{GROUPLENS}/movielens/100k/",
-        ("u.data",),
-        ("u.item",),
-        url=f"{FILES}/movielens/ml-100k.zip",
-        checksum="md5:0e33842e24a9c977be4e0107933c0723",
-        counts=(943, 1682, 100_000),
-    ),
-    Source(
-        "ml-1m",
-        "MovieLens 1M",
-        "movielens-1m",
-        TERMS["grouplens"],
-        f"{GROUPLENS}/movielens/1m/",
-        ("ratings.dat",),
-        ("movies.dat",),
-        url=f"{FILES}/movielens/ml-1m.zip",
-        checksum="md5:c4d9eecfca2ab87c1945afe126590906",
-        counts=(6040, 3706, 1_000_209),
-    ),
+    _movielens("movielens-100k", ("u.data", "u.item"), ML_100K, (943, 1682, 100_000)),
+    _movielens("movielens-1m", ("ratings.dat", "movies.dat"), ML_1M, (6040, 3706, 1_000_209)),
     Source(
         "filmtrust",
         "FilmTrust",
@@ -121,45 +114,13 @@ SOURCES: tuple[Source, ...] = (
         url=f"{FILES}/hetrec2011/hetrec2011-lastfm-2k.zip",
         counts=(1892, 12_523, 186_479),
     ),
-    # Rare items are dropped first, then short users, as the scripts of SASRec and BERT4Rec do.
-    _amazon(
-        "amazon-beauty-bert4rec",
-        "Amazon Beauty (2014)",
-        "Beauty",
-        (40_226, 54_542, 353_962),
-        Filter(min_user=5, min_item=5),
-    ),
-    _amazon(
-        "amazon-beauty-s3rec", "Amazon Beauty (2014, 5-core)", "Beauty", (22_363, 12_101, 198_502)
-    ),
-    _amazon(
-        "amazon-toys-s3rec",
-        "Amazon Toys (2014, 5-core)",
-        "Toys_and_Games",
-        (19_412, 11_924, 167_597),
-    ),
-    _amazon(
-        "amazon-sports-s3rec",
-        "Amazon Sports (2014, 5-core)",
-        "Sports_and_Outdoors",
-        (35_598, 18_357, 296_337),
-    ),
-    _amazon(
-        "amazon-video-pfedrec",
-        "Amazon Instant Video (2014)",
-        "Amazon_Instant_Video",
-        (8072, 11_830, 63_836),
-        Filter(min_user=5),
-    ),
-    _amazon(
-        "amazon-office", "Amazon Office (2014, 5-core)", "Office_Products", (4905, 2420, 53_258)
-    ),
-    _amazon(
-        "amazon-cellphones-5core",
-        "Amazon Cell Phones (2014 5-core; stand-in)",
-        "Cell_Phones_and_Accessories",
-        (27_879, 10_429, 194_439),
-    ),
+    _amazon("amazon-beauty-bert4rec", "Beauty (2014)", BEAUTY, (40_226, 54_542, 353_962), LONG),
+    _amazon("amazon-beauty-s3rec", "Beauty (2014, 5-core)", BEAUTY, (22_363, 12_101, 198_502)),
+    _amazon("amazon-toys-s3rec", "Toys (2014, 5-core)", TOYS, (19_412, 11_924, 167_597)),
+    _amazon("amazon-sports-s3rec", "Sports (2014, 5-core)", SPORTS, (35_598, 18_357, 296_337)),
+    _amazon("amazon-video-pfedrec", "Instant Video (2014)", VIDEO, (8072, 11_830, 63_836), USERS),
+    _amazon("amazon-office", "Office (2014, 5-core)", "Office_Products", (4905, 2420, 53_258)),
+    _amazon("amazon-cellphones-5core", PHONES_2014, PHONES, (27_879, 10_429, 194_439)),
     Source(
         "yelp-s3rec",
         "Yelp (2019, 5-core)",
@@ -175,12 +136,7 @@ SOURCES: tuple[Source, ...] = (
     _lightgcn("gowalla", (29_858, 40_981, 1_027_370)),
     _lightgcn("yelp2018", (31_668, 38_048, 1_561_406)),
     Source(
-        "qb-article",
-        "QB-Article (Tenrec)",
-        "tenrec",
-        TERMS["tenrec"],
-        "https://tenrec0.github.io/",
-        ("QB-article.csv",),
+        "qb-article", "QB-Article (Tenrec)", "tenrec", TERMS["tenrec"], TENREC, ("QB-article.csv",)
     ),
 )
 NAMES = tuple(source.name for source in SOURCES)

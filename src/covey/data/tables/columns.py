@@ -1,11 +1,22 @@
-"""Which columns of a table are read, and how."""
+"""Which columns of a table are read, and how their cells are read: ids, numbers, chosen values."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import compress
+from typing import Any
+
+import numpy as np
 
 from covey.core.errors import CoveyError
+from covey.data.dataset import Array, numbering
 
+from .reader import Chunk, Misread
+from .times import MISSING
+
+LONGEST_ID = 1000  # characters
+FEW = 20  # distinct values that a message names
 CLOCKLESS = ("order", "position", "rank")  # names of positions in a user's history
 ALIASES = {
     "user": "user userid uid username reviewerid customer customerid client clientid member"
@@ -62,10 +73,8 @@ class Columns:
         if at is None:
             bare = "" if self.python else ", or --columns for a file without a header"
             name = "'COLUMN'" if self.python else "COLUMN"
-            raise CoveyError(
-                f"{where} has no column for the {kind}; it has: {', '.join(header) or 'nothing'};"
-                f" say {self.option(kind, name)}{bare}"
-            )
+            there = f"it has: {', '.join(header) or 'nothing'}; say {self.option(kind, name)}{bare}"
+            raise CoveyError(f"{where} has no column for the {kind}; {there}")
         return at
 
 
@@ -82,5 +91,110 @@ def place(header: list[str], kind: str, given: str | None, where: str) -> int | 
 
 
 def plain(name: str) -> str:
-    """A name of a column in lower-case letters only."""
     return re.sub(r"[^a-z]", "", name.lower())
+
+
+class Ids:
+    """Numbers the ids of one column; 3.0 is 3, since DataFrames turn integers into floats."""
+
+    def __init__(self, kind: str, typed: bool) -> None:
+        self.kind, self.typed = kind, typed  # typed: ids that are whole numbers stay such
+        self.cells = numbering()
+        self.parts: list[Array] = [np.empty(0, np.int32)]
+
+    def add(self, cells: Sequence[Any]) -> None:
+        number = map(self.cells.__getitem__, cells)
+        self.parts.append(np.fromiter(number, np.int32, len(cells)))
+
+    def finish(self) -> tuple[Array, Array]:
+        """The number of each row's id, -1 where there is none, and the ids."""
+        names: dict[str, int] = {}
+        kinds: dict[type, Any] = {}
+        number = np.full(len(self.cells), -1, np.int32)
+        for at, cell in enumerate(self.cells):
+            if text := clean(cell):
+                kinds.setdefault(type(cell), cell)
+                number[at] = names.setdefault(text, len(names))
+        if str in kinds and len(kinds) > 1:
+            why = f"the {self.kind} column mixes numbers and text"
+            raise ValueError(f"{why} ({list(kinds.values())[:2]}); make it one or the other")
+        if longest := next((name for name in names if len(name) > LONGEST_ID), ""):
+            raise ValueError(f"an id of the {self.kind} has {len(longest):,} characters")
+        ids = np.array(list(names), np.str_)
+        whole = self.typed and {int} == set(kinds) and ids.itemsize < 4 * 19  # fits in 64 bits
+        return number[np.concatenate(self.parts)], ids.astype(np.int64) if whole else ids
+
+
+def clean(value: Any) -> str:
+    """An id as text; empty for a missing value."""
+    if value is None or value != value:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value).strip()
+
+
+class Distinct:
+    """Reads each distinct cell of a column once, as a number; `read` refuses by a ValueError."""
+
+    def __init__(self, at: int, read: Callable[[Any], float], kind: str = "f8") -> None:
+        self.at, self.read, self.kind = at, read, kind
+        self.parts: list[Array] = [np.empty(0, kind)]
+
+    def add(self, cells: Sequence[Any]) -> None:
+        known = dict.fromkeys(cells)
+        for cell in known:
+            try:
+                known[cell] = self.read(cell)
+            except ValueError as error:
+                raise Misread.cell(str(error), self.at, cell) from None
+        self.parts.append(np.array([known[cell] for cell in cells], self.kind))
+
+    def finish(self) -> Array:
+        return np.concatenate(self.parts)
+
+
+def rating(cell: Any, wanted: bool = True) -> float:
+    """A rating, NaN if it is missing; text is an error only where ratings are `wanted`."""
+    text = clean(cell).lower()
+    try:
+        return float("nan") if text in MISSING else float(text)
+    except ValueError:
+        if not wanted:
+            return float("nan")
+        raise ValueError(f"{cell!r} is no rating; use numbers") from None
+
+
+class Chosen:
+    """Keeps the rows with the values that `Columns.where` asks for."""
+
+    def __init__(self, header: list[str], columns: Columns, where: str) -> None:
+        several = {k: [v] if isinstance(v, str) else v for k, v in columns.where.items()}
+        self.wanted = {k: set(map(str, values)) for k, values in several.items()}
+        self.at = {k: place(header, "", k, where) or 0 for k in self.wanted}
+        self.rows = self.kept = 0
+        self.seen: dict[str, None] = {}
+
+    def of(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        """The chunks with the rows that are kept."""
+        for chunk in chunks:
+            masks = [self._hits(chunk(self.at[k]), k) for k in self.wanted]
+            mask = np.logical_and.reduce(masks)
+            self.rows, self.kept = self.rows + mask.size, self.kept + int(mask.sum())
+            yield partial(_compressed, chunk, mask) if masks else chunk
+        if self.wanted and not self.kept:
+            raise ValueError(f"no row has what was asked for; there is {', '.join(self.seen)}")
+
+    def _hits(self, cells: Sequence[Any], column: str) -> Array:
+        texts = list(map(clean, cells))
+        if len(self.seen) < FEW:
+            self.seen |= {f"{column}={text}": None for text in dict.fromkeys(texts[:FEW])}
+        return np.fromiter(map(self.wanted[column].__contains__, texts), bool, len(texts))
+
+    def notes(self) -> tuple[str, ...]:
+        asked = " and ".join(f"{k} is {' or '.join(sorted(v))}" for k, v in self.wanted.items())
+        return (f"{self.kept:,} of {self.rows:,} rows are kept: {asked}",) if asked else ()
+
+
+def _compressed(chunk: Chunk, mask: Array, at: int) -> list[Any]:
+    return list(compress(chunk(at), mask))

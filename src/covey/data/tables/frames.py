@@ -36,11 +36,8 @@ def of_object(source: Any) -> tuple[Table, str]:
         distinct([str(name) for name in getattr(source, "column_names", source.columns)])
         raise
     whole = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
-    return _of_frames(list(whole.columns), _slices(whole)), "the DataFrame"
-
-
-def _slices(frame: Any) -> Iterator[Any]:
-    return (frame[begin : begin + CHUNK] for begin in range(0, len(frame), CHUNK))
+    slices = (whole[begin : begin + CHUNK] for begin in range(0, len(whole), CHUNK))
+    return _of_frames(list(whole.columns), slices), "the DataFrame"
 
 
 def _of_frames(names: list[Any], frames: Iterator[Any]) -> Table:

@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 
 from covey.core.errors import CoveyError
-from covey.data.dataset import Array, Dataset, check, select, with_titles
-from covey.data.supplied_split import part_of, together
+from covey.data.dataset import Array, Dataset, check, part_of, select, together, with_titles
 
-from .cells import Chosen, Distinct, Ids, clean, rating
-from .columns import CLOCKLESS, Columns, place, plain
+from .columns import CLOCKLESS, Chosen, Columns, Distinct, Ids, clean, place, plain, rating
 from .reader import Table, open_table
 from .times import Times, looks_like_times
 
@@ -50,19 +48,14 @@ def from_file(
     items: str | Path | None = None,
     parts: Mapping[str, Path] | None = None,
 ) -> Imported:
-    """Imports a file.
+    """Imports a file with interactions under a name; `items` is a second file, with titles.
 
-    Args:
-        path: The file with the interactions; with `parts`, those for training.
-        name: The name of the dataset.
-        columns: Which columns to read, and how.
-        items: A second file with titles.
-        parts: The files of "valid" and "test", for data with their own split.
+    `parts` are the files of "valid" and "test" for data with their own split; `path` then has the
+    rows for training.
     """
     if parts and columns.split:
-        raise CoveyError(
-            "a split is either a column or separate files; leave out --split, or --valid and --test"
-        )
+        wrong = "a split is either a column or separate files"
+        raise CoveyError(f"{wrong}; leave out --split, or --valid and --test")
     path = Path(path)
     first, titles = _read_file(path, name, columns)
     dataset, notes = first.dataset, first.notes
@@ -83,14 +76,11 @@ def from_file(
 
 
 def from_frame(source: Any, name: str, columns: Columns = USUAL, items: Any = None) -> Imported:
-    """Imports a table in memory, whose ids stay whole numbers if they are.
+    """Imports a table in memory under a name; ids stay whole numbers if they are.
 
-    Args:
-        source: A DataFrame of polars, pandas or pyarrow, a sparse matrix with a row for each user
-            and a column for each item, or a list of (user, item) or (user, item, time).
-        name: The name of the dataset.
-        columns: Which columns to read, and how.
-        items: A DataFrame or file with titles.
+    It is a DataFrame of polars, pandas or pyarrow, a sparse matrix with a row for each user and a
+    column for each item, or a list of (user, item) or (user, item, time). `items` is a DataFrame
+    or file with titles.
     """
     from .frames import of_object  # loads narwhals
 
@@ -111,7 +101,6 @@ def from_frame(source: Any, name: str, columns: Columns = USUAL, items: Any = No
 
 
 def _whole(made: Imported, titles: Mapping[str, str]) -> Imported:
-    """The checked dataset with its titles."""
     dataset = with_titles(made.dataset, titles.items()) if titles else made.dataset
     return replace(made, dataset=check(dataset))
 
@@ -152,7 +141,6 @@ def read_table(
 
 
 def _readers(at: Mapping[str, int], columns: Columns, typed: bool) -> dict[str, Any]:
-    """What reads each column that is not a title."""
     made: dict[str, Any] = {kind: Ids(kind, typed) for kind in ("user", "item")}
     if "time" in at:
         how = columns.option("time", "''"), columns.option("time_format", "FORMAT")
@@ -170,7 +158,6 @@ def _readers(at: Mapping[str, int], columns: Columns, typed: bool) -> dict[str, 
 def _dataset(
     name: str, readers: Mapping[str, Any], columns: Columns, clock: bool
 ) -> tuple[Dataset, tuple[str, ...]]:
-    """The rows that count, and notes."""
     user_E, users = readers["user"].finish()
     item_E, items = readers["item"].finish()
     missing = {"user": user_E < 0, "item": item_E < 0}
@@ -222,7 +209,6 @@ def _unread_ratings(rating_E: Array, column: str, columns: Columns) -> tuple[str
 
 
 def _missed_times(header: list[str], sample: Mapping[int, list[Any]]) -> tuple[str, ...]:
-    """A hint about the first column that seems to have times and was not read."""
     for at, cells in sample.items():
         if looks_like_times(name := header[at], cells):
             how = f"say --time {shlex.quote(name)}, or time={name!r} in Python, to use it"

@@ -51,11 +51,8 @@ def open_table(
 ) -> Iterator[Table]:
     """Opens a file as a table; errors in the block name the file and the line.
 
-    Args:
-        path: The file, also as .gz or in an archive: x.zip, or x.zip/ratings.csv if it has several.
-        delimiter: The delimiter; None to find it from the first lines.
-        encoding: The encoding of the text.
-        names: The header, for a file without one.
+    The file may be a .gz, or in an archive: x.zip, or x.zip/ratings.csv if it has several. The
+    delimiter None is found from the first lines. `names` is the header of a file without one.
     """
     text: _Text | None = None
     try:
@@ -187,7 +184,6 @@ def _column(rows: list[Row], at: int) -> list[Any]:
 
 
 def of_rows(header: list[str], rows: Iterator[Any]) -> Table:
-    """Rows that a program reads, as a table."""
     chunks = iter(lambda: list(itertools.islice(rows, ROWS)), [])
     return Table(header, (partial(_column, chunk) for chunk in chunks))
 

@@ -40,11 +40,8 @@ def looks_like_times(name: str, values: Sequence[Any]) -> bool:
 class Times:
     """Reads the times of one column: all numbers, or all dates in one order of day and month.
 
-    Args:
-        at: The place of the column, for messages.
-        format: How dates are written, as in `datetime.strptime`; None for numbers and usual dates.
-        without: The option that reads no times, for messages.
-        say: The option that gives the format, for messages.
+    `format` is that of `datetime.strptime`; None stands for numbers and usual dates. Messages name
+    the place of the column, and the options that read no times (`without`) or `say` the format.
     """
 
     def __init__(
@@ -56,7 +53,6 @@ class Times:
         self.shown: dict[str, str] = {}  # a date for each order that it is evidence of
 
     def add(self, cells: Sequence[Any]) -> None:
-        """Reads the next cells."""
         found = None if self.format else numbers(cells)
         if found is None:
             read = {value: self._read(value) for value in dict.fromkeys(cells)}
@@ -105,10 +101,8 @@ class Times:
             remedy += f"; or leave times out: {self.without}"
             raise Misread.cell(f"{text[:80]!r} is no time; {remedy}", self.at, value)
         if number is None and moment[0] != moment[1]:
-            order = (
-                "day" if math.isnan(moment[0]) else "month" if math.isnan(moment[1]) else "either"
-            )
-            self.shown.setdefault(order, text)
+            only = [k for k, seconds in zip(("month", "day"), moment) if not math.isnan(seconds)]
+            self.shown.setdefault(only[0] if len(only) == 1 else "either", text)
         self._same_kind(value, number is None)
         return moment
 

@@ -19,10 +19,9 @@ from torch import Tensor
 from covey.core import CoveyError
 from covey.core.provenance import commit, machine
 from covey.run.checkpoint import MODEL, load_model
-from covey.study.render import page_shell, tables
+from covey.study.render import markup, tables
 from covey.study.render.charts import Range, Spot, item_map
-from covey.study.render.markup import Html, join, tag
-from covey.study.render.page_shell import figure, gallery, legend
+from covey.study.render.markup import Html, figure, gallery, join, legend, tag
 from covey.study.render.units import code, fixed
 from covey.study.report.data import Run, read_run, unique_names
 from covey.study.report.items import catalogue_of, principal, table_of
@@ -202,7 +201,7 @@ def atlas(
         tag("p", f"Titles and popularity are missing: {known.note}.") if known.note else None,
     ]
     shown = [*text, key(items), row(drawn, items, within)]
-    return [one.plain() for one in drawn], page_shell.page(f"Item maps on {name}", *shown)
+    return [one.plain() for one in drawn], markup.page(f"Item maps on {name}", *shown)
 
 
 def record(

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from covey.core import toml_writer
-from covey.study.render import page_shell
+from covey.study.render import markup
 from covey.study.render.charts import Line, curves
-from covey.study.render.markup import Child, Html, join, tag
-from covey.study.render.page_shell import figure, folded, gallery, legend, listed, section
+from covey.study.render.markup import Child, Html, figure, gallery, join, legend, section, tag
 from covey.study.render.tables import scrolling, table
 from covey.study.render.units import NOTHING, change, fixed, origin, plain, points
 
@@ -24,7 +23,7 @@ def page(record: Record, k: int = 10, drawn: Drawn | None = None) -> str:
     """Return one self-contained page; without `drawn` it has no maps."""
     where = join(tag("code", plain(record["command"])), f", {origin(record)}.")
     failed = notes(record)
-    return page_shell.page(
+    return markup.page(
         formatting.title(record),
         tag("p", formatting.setting(record), ".", class_="lead"),
         _verdict(record, k),
@@ -33,7 +32,7 @@ def page(record: Record, k: int = 10, drawn: Drawn | None = None) -> str:
         _detection(record),
         _curves(record, k),
         _maps(*drawn) if drawn and drawn[1] else None,
-        section("Failed runs", listed(failed, "notes")) if failed else None,
+        section("Failed runs", markup.listed(failed, "notes")) if failed else None,
         _cost(record),
         _parts(record),
         tag("p", where, class_="aside where"),
@@ -197,7 +196,7 @@ def _cost(record: Record) -> Html:
     total = sum(sum(cell["cpu_seconds"]["values"]) for _, _, cell in formatting.cells(record))
     summary = f"CPU seconds of a run; {total:,.0f} for all of them"
     seconds = _plain(record, lambda _, cell: fixed(cell["cpu_seconds"]["mean"], 1))
-    return section("Cost", folded(summary, seconds))
+    return section("Cost", markup.folded(summary, seconds))
 
 
 def _parts(record: Record) -> Html:
@@ -205,5 +204,5 @@ def _parts(record: Record) -> Html:
     shown = []
     for part in (part for of in ("attacks", "defences") for part in record[of] if part["sections"]):
         name = join(part["label"], tag("small", f" {part['title']}"))
-        shown.append(folded(name, tag("pre", toml_writer.dumps(part["sections"]))))
+        shown.append(markup.folded(name, tag("pre", toml_writer.dumps(part["sections"]))))
     return section("Attacks and defences", *shown)

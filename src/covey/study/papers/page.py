@@ -4,9 +4,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from covey.study.render import page_shell
-from covey.study.render.markup import Child, Html, join, tag
-from covey.study.render.page_shell import aside, folded, listed
+from covey.study.render import markup
+from covey.study.render.markup import Child, Html, aside, folded, join, listed, tag
 from covey.study.render.tables import scrolling, table
 from covey.study.render.units import fixed, number, plain
 
@@ -35,11 +34,11 @@ def page(records: Sequence[Record]) -> str:
         lines.append(join(tag("a", notes.title(record), href=f"#part{i}"), *counts))
     contents = None if alone else tag("nav", listed(lines, "contents"), aria_label="Contents")
     heading = quick + (notes.title(records[0]) if alone else several)
-    return page_shell.page(heading, contents, *parts)
+    return markup.page(heading, contents, *parts)
 
 
 def badge(verdict: str, many: str = "") -> Html:
-    return page_shell.badge(many + verdict, BADGES.get(verdict, "open"))
+    return markup.badge(many + verdict, BADGES.get(verdict, "open"))
 
 
 def _part(record: Record, at: int, alone: bool) -> list[Child]:

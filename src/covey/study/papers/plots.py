@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from covey.study.render import svg
 from covey.study.render.charts import Entry, Line, beside, curves, heights
-from covey.study.render.markup import Child, Html, join, tag
-from covey.study.render.page_shell import aside, legend
+from covey.study.render.markup import Child, Html, aside, join, legend, tag
 from covey.study.render.units import Point, Stat, fixed, plain, tick
 
 from .cells import Column, Record, Row, stat, theirs

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from covey.data.naming import named
+from covey.evaluate.settings import TARGET_NAMES as NAMES
 
 from .units import NOTHING, many, percent
 
@@ -56,8 +57,6 @@ def targets(result: Mapping[str, Any]) -> str:
 
 def exposure(name: str, value: float) -> str:
     """Format an exposure ratio or a rank."""
-    from covey.evaluate.exposure import NAMES  # loads PyTorch
-
     if name not in NAMES or math.isnan(value):
         return NOTHING
     return f"{value:.1f}" if name == "rank" else f"{value:.4f}"

@@ -6,21 +6,24 @@ from typing import Literal
 from covey.evaluate.exposure import NAMES, RATIOS
 from covey.study.render import wording
 from covey.study.render.charts import curves
-from covey.study.render.markup import Child, Html, join, tag
-from covey.study.render.page_shell import aside, figure, gallery, legend, section
+from covey.study.render.markup import Html, aside, figure, gallery, join, legend, section, tag
 from covey.study.render.tables import table
 from covey.study.render.units import Stat
 
-from .data import Group, Run, Setting
+from .data import Group, Setting
 from .sections import line, named
 
 When = Literal["selected", "last"]  # round
 WHEN: tuple[When, ...] = ("selected", "last")
 HEADLINE = "er@10"
+NOTE = (
+    "ER@K is the share of honest users without the target who see it among their best K. The rank"
+    " is its mean position for them, 1 at the top. The large dot marks the round selected on"
+    " validation; covey recommend uses the model of the last round."
+)
 
 
 def watched(setting: Setting) -> list[Group]:
-    """Return the groups whose targets were measured."""
     return [group for group in setting.groups if group.first.result.get("target")]
 
 
@@ -29,13 +32,9 @@ def attackers(group: Group) -> int:
 
 
 def exposed(group: Group, when: When, name: str) -> Stat:
-    """Return the exposure or rank of the targets at the selected or the last round."""
-    return Stat.of(_exposed(run, when, name) for run in group.runs)
-
-
-def _exposed(run: Run, when: When, name: str) -> float:
-    figures = run.result if when == "selected" else run.rows[-1] if run.rows else {}
-    return float(figures.get("target", {}).get(name, math.nan))
+    last = [run.rows[-1] if run.rows else {} for run in group.runs]
+    rows = last if when == "last" else [run.result for run in group.runs]
+    return Stat.of(float(row.get("target", {}).get(name, math.nan)) for row in rows)
 
 
 def pushed(group: Group, when: When, name: str) -> str:
@@ -45,7 +44,6 @@ def pushed(group: Group, when: When, name: str) -> str:
 
 
 def targets(setting: Setting) -> str:
-    """Name the targets, by method if these differ."""
     by: dict[str, list[str]] = {}
     for group in watched(setting):
         by.setdefault(wording.targets(group.first.result), []).append(group.name)
@@ -55,7 +53,6 @@ def targets(setting: Setting) -> str:
 
 
 def attacks(setting: Setting) -> list[str]:
-    """Describe each attack and name the attacked methods."""
     by: dict[str, list[str]] = {}
     for group in setting.groups:
         if attack := wording.attackers(group.first.result):
@@ -66,7 +63,7 @@ def attacks(setting: Setting) -> list[str]:
 def headline(group: Group) -> Html | None:
     """Describe the attack and its effect; of a run without one, the exposure of its targets."""
     result, attack = group.first.result, wording.attackers(group.first.result)
-    parts: list[Child] = [tag("b", "Attack"), f": {attack}. "] if attack else []
+    parts: list[str] = [tag("b", "Attack"), f": {attack}. "] if attack else []
     seen = exposed(group, "last", HEADLINE)
     if result.get("target") and seen.values:
         parts += ["After the last round, ", tag("b", f"{seen.mean:.1%}"), " of the honest users"]
@@ -76,31 +73,20 @@ def headline(group: Group) -> Html | None:
 
 
 def exposure(setting: Setting) -> Html | None:
-    """Return the section, or None if no target was measured."""
     found = watched(setting)
     if not found:
         return None
-    rows: list[list[Child]] = []
+    rows: list[list[str]] = []
     for group in found:
         for label, when in _rounds(group).items():
             figures = [pushed(group, when, name) for name in NAMES]
             rows.append([named(setting, group), f"{attackers(group):,}", label, *figures])
-    note = (
-        "ER@K is the share of honest users without the target who see it among their best K. The"
-        " rank is its mean position for them, 1 at the top. The large dot marks the round selected"
-        " on validation; covey recommend uses the model of the last round."
-    )
-    return section(
-        "Exposure of the target",
-        tag("p", f"Target: {targets(setting)}."),
-        _drawn(setting, found),
-        table(["method", "attackers", "round", *NAMES], rows),
-        aside(note),
-    )
+    shown = _drawn(setting, found), table(["method", "attackers", "round", *NAMES], rows)
+    title = tag("p", f"Target: {targets(setting)}.")
+    return section("Exposure of the target", title, *shown, aside(NOTE))
 
 
 def _rounds(group: Group) -> dict[str, When]:
-    """Name the selected and the last round, which may be the same."""
     last = str(group.first.result["rounds"])
     chosen = ", ".join(dict.fromkeys(str(run.result.get("round", 0)) for run in group.runs))
     if chosen == last:
@@ -109,17 +95,15 @@ def _rounds(group: Group) -> dict[str, When]:
 
 
 def _drawn(setting: Setting, found: list[Group]) -> Html:
-    """Draw one method in two pictures, ER and rank, or several in a picture for each figure."""
     if len(found) == 1:
         first = found[0]
         lines = [line(first, "target", name, i, name) for i, name in enumerate(RATIOS)]
         pictures = [("ER@K", lines), ("rank", [line(first, "target", "rank", len(RATIOS), "rank")])]
     else:
         colours = {id(group): i for i, group in enumerate(setting.groups)}
-        pictures = []
-        for name in NAMES:
-            pictures.append(
-                (name, [line(g, "target", name, colours[id(g)], g.name) for g in found])
-            )
+        pictures = [
+            (name, [line(g, "target", name, colours[id(g)], g.name) for g in found])
+            for name in NAMES
+        ]
     figures = (figure(what, curves(what, lines, {}, 1.0)) for what, lines in pictures)
     return join(legend((one.name, one.colour) for one in pictures[0][1]), gallery(figures))

@@ -102,7 +102,6 @@ class Group:
         return [row for row in self.first.result.get("ledger", ()) if row["step"] != "evaluate"]
 
     def curve(self, part: str, metric: str) -> list[Point]:
-        """Return a figure of each round that all seeds measured."""
         rows = (row for run in self.runs for row in run.rows)
         found = ((int(row["round"]), row.get(part, {}).get(metric)) for row in rows)
         return points(found, len(self.runs))
@@ -128,14 +127,10 @@ class Setting:
         parts = (k.partition("/")[2] for k in self.runs[0].result["test"] if "/" in k)
         return list(dict.fromkeys(parts))
 
-    def references(self, kind: str) -> dict[str, dict[str, float]]:
-        """Return floors or ceilings by name and metric, averaged over the runs."""
-        return references(self.runs, kind)
-
     def others(self, kind: str) -> dict[str, dict[str, float]]:
         """Return the references that are not among the groups."""
         own = {reference_name(g.first.result, g.first.label) for g in self.groups}
-        return {n: figures for n, figures in self.references(kind).items() if n not in own}
+        return {n: figures for n, figures in references(self.runs, kind).items() if n not in own}
 
     def role(self, group: Group) -> str:
         """Return whether a method on pooled data is a floor or a ceiling; "" if federated."""
@@ -164,12 +159,10 @@ class Setting:
         }
         last = f"the test set is the last {split.test:.0%} of all rows"
         words = [kinds.get(split.kind, last), f"order: {split.order}"]
-        if evaluate.candidates != "full":
-            words.append("test items are ranked among 99 sampled items, not the catalogue")
-        elif evaluate.seen == "filtered":
-            words.append("all unseen items are ranked")
-        else:
-            words.append("all items are ranked, including seen ones")
+        seen = "all items are ranked, including seen ones"
+        full = "all unseen items are ranked" if evaluate.seen == "filtered" else seen
+        sampled = "test items are ranked among 99 sampled items, not the catalogue"
+        words.append(full if evaluate.candidates == "full" else sampled)
         if negatives.pool == "all":
             words.append("negative samples avoid held-out items, which leaks these")
         return "; ".join(words)
@@ -190,25 +183,16 @@ def references(runs: Sequence[Run], kind: str) -> dict[str, dict[str, float]]:
             mine = found.setdefault(reference_name(run.result, name), {})
             for metric, value in figures.items():
                 mine.setdefault(metric, []).append(float(value))
-    return {
-        name: {metric: Stat.of(values).mean for metric, values in figures.items()}
-        for name, figures in found.items()
-    }
+    return {n: {k: Stat.of(values).mean for k, values in of.items()} for n, of in found.items()}
 
 
 def _protocol(run: Run) -> tuple[DataConfig, SplitConfig, NegativesConfig, EvaluateConfig]:
-    tree = run.config
-
-    def part(name: str) -> dict[str, Any]:
-        return dict(tree.get(name, {}))
-
-    evaluate = fill(EvaluateConfig, part("evaluate"), "evaluate")
-    return (
-        fill(DataConfig, part("data"), "data"),
-        fill(SplitConfig, part("split"), "split"),
-        fill(NegativesConfig, part("negatives"), "negatives"),
-        replace(evaluate, every=1, select="", targets=()),  # without effect on a round's figures
-    )
+    tree = {k: run.config.get(k, {}) for k in ("data", "split", "negatives", "evaluate")}
+    parts = fill(DataConfig, tree["data"], "data"), fill(SplitConfig, tree["split"], "split")
+    negatives = fill(NegativesConfig, tree["negatives"], "negatives")
+    evaluate = fill(EvaluateConfig, tree["evaluate"], "evaluate")
+    # These have no effect on a round's figures.
+    return *parts, negatives, replace(evaluate, every=1, select="", targets=())
 
 
 def read_run(folder: Path) -> Run:
@@ -285,10 +269,8 @@ def _groups(runs: Sequence[Run]) -> tuple[Group, ...]:
 def unique_names(runs: Sequence[Run]) -> list[str]:
     """Name runs by their method, and by their folder too where the method is not unique."""
     labels = [run.label for run in runs]
-    return [
-        label if labels.count(label) == 1 else f"{label} ({run.folder.resolve().name})"
-        for run, label in zip(runs, labels)
-    ]
+    longer = (f"{run.label} ({run.folder.resolve().name})" for run in runs)
+    return [name if labels.count(name) == 1 else more for name, more in zip(labels, longer)]
 
 
 def _place(group: Group) -> tuple[int, float]:

@@ -41,7 +41,6 @@ class Known:
 
 
 def map_of(run: Run, most: int = MOST_ITEMS) -> ItemMap | None:
-    """Return the map, or None if the run has no public item table."""
     path = run.folder / "model.safetensors"
     if not path.exists():
         return None
@@ -60,7 +59,6 @@ def map_of(run: Run, most: int = MOST_ITEMS) -> ItemMap | None:
 
 
 def table_of(public: Mapping[str, Tensor]) -> Tensor | None:
-    """Return the item table of a public model, or None if it has none that can be mapped."""
     table_ID = public.get("items")
     if table_ID is None or table_ID.ndim != 2 or min(table_ID.shape) < 2:
         return None
@@ -68,14 +66,7 @@ def table_of(public: Mapping[str, Tensor]) -> Tensor | None:
 
 
 def principal(rows_SD: Tensor) -> tuple[Tensor, float]:
-    """Project rows on the two directions of most variance; return also their share of it.
-
-    Args:
-        rows_SD: The rows of an item table.
-
-    Returns:
-        Coordinates [S, 2] and the share of the variance.
-    """
+    """Return coordinates [S, 2] of rows in the two directions of most variance, and its share."""
     centred_SD = rows_SD - rows_SD.mean(dim=0)
     left_SK, strength_K, _ = torch.linalg.svd(centred_SD, full_matrices=False)
     place_S2 = left_SK[:, :2] * strength_K[:2]
@@ -88,7 +79,9 @@ def principal(rows_SD: Tensor) -> tuple[Tensor, float]:
 def catalogue_of(run: Run, n_items: int) -> Known:
     """Return the items of a run; their numbers serve as titles if the dataset is not available."""
     try:
-        prepared = prepare(_config(run))
+        own = run.folder / "dataset.npz"  # a copy that the folder may have
+        data = {"data": {"name": str(own)}} if own.exists() else {}
+        prepared = prepare(Config.of(run.config | data))
         if prepared.split.n_items != n_items:
             raise CoveyError("the dataset has changed since the run")
     except Untrusted:
@@ -98,12 +91,6 @@ def catalogue_of(run: Run, n_items: int) -> Known:
     count_I = prepared.catalogue.popularity_I
     ids = ids_of(prepared.dataset)
     return Known(titles_of(prepared), torch.zeros(n_items) if count_I is None else count_I, ids)
-
-
-def _config(run: Run) -> Config:
-    """Return the configuration, with the copy of the dataset in the folder if there is one."""
-    own = run.folder / "dataset.npz"
-    return Config.of(run.config | ({"data": {"name": str(own)}} if own.exists() else {}))
 
 
 def titles_of(prepared: Prepared) -> list[str]:

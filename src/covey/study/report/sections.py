@@ -3,10 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from covey.study.render import wording
+from covey.study.render import markup, wording
 from covey.study.render.charts import Entry, Line, curves, strip
-from covey.study.render.markup import Child, Html, join, tag
-from covey.study.render.page_shell import aside, bar, figure, gallery, legend, section
+from covey.study.render.markup import Html, aside, figure, gallery, join, legend, section, tag
 from covey.study.render.tables import table
 from covey.study.render.units import Stat, fixed, known, size
 
@@ -25,7 +24,7 @@ def marks(setting: Setting, metric: str) -> dict[str, float]:
     """Return floors and ceilings of a metric, by the name that is shown."""
     out: dict[str, float] = {}
     for kind in ("floor", "ceiling"):
-        found = _of(setting.references(kind), metric)
+        found = _of(references(setting.runs, kind), metric)
         short = [name.partition(", ")[0] for name in found]
         for (name, value), who in zip(found.items(), short):
             what = kind if short.count(who) == 1 else name.partition(", ")[2]
@@ -37,7 +36,7 @@ def verdict(setting: Setting, group: Group) -> Html:
     """Place the method between floor and ceiling in one sentence."""
     metric = setting.metrics[0]
     stat = group.test(metric)
-    parts: list[Child] = [tag("b", group.name), f" has {metric} ", tag("b", str(stat))]
+    parts: list[str] = [tag("b", group.name), f" has {metric} ", tag("b", str(stat))]
     if len(group.runs) > 1:
         parts.append(f" over {len(group.runs)} seeds")
     floor, ceiling = (_of(references(group.runs, kind), metric) for kind in ("floor", "ceiling"))
@@ -62,7 +61,6 @@ def _of(references: Mapping[str, Mapping[str, float]], metric: str) -> dict[str,
 
 
 def cards(setting: Setting, group: Group) -> Html:
-    """Show the most important figures."""
     result = group.first.result
     shown = [(metric, str(group.test(metric))) for metric in setting.metrics]
     chosen = ", ".join(dict.fromkeys(str(run.result.get("round", 0)) for run in group.runs))
@@ -83,15 +81,11 @@ def results(setting: Setting) -> Html:
     for metric in setting.metrics:
         rows = [Entry(g.name, g.test(metric), i) for i, g in enumerate(setting.groups)]
         pictures.append(figure(metric, strip(metric, rows, marks(setting, metric))))
-    return section(
-        "Results on the test",
-        tag("p", f"{setting.title}: {setting.protocol}."),
-        gallery(pictures),
-        _result_table(setting),
-        _personal(setting),
-        *(aside(f"{line}.") for line in closing(setting)),
-        aside(bars if several else "", "The round is selected on validation, never on the test."),
-    )
+    about, chosen = f"{setting.title}: {setting.protocol}.", "The round is selected on validation"
+    tables = (tag("p", about), gallery(pictures), _result_table(setting), _personal(setting))
+    notes = [aside(f"{line}.") for line in closing(setting)]
+    last = aside(bars if several else "", f"{chosen}, never on the test.")
+    return section("Results on the test", *tables, *notes, last)
 
 
 def closing(setting: Setting) -> list[str]:
@@ -118,17 +112,17 @@ def _result_table(setting: Setting) -> Html:
     rows = _references(setting, "floor", " floor")
     for group in setting.groups:
         figures = [str(group.test(metric)) for metric in setting.metrics]
-        rows.append([named(setting, group), *figures, len(group.runs)])
+        rows.append([named(setting, group), *figures, str(len(group.runs))])
     rows += _references(setting, "ceiling", " ceiling, pooled data")
     return table(["method", *setting.metrics, "seeds"], rows)
 
 
 def _personal(setting: Setting) -> Html | None:
-    rows: list[list[Child]] = [[named(setting, g), *shown] for g, shown in lists(setting)]
+    rows: list[list[str]] = [[named(setting, g), *shown] for g, shown in lists(setting)]
     return table(LISTS, rows) if rows else None
 
 
-def _references(setting: Setting, kind: str, role: str) -> list[list[Child]]:
+def _references(setting: Setting, kind: str, role: str) -> list[list[str]]:
     return [
         [join(name, tag("small", role)), *(fixed(of.get(m)) for m in setting.metrics), ""]
         for name, of in setting.others(kind).items()
@@ -153,24 +147,16 @@ def learning(setting: Setting) -> Html | None:
             figures.append(figure(caption, curves(metric, lines, marks(setting, metric))))
     several = any(len(g.runs) > 1 for g in setting.groups)
     seeds = " (of the first seed); bands span the lowest and highest seed" if several else ""
-    return section(
-        "Learning curves",
-        legend(keys.items()),
-        gallery(figures),
-        aside(
-            f"The large dot marks the round selected on validation{seeds}.",
-            " Dashed lines are floor and ceiling on the test set.",
-        ),
-    )
+    dots = f"The large dot marks the round selected on validation{seeds}."
+    note = aside(dots, " Dashed lines are floor and ceiling on the test set.")
+    return section("Learning curves", legend(keys.items()), gallery(figures), note)
 
 
 def line(group: Group, part: str, metric: str, colour: int, name: str) -> Line:
-    """Return the curve of a metric of the part valid, test or target."""
     return Line(name, group.curve(part, metric), group.first.result.get("round"), colour)
 
 
 def activity(setting: Setting) -> Html | None:
-    """Show figures for users with short, medium and long histories."""
     parts = setting.activities
     if not parts:
         return None
@@ -187,15 +173,15 @@ def _by_part(setting: Setting, metric: str, parts: Sequence[str]) -> Html:
     stats += _thirds(setting, metric, parts, "ceiling")
     every = (value for _, mine in stats for stat in mine for value in stat.values)
     top = max(every, default=0.0) or 1.0
-    rows = [[n, *(join(str(stat), bar(stat.mean / top)) for stat in mine)] for n, mine in stats]
+    rows = [
+        [n, *(join(str(stat), markup.bar(stat.mean / top)) for stat in mine)] for n, mine in stats
+    ]
     return table(["method", *parts], rows)
 
 
 def _thirds(setting: Setting, metric: str, parts: Sequence[str], kind: str) -> Thirds:
-    return [
-        (
-            join(name, tag("small", f" {kind}")),
-            [Stat.of([figures.get(f"{metric}/{part}", math.nan)]) for part in parts],
-        )
-        for name, figures in setting.others(kind).items()
-    ]
+    out = []
+    for name, of in setting.others(kind).items():
+        stats = [Stat.of([of.get(f"{metric}/{part}", math.nan)]) for part in parts]
+        out.append((join(name, tag("small", f" {kind}")), stats))
+    return out
