@@ -40,11 +40,9 @@ def test_a_table_of_80_columns(place: Path, capsys: pytest.CaptureFixture[str]) 
     row, lists = [line for line in out.splitlines() if line.strip().startswith("fedmf ")]
     assert "20 best items at the end" in out and lists.count(".") == 2
     assert row.count("±") == 2 and " 3 " in row
-    assert (
-        "popularity (floor)" in out
-        and "ease, train (ceiling)" in out
-        and "--out compare.html" in out
-    )
+    # The names of references are cut into two lines where the figures need more room.
+    assert "popularity" in out and "(floor)" in out and "--out compare.html" in out
+    assert "ease, train" in out and "(ceiling)" in out
 
 
 def test_four_metrics_and_long_names_fit(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from command import Covey, expect_line, expect_nothing, sets
-from covey.run import loop as engine
+from covey.run import federated as engine
 from covey.run.checkpoint import load_model
 from covey.study.matrix.formatting import grid
 from covey.study.matrix.plan import MatrixOptions, planned

@@ -18,7 +18,7 @@ from covey.engine.client.malicious import Malicious
 from covey.engine.client.program import ClientProgram, LocalData, Program
 
 from .codec import field_bytes, rows_bytes
-from .memory import limit_of
+from .memory import limit_of, release_heap
 from .meter import Meter
 from .store import Store
 from .validation import checked
@@ -107,7 +107,9 @@ class Hosted:
         answer.meter.sent(request.download, len(rows_C))
         if step == "deliver":
             self.store.offer(request.download.public.shared)
-        for program, pick in self._chunks(rows_C, step, fold):
+        for number, (program, pick) in enumerate(self._chunks(rows_C, step, fold)):
+            if number:
+                release_heap()  # of the chunk before, whose blocks would else stay between others
             some, rows = request.take(pick), rows_C[pick]
             rng = Rng.of(self.seed, request.round, some.ids_C)
             kept, data = self.store.take(rows), self.data.take(rows)
@@ -124,6 +126,7 @@ class Hosted:
             answer.meter.received(step, upload)
             upload = checked(upload, scales, answer.meter)
             answer.fold.add(upload) if answer.fold else answer.uploads.append(upload)
+            del kept, upload, some, data
         return answer
 
     def _in_one_pass(self, program: ClientProgram) -> bool:
