@@ -107,9 +107,10 @@ class Hosted:
         answer.meter.sent(request.download, len(rows_C))
         if step == "deliver":
             self.store.offer(request.download.public.shared)
+        whole = self._whole_table()
         for number, (program, pick) in enumerate(self._chunks(rows_C, step, fold)):
-            if number:
-                release_heap()  # of the chunk before, whose blocks would else stay between others
+            if number and whole:  # the blocks of whole tables would stay between others
+                release_heap()
             some, rows = request.take(pick), rows_C[pick]
             rng = Rng.of(self.seed, request.round, some.ids_C)
             kept, data = self.store.take(rows), self.data.take(rows)
