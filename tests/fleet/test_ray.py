@@ -43,16 +43,26 @@ def config_of(method: str, workers: int, backend: str = "processes") -> Config:
     return with_workers(Config.of(compose(method, rounds=5, set=sets)), workers, backend)
 
 
-def same(one: Path, two: Path) -> None:
-    for name in FILES:
-        assert (one / name).read_bytes() == (two / name).read_bytes(), name
+def differing(one: Path, two: Path) -> list[str]:
+    return [name for name in FILES if (one / name).read_bytes() != (two / name).read_bytes()]
 
 
 @pytest.mark.parametrize("method", ["fedmf", "cofedrec", "fedcl", "spectral"])
 def test_two_actors_give_the_same_bits(method: str, tmp_path: Path) -> None:
     run(config_of(method, 1), tmp_path / "here")
     run(config_of(method, 2, "ray"), tmp_path / "ray")
-    same(tmp_path / "here", tmp_path / "ray")
+    assert differing(tmp_path / "here", tmp_path / "ray") == []
+
+
+def test_one_actor_is_an_actor_too(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def look(number: int, total: int, row: dict[str, Any]) -> None:
+        seen.append(len(actor_pids()))
+
+    run(config_of("fedmf", 1), tmp_path / "here")
+    run(config_of("fedmf", 1, "ray"), tmp_path / "ray", progress=look)
+    assert differing(tmp_path / "here", tmp_path / "ray") == [] and min(seen) >= 1
 
 
 def test_a_lost_actor_changes_no_byte(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -66,7 +76,7 @@ def test_a_lost_actor_changes_no_byte(tmp_path: Path, caplog: pytest.LogCaptureF
     run(config_of("fedmf", 1), tmp_path / "here")
     run(config_of("fedmf", 2, "ray"), tmp_path / "ray", progress=strike)
     assert hit and "goes back to its last checkpoint" in caplog.text
-    same(tmp_path / "here", tmp_path / "ray")
+    assert differing(tmp_path / "here", tmp_path / "ray") == []
 
 
 def actor_pids() -> list[int]:

@@ -120,7 +120,7 @@ def total_of(
         return total
     for kind, fields in {"update": total.update, "model": total.model, **total.extra}.items():
         for name, value in fields.items():
-            if sizes[f"{kind}/{name}"] == math.inf:
+            if math.inf in (sizes[f"{kind}/{name}"], sizes["weight"]):
                 value.fill_(math.nan)  # integers cannot say it
     return total
 

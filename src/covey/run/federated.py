@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -56,8 +55,9 @@ def federated(
     """Trains in rounds, again from the last checkpoint if a worker is lost; returns its result."""
     lost = 0
     while True:
-        made = assemble(config, prepared)
+        made = None
         try:
+            made = assemble(config, prepared)
             return _trained(made, out, resume, progress, stopwatch)
         except WorkerLost as error:
             lost += 1
@@ -68,8 +68,8 @@ def federated(
             resume = True
             stopwatch.restart()
         finally:
-            with suppress(AttributeError):
-                made.fleet.close()  # type: ignore[attr-defined]
+            if made and (close := getattr(made.fleet, "close", None)):
+                close()
 
 
 def _trained(

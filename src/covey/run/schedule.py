@@ -15,6 +15,8 @@ def rounds_of(config: Config, n: int) -> int:
 
 def ends_early(config: Config, n: int, number: int, best: dict[str, Any]) -> bool:
     """Whether a run stops after a round, since none after `best` was better on validation."""
+    if number % config.evaluate.every:  # only a round that was measured can be the last
+        return False
     wait = config.run.patience * (batches_of(config, n) if config.run.unit == "pass" else 1)
     return wait > 0 and "valid" in best and number - int(best["round"]) >= wait
 

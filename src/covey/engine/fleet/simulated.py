@@ -48,7 +48,7 @@ class SimulatedFleet(LocalFleet):
             raise CoveyError(f"{wrong}; leave it out, or use --jobs 1")
         clients = Clients(self.program, self.data, self.seed, self.n_present, self.malicious)
         ids_N = torch.arange(self.n_all, device=self.device)
-        if self.workers == 1:
+        if self.workers == 1 and self.backend == "processes":
             self.team = Here(worker_of(clients, ids_N, self.n_all))
             return
         self.team = self._start(clients, ids_N)
@@ -73,7 +73,11 @@ class SimulatedFleet(LocalFleet):
 
             return RayActors.start(slices, self.n_all)
         team = self.pool or Processes.spawn(self.workers)
-        team.host(slices, self.n_all)
+        try:
+            team.host(slices, self.n_all)
+        except BaseException:
+            team.close()
+            raise
         return team
 
     def _picks(self, ids_C: Tensor) -> list[Tensor]:
