@@ -152,9 +152,9 @@ def million(found: dict[str, Any]) -> list[str]:
 def workers(found: dict[str, Any]) -> list[str]:
     lines = [
         f"`python bench/bench_workers.py`, commit {found['commit']}: a round with"
-        f" {found['users']:,} clients and {found['items']:,} items, two workers over one. The"
-        f" machine had a load of {found['load'][0]:.1f} from other work, so the CPU seconds of the"
-        " busiest process, the server's included, say what the wall time on free cores would be.",
+        f" {found['users']:,} clients and {found['items']:,} items, two workers over one. Where"
+        " other work shares the cores, the CPU seconds of the busiest process, the server's"
+        " included, say more than the wall time.",
         "",
         "| method | CPU seconds of one | busiest of two, at most 0.56 | wall | CPU in all, at most"
         " 1.15 | memory of a worker, at most 0.6 | above an idle one |",

@@ -218,7 +218,7 @@ class Recommender:
         In `ease-sums`, new users add their parts of the sums and known ones the differences: the
         result is that of a fit with everything. In `spectral`, all clients take part in one more
         sum, from the present basis. In `popularity-private`, new users add their noisy lists; the
-        budget of known ones is spent. `result` stays that of the run, `evaluate` measures anew.
+        budget of known ones is spent. `result` stays that of the run; `evaluate` gives new figures.
 
         Args:
             interactions: Pairs of a user's id, known or new, and a known item's id, oldest first.

@@ -31,7 +31,7 @@ def of_sent(fleet: Metered, program: Program, items_per_user: int) -> Ledger:
 def of_planned(
     config: Config, method: Method, people: Population, ids_N: Tensor, items_per_user: int
 ) -> Ledger:
-    """Returns the ledger of what a run would send by its schedule; nobody is asked or trained."""
+    """Returns the ledger of what a run would send by its schedule, without running it."""
     ledger = Ledger.of(people.program.disclosures(), items_per_user)
     ledger.rows = _rows(people.program)
     counts = _counts(config, method, len(people), ids_N)

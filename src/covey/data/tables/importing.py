@@ -200,7 +200,7 @@ def _gaps(missing: Mapping[str, Array], columns: Columns) -> str:
 
 
 def _unread_ratings(rating_E: Array, column: str, columns: Columns) -> tuple[str, ...]:
-    """What happens to ratings that nobody asked about, if they differ."""
+    """Tells that ratings are not used, if they differ and `min_rating` is not given."""
     found_E = rating_E[np.isfinite(rating_E)]
     if not len(found_E) or found_E.min() == found_E.max():
         return ()
