@@ -15,7 +15,7 @@ from torch import Tensor
 from covey.core import CoveyError, Ragged, Rng, offsets_of
 from covey.core.sampling import distinct_ranks, outside
 
-from .dataset import TEST, TRAIN, VALID, Array, Dataset, check
+from .dataset import TEST, TRAIN, VALID, Array, Dataset, check, select
 from .settings import Pool
 from .settings import SplitConfig as SplitConfig
 
@@ -33,6 +33,17 @@ class Split:
     train: Ragged
     valid: Ragged
     test: Ragged
+
+
+def draw_users(dataset: Dataset, count: int, seed: int) -> Dataset:
+    """Keeps the rows of `count` users, drawn by the seed, and the items in these rows."""
+    if not 0 < count <= dataset.n_users:
+        wrong = f"data.draw_users = {count}"
+        raise CoveyError(f"{wrong}; dataset '{dataset.name}' has {dataset.n_users} users")
+    place_N = Rng.server(seed, 0, "users").uniform(dataset.n_users)[0].argsort()
+    drawn_N = np.zeros(dataset.n_users, bool)
+    drawn_N[place_N[:count].numpy()] = True
+    return check(select(dataset, drawn_N[dataset.user_E]))
 
 
 def split(dataset: Dataset, config: SplitConfig) -> Split:

@@ -37,7 +37,8 @@ class EvaluateConfig:
     seen: str = "filtered"  # filtered: items that the client has are no candidates; kept: they are
     history: str = "known"  # what a device scores from in the test; train: without validation items
     metrics: tuple[str, ...] = ("recall@20", "ndcg@20")
-    every: int = 1  # rounds between evaluations
+    every: int = 1  # rounds or passes between evaluations
+    unit: str = "round"  # what `every` counts: round, or pass over all clients
     clients: int = 0  # how many clients are evaluated, the same ones each time; 0: all of them
     select: str = ""  # the metric that selects the round, on validation; '' for the first
     targets: tuple[int, ...] = ()  # rows whose exposure is measured; (): those an attack promotes
@@ -48,6 +49,7 @@ class EvaluateConfig:
         _one_of("evaluate.candidates", self.candidates, ("full", "sampled"))
         _one_of("evaluate.seen", self.seen, ("filtered", "kept"))
         _one_of("evaluate.history", self.history, ("known", "train"))
+        _one_of("evaluate.unit", self.unit, ("round", "pass"))
         if not self.metrics:
             raise CoveyError("evaluate.metrics is empty; name one at least, such as 'recall@20'")
         for metric in self.metrics:

@@ -18,7 +18,7 @@ from covey.core import Catalogue, CoveyError, Ragged
 from covey.data.dataset import Dataset, check
 from covey.data.folder import Filter
 from covey.data.settings import Pool
-from covey.data.split import Split, SplitConfig, candidates, pool
+from covey.data.split import Split, SplitConfig, candidates, draw_users, pool
 from covey.data.split import split as split_rows
 from covey.data.synthetic import Synthetic
 from covey.engine.client.blocks import Engine
@@ -83,6 +83,8 @@ def _rows(
     rare = Filter(config.min_user, config.min_item) if config.min_user or config.min_item else None
     options = Synthetic(*sizes, seed=config.seed)
     dataset = check(data.load(config.name, filter=rare, options=options))
+    if config.draw_users:
+        dataset = draw_users(dataset, config.draw_users, split_config.seed)
     return dataset, split_rows(dataset, split_config)
 
 

@@ -23,7 +23,7 @@ from .assemble import Assembly, Prepared, assemble
 from .checkpoint import CHECKPOINT, MODEL, USERS
 from .evaluation import averages, evaluate_clients, is_better, lists
 from .rounds_log import ROUNDS, RoundsLog, Stopwatch
-from .schedule import cohort, ends_early, joins_late, rounds_of
+from .schedule import cohort, ends_early, is_measured, joins_late, rounds_of
 from .summary import detection_counts, summary
 
 _log = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ def _round(
     rounds_log.stop(fleet, number, *counts, metrics)
     _log.debug("round %d of %d: %d clients asked, %d answered", number, total, *counts)
     state = replace(state, server=server, round=number)
-    if number % config.evaluate.every == 0 or number == total:
+    if is_measured(config, len(people), number):
         return _evaluate(made, state, out)
     return state, {}
 

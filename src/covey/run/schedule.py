@@ -15,10 +15,16 @@ def rounds_of(config: Config, n: int) -> int:
 
 def ends_early(config: Config, n: int, number: int, best: dict[str, Any]) -> bool:
     """Whether a run stops after a round, since none after `best` was better on validation."""
-    if number % config.evaluate.every:  # only a round that was measured can be the last
+    if not is_measured(config, n, number):  # only such a round can be the last
         return False
     wait = config.run.patience * (batches_of(config, n) if config.run.unit == "pass" else 1)
     return wait > 0 and "valid" in best and number - int(best["round"]) >= wait
+
+
+def is_measured(config: Config, n: int, number: int) -> bool:
+    """Whether the clients are evaluated after a round."""
+    rounds = batches_of(config, n) if config.evaluate.unit == "pass" else 1
+    return number % (config.evaluate.every * rounds) == 0 or number == rounds_of(config, n)
 
 
 def batches_of(config: Config, n: int) -> int:

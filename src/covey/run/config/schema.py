@@ -25,6 +25,7 @@ class DataConfig:
 
     The sizes and the seed are those of the built-in synthetic dataset. `min_user` and `min_item`
     filter users and items with few interactions; with 0 they filter as the dataset's papers do.
+    Over 0, `draw_users` keeps so many users, drawn by `split.seed`, and their items.
     """
 
     name: str = "synthetic"
@@ -35,6 +36,7 @@ class DataConfig:
     seed: int = 0
     min_user: int = 0
     min_item: int = 0
+    draw_users: int = 0
 
 
 @dataclass(frozen=True)

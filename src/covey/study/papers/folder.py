@@ -7,6 +7,7 @@ from pathlib import Path
 from covey.core.errors import CoveyError
 
 PAPERS = "papers"  # in a checkout, beside its pyproject.toml
+METHODS = "methods"  # among the papers: methods with the settings of stored records
 MISSING = (
     "the plans of the papers are not installed with covey;"
     " run this in a checkout of its source, or name the folder with --papers DIR"
@@ -18,7 +19,8 @@ def papers(named: Path | None = None) -> dict[str, Path]:
     folder = papers_folder(named)
     if folder is None:
         raise CoveyError(MISSING)
-    return {p.name: p for p in sorted(folder.iterdir()) if p.is_dir() and any(p.glob("*.toml"))}
+    tables = (p for p in sorted(folder.iterdir()) if p.name != METHODS and any(p.glob("*.toml")))
+    return {p.name: p for p in tables if p.is_dir()}
 
 
 def papers_folder(named: Path | None = None) -> Path | None:

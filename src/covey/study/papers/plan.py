@@ -1,7 +1,8 @@
 """A table or figure of a paper as data: the runs behind each cell, the paper's figures, its claims.
 
 A paper is a folder of TOML files, one for each table or figure. The papers that covey reproduces
-are in the folder papers at the root of its source.
+are in the folder papers at the root of its source. Its folder methods has the settings with which
+the stored records were made; the shipped methods have others since then.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,7 +46,7 @@ class Cell:
 @dataclass(frozen=True)
 class Row:
     label: str
-    method: str
+    method: str  # a shipped one by name, or the path of a TOML file as seen from the table's folder
     role: Role = ""
     seeds: int = 0
     set: tuple[str, ...] = ()
@@ -55,6 +56,10 @@ class Row:
     lowest: bool = False  # show the lowest of the seeds below, for papers that give only this
     at: dict[str, Any] = field(default_factory=dict)  # column -> Cell
     paper: dict[str, Any] = field(default_factory=dict)  # column -> metric -> the paper's figure
+
+    @property
+    def method_name(self) -> str:
+        return Path(self.method).stem
 
 
 @dataclass(frozen=True)
@@ -138,15 +143,15 @@ def tables(paper: str, names: Sequence[str] = (), place: Path | None = None) -> 
     if not files:
         hint = "write a TOML file for each; docs/reproducing.md explains how"
         raise CoveyError(f"{folder} has no tables; {hint}")
-    return [table(folder.name, name, parse(files[name])) for name in names or files]
+    return [table(folder.name, name, parse(files[name]), folder) for name in names or files]
 
 
-def table(paper: str, name: str, tree: Tree) -> Table:
-    """Return a parsed file as a table; refuse missing and unknown keys."""
+def table(paper: str, name: str, tree: Tree, folder: Path = Path()) -> Table:
+    """Return the parsed file of a table in `folder`; refuse missing and unknown keys."""
     where, parts = f"{paper} {name}", ("column", "row", "claim", "sweep")
     plan = fill(Plan, {k: v for k, v in tree.items() if k not in parts}, where)
     columns = [replace(c, panel=c.panel or c.label) for c in _list(Column, tree, "column", where)]
-    rows = _list(Row, tree, "row", where)
+    rows = [_placed(row, folder) for row in _list(Row, tree, "row", where)]
     claims = _list(Claim, tree, "claim", where) if "claim" in tree else []
     sweep = fill(Sweep, tree["sweep"], f"{where}, sweep") if "sweep" in tree else None
     if sweep:
@@ -166,6 +171,11 @@ def _list(cls: type[Any], tree: Tree, key: str, where: str) -> list[Any]:
     if twice := [label for label in labels if labels.count(label) > 1]:
         raise CoveyError(f"{where} has two {key}s named {twice[0]!r}; give each its own label")
     return made
+
+
+def _placed(row: Row, folder: Path) -> Row:
+    is_file = row.method.endswith(".toml")
+    return replace(row, method=str(folder / row.method)) if is_file else row
 
 
 def _swept(column: Column, sweep: Sweep) -> Iterator[Column]:

@@ -83,8 +83,8 @@ def record(table: Table, runs: Cells, scope: Scope, old: Kept = NOTHING_KEPT) ->
             cells[column.label] = old.cell(place, planned) or (
                 _measured(table.plan, config, runs[place]) | planned
             )
-        about = {"label": row.label, "method": row.method, "role": row.role, "lowest": row.lowest}
-        rows.append(about | {"cells": cells})
+        about = {"label": row.label, "method": row.method_name, "role": row.role}
+        rows.append(about | {"lowest": row.lowest, "cells": cells})
     by_label: dict[str, Tree] = {row["label"]: row["cells"] for row in rows}
     done = [o for outcomes in runs.values() for o in outcomes if not o.error]
     plan, sweep = table.plan, table.sweep
@@ -199,7 +199,7 @@ def tuned_of(column: Column, row: Row, config: Config) -> int | None:
         return None
     if row.trials:
         return row.trials
-    found = tuned(column.tuning, row.method)
+    found = tuned(column.tuning, row.method_name)
     if not found or merge(config.tree, found) != config.tree:
         return 0
     return int(found["tuned"]["trials"]) * int(found["tuned"].get("seeds", 1))

@@ -20,8 +20,8 @@ from .plan import WHOLE, Column, Row, Scope, Table, cell_of, seeds_of
 
 def configs(table: Table, row: Row, column: Column, scope: Scope = WHOLE) -> list[Config]:
     """Return the configuration of a cell for each of its seeds."""
-    tree = compose(row.method, presets=column.presets, dataset=column.dataset)
-    tree = merge(tree, tuned(column.tuning, row.method))
+    named = {"label": row.method_name, "presets": column.presets, "dataset": column.dataset}
+    tree = merge(compose(row.method, **named), tuned(column.tuning, row.method_name))
     trained = () if row.role in ("floor", "ceiling") else column.trained
     options = [*table.plan.set, *column.set, *row.set, *trained, *cell_of(row, column).set]
     if (sweep := table.sweep) and row.swept:
@@ -59,7 +59,7 @@ def tuned(folder: str, method: str) -> Tree:
     if not path.is_dir():
         hint = "make one with covey tune --write-preset"
         raise CoveyError(f"there is no folder of tuned settings {folder!r}; {hint}")
-    file = path / f"{Path(method).stem}.toml"
+    file = path / f"{method}.toml"
     return parse(file) if file.exists() else {}
 
 
