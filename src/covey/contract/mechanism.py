@@ -187,6 +187,15 @@ class PlanningHooks:
         return (disclosed,)
 
     @property
+    def chooses(self) -> bool:
+        """Whether validation items choose an option while a method without training runs."""
+        return False
+
+    def settled(self, told: dict[str, float]) -> dict[str, Any]:
+        """Returns options as validation chose them, from the metrics of the selected round."""
+        return {}
+
+    @property
     def uses_device_noise(self) -> bool:
         """Whether the device draws the noise, not the seed, so that it differs in a replay."""
         return getattr(self, "noise", "simulated") in ("device", "opendp")

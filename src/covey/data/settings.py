@@ -23,7 +23,7 @@ class SplitConfig:
     order: Order = "time"  # by which the last rows of a user are test; without times, the file's
     rows: RowsKept = "distinct"  # one row for each (user, item), or all of them
     test: float = 0.2  # share of all rows; ratio and temporal
-    valid: float = 0.1  # share of the rows that are not test; ratio and temporal
+    valid: float = 0.1  # share of the rows that are not test; given: if it has no validation part
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -212,6 +212,18 @@ def _ragged(user_S: Array, item_S: Array, n_users: int) -> Ragged:
     return Ragged(torch.from_numpy(item_S.astype(np.int64)), offsets_of(lengths_N))
 
 
+def hold_out(split: Split, config: SplitConfig) -> Split:
+    """Moves `config.valid` of each user's training items, drawn by the seed, to validation."""
+    train, n_N = split.train, split.train.lengths.numpy()
+    user_S = train.owner.numpy()
+    order_S = _shuffled(n_N, config.seed, "split.valid")
+    held_S = np.zeros(len(user_S), bool)
+    held_S[order_S[_place(user_S, n_N) < _validation(n_N, config)[user_S]]] = True
+    item_S = train.values.numpy()
+    stays, held = (_ragged(user_S[at_S], item_S[at_S], split.n_users) for at_S in (~held_S, held_S))
+    return replace(split, train=stays, valid=held)
+
+
 def pool(split: Split, kind: Pool) -> Ragged:
     """The items that each client avoids when it draws negatives, sorted and distinct.
 

@@ -7,6 +7,7 @@ send only how well each of a few filters ranks their own validation items.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -114,6 +115,14 @@ class SubspaceIteration(Mechanism):
 
     def _filters(self, value_D: Tensor, like: Tensor) -> Tensor:
         return torch.stack([response(self.response, value_D, s) for s in self.choose]).to(like)
+
+    @property
+    def chooses(self) -> bool:
+        return bool(self.choose)
+
+    def settled(self, told: dict[str, float]) -> dict[str, Any]:
+        strength = told.get("strength")
+        return {"strength": strength, "choose": [strength]} if strength else {}
 
     def disclosures(self) -> tuple[Disclosure, ...]:
         how = "how well each filter ranks the user's validation items, and whether there are any"

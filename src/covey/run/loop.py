@@ -13,8 +13,8 @@ from covey.core.fixed_point import ARITHMETIC
 from covey.core.lock import hold
 from covey.run.config.schema import Config
 
-from . import checkpoint, privacy_budget
-from .assemble import device_of, prepare
+from . import checkpoint, privacy_budget, selection
+from .assemble import Prepared, device_of, prepare
 from .checkpoint import CHECKPOINT, Keep
 from .federated import Progress, federated, open_folder
 from .floor_and_ceiling import references
@@ -79,6 +79,27 @@ def _cleared_on_error(out: Path) -> Iterator[None]:
         raise
 
 
+def _selected(
+    config: Config,
+    prepared: Prepared,
+    out: Path,
+    resume: bool,
+    progress: Progress | None,
+    stopwatch: Stopwatch,
+) -> tuple[Config, dict[str, Any]]:
+    """Trains twice, see `selection`; returns the second configuration, and the result."""
+
+    def train(config: Config, prepared: Prepared, out: Path) -> dict[str, Any]:
+        return federated(config, prepared, out, resume, progress, stopwatch)
+
+    if not (out / "config.toml").exists():
+        open_folder(config, out)
+    final, found = selection.select(config, prepared, out, train)
+    _log.info("validation selected round %d; the run starts on all items", found["round"])
+    kept = {k: found[k] for k in ("rounds", "round", "traffic", "privacy") if k in found}
+    return final, train(final, prepared, out) | {"valid": found["valid"], "selection": kept}
+
+
 def _run(config: Config, out: Path, resume: bool, progress: Progress | None) -> dict[str, Any]:
     stopwatch = Stopwatch()
     device_of(config)  # before anything that takes time
@@ -89,6 +110,8 @@ def _run(config: Config, out: Path, resume: bool, progress: Progress | None) -> 
         privacy_budget.check_pooled(config)
         open_folder(config, out)
         done = run_pooled(config, prepared, out)
+    elif selection.is_needed(config, prepared):
+        config, done = _selected(config, prepared, out, resume, progress, stopwatch)
     else:
         done = federated(config, prepared, out, resume, progress, stopwatch)
     split = prepared.split

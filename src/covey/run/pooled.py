@@ -1,7 +1,7 @@
 """Runs of models that train on pooled data: floors and ceilings for federated ones."""
 
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from covey.core.ragged import Fields
+from covey.data.split import hold_out, pool
 from covey.evaluate.metrics import clients_to_measure, summarise
 from covey.evaluate.personal import best_items, drawn
 from covey.evaluate.personal import summary as personal
@@ -24,7 +25,7 @@ from covey.pooled.popularity import Popularity
 from covey.pooled.sequence import FittedSequence
 from covey.run.config.schema import Config
 
-from . import checkpoint
+from . import checkpoint, selection
 from .assemble import Prepared, device_of
 
 _log = logging.getLogger(__name__)
@@ -55,6 +56,13 @@ def fit_pooled(config: Config, prepared: Prepared) -> tuple[Fitted, int, dict[st
     seed, device = config.run.seed, device_of(config)
     request = common.FitRequest(split.train, prepared.avoid, split.n_items, seed, device)
     patience = getattr(model, "patience", 0)
+    if selection.lacks_validation(config, split):
+        some = hold_out(split, config.split)
+        early = replace(request, train=some.train, avoid=pool(some, config.negatives.pool))
+        how = replace(config.evaluate, candidates="full")
+        epoch = common.fit_selected(model, early, some, how, None, patience).epoch
+        _log.info("validation selected epoch %d; the fit starts on all items", epoch)
+        return replace(model, epochs=epoch).fit(request), epoch, {}
     made = common.fit_selected(model, request, split, config.evaluate, exams, patience)
     _log.info("fit of %s ends; validation selected epoch %d", type(model).__name__, made.epoch)
     return made.fitted, made.epoch, {}

@@ -20,8 +20,9 @@ from .plan import WHOLE, Column, Row, Scope, Table, cell_of, seeds_of
 
 def configs(table: Table, row: Row, column: Column, scope: Scope = WHOLE) -> list[Config]:
     """Return the configuration of a cell for each of its seeds."""
-    named = {"label": row.method_name, "presets": column.presets, "dataset": column.dataset}
-    tree = merge(compose(row.method, **named), tuned(column.tuning, row.method_name))
+    name, dataset = row.method_name, column.dataset
+    tree = compose(row.method, label=name, presets=column.presets, dataset=dataset)
+    tree = merge(tree, tuned(column.tuning, name))
     trained = () if row.role in ("floor", "ceiling") else column.trained
     options = [*table.plan.set, *column.set, *row.set, *trained, *cell_of(row, column).set]
     if (sweep := table.sweep) and row.swept:

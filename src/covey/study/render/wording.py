@@ -121,6 +121,9 @@ def notes(name: str, figures: Mapping[str, float], result: Mapping[str, Any]) ->
             lines.append(f"{who} is below popularity in {', '.join(worse)}; {remedy}")
     for who, why in result.get("references", {}).get("skipped", {}).items():
         lines.append(f"no ceiling {who}: it {why}, more than the run")
+    if first := result.get("selection"):
+        line = f"validation items, held out of training in a first run of {first['rounds']} rounds"
+        lines.append(f"{line}, selected round {first['round']}; then {name} trained on all items")
     if (found := result.get("lists")) and found["distinct"] == 1 < found["users"]:
         lines.append(f"{name} gives all {found['users']} users the same list")
     return lines
