@@ -48,7 +48,10 @@ def source_of(dataset: str) -> list[str]:
 
 
 def config_of(method: str, preset: str, *assignments: str) -> Config:
-    tree = merge(read("methods", method), read("presets", preset))
+    """The configuration of a method, with the settings of the stored records if there are any."""
+    recorded = ROOT / "papers" / "methods" / f"{method}.toml"
+    base = read("methods", str(recorded) if recorded.exists() else method)
+    tree = merge(base, read("presets", preset))
     return Config.of(assign({"method": method, "preset": preset, **tree}, assignments))
 
 

@@ -8,6 +8,12 @@ from covey.run.config.build import suggestion
 
 from .tree import Tree, parse
 
+# Names that configurations had once, and what became of them.
+RENAMED = {
+    "fedncf-adam": "it is fedncf now, with other settings;"
+    " papers/methods/fedncf-adam.toml in the source of covey has the earlier ones",
+}
+
 
 def shipped(kind: str) -> dict[str, Path]:
     """Returns the files of a kind: "methods", "presets", "attacks", "defences" or "spaces"."""
@@ -30,7 +36,9 @@ def read(kind: str, name: str) -> Tree:
 
 
 def _elsewhere(name: str) -> str:
-    """Where an attack or a defence is found that was given as something else."""
+    """Where something is found that has another name now, or was given as something else."""
+    if name in RENAMED:
+        return f"; {RENAMED[name]}"
     for kind, one in (("attacks", "an attack"), ("defences", "a defence")):
         if name in shipped(kind):
             commands = f"covey list {kind} shows all, covey matrix --{kind} {name} runs it"

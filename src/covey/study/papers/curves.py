@@ -40,9 +40,12 @@ def course_of(outcomes: Sequence[Outcome], names: Sequence[str]) -> Tree:
 
 
 def value(row: Tree, name: str) -> float | None:
-    """Return a test metric, an exposure of the targets or an extra metric; None if not measured."""
+    """Return a test metric, an exposure of the targets or an extra metric; None if not measured.
+
+    "lists.overlap" and the like describe how much the lists of users differ.
+    """
     if "." in name:
-        return extra(row.get("told", {}), name)
+        return extra(row.get("told", {}) | {"lists": row.get("lists", {})}, name)
     return row.get("target", {}).get(name) if name in RATIOS else row["test"][name]
 
 
