@@ -41,9 +41,8 @@ def make(
 ) -> Path:
     """A small run of a shipped method."""
     tree = merge(read("methods", method) | {"method": method}, {"data": {"name": str(data)}})
-    tree = merge(
-        tree, {"run": {"rounds": 3, "seed": seed}, "evaluate": {"metrics": ["recall@5", "ndcg@5"]}}
-    )
+    measured = {"metrics": ["recall@5", "ndcg@5"], "every": 1, "unit": "round"}
+    tree = merge(tree, {"run": {"rounds": 3, "seed": seed}, "evaluate": measured})
     if "pooled" not in tree:
         tree = merge(tree, {"model": {"rank" if "rank" in tree["model"] else "dim": 4}})
     run(Config.of(merge(tree, sections)), folder)

@@ -33,6 +33,8 @@ TINY = [
     "run.rounds=2",
     "run.cohort=15",
     'run.unit="round"',
+    "evaluate.every=1",
+    'evaluate.unit="round"',
 ]
 OWN = {  # what is large in a method, made small
     "cofedrec": ["model.dim=8", "grouping.categories=4"],
@@ -246,7 +248,7 @@ def test_an_option_of_old_that_had_one_value_is_still_read() -> None:
     """Stored configurations hold it, and are known by their digests."""
     tree = assign(read("methods", "fedmf"), ['evaluate.ties="against"'])
     config = Config.of(tree)
-    assert config.tree["evaluate"] == {"ties": "against"}
+    assert config.tree["evaluate"]["ties"] == "against"
     assert config.evaluate == Config.of(read("methods", "fedmf")).evaluate
     with pytest.raises(CoveyError, match="evaluate has no option 'ties'"):
         Config.of(assign(tree, ['evaluate.ties="random"']))
@@ -312,7 +314,7 @@ def test_attackers_have_a_share_and_a_start() -> None:
 
 def test_parts_are_what_they_are_for() -> None:
     config = tiny("fedmf")
-    assert config.part("model") == MF(8, scale=0.1)
+    assert config.part("model") == MF(8, scale=0.01)
     assert config.part("grouping") is None
     assert config.parts("mechanism") == []
     with pytest.raises(CoveyError, match=r"\[objective\] .*is no objective"):

@@ -20,7 +20,8 @@ from covey.testing import Conformance
 from covey.testing.compare import expect_same
 from covey.testing.world import Play
 
-SMALL = ["data.users=60", "data.items=60", "data.mean_items=8", "run.ceilings=[]"]
+SIZES = ["data.users=60", "data.items=60", "data.mean_items=8", "run.ceilings=[]"]
+SMALL = [*SIZES, "model.scale=0.1", "solver.decay=0.0", "run.patience=0", "evaluate.every=1"]
 FALLS = [*SMALL, "solver.lr=0.3"]  # overfits within a few rounds
 
 

@@ -19,13 +19,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     data = dataset(folder / "tales.npz")
     for seed in (0, 1):
-        select(make(folder / f"attacked-{seed}", data, "fedncf", seed, attack=ATTACK), 2)
-    select(make(folder / "control", data, "fedncf", evaluate={"targets": [3]}), 3)
-    make(folder / "plain", data, "fedncf")
+        select(make(folder / f"attacked-{seed}", data, "fedncf-local", seed, attack=ATTACK), 2)
+    select(make(folder / "control", data, "fedncf-local", evaluate={"targets": [3]}), 3)
+    make(folder / "plain", data, "fedncf-local")
     make(
         folder / "flipped",
         data,
-        "fedncf",
+        "fedncf-local",
         attack={"use": "covey.attacks.sign_flip:SignFlip", "share": 0.1},
     )
     return folder
@@ -66,8 +66,8 @@ def test_the_page_of_an_attacked_run(place: Path, tmp_path: Path) -> None:
     users = f"<b>{seen:.1%}</b> of the honest users who do not have it"
     assert f"{users} see row 3, id 3 (Tale &amp; Song 3) among" in shown
     assert cells(shown) == [
-        ["fedncf", "2", "2, selected", *figures(measured[1])],
-        ["fedncf", "2", "3, last", *figures(measured[2])],
+        ["fedncf-local", "2", "2, selected", *figures(measured[1])],
+        ["fedncf-local", "2", "3, last", *figures(measured[2])],
     ]
     for k in (5, 10, 20):
         assert all(
@@ -83,7 +83,7 @@ def test_the_page_of_an_attacked_run(place: Path, tmp_path: Path) -> None:
 def test_the_page_of_a_control_run(place: Path, tmp_path: Path) -> None:
     shown, measured = page(place / "control", tmp_path / "r.html"), rows(place / "control")
     assert "<b>Attack</b>" not in shown and "Target: row 3, id 3 (Tale &amp; Song 3)." in shown
-    assert cells(shown) == [["fedncf", "0", "3, selected and last", *figures(measured[-1])]]
+    assert cells(shown) == [["fedncf-local", "0", "3, selected and last", *figures(measured[-1])]]
 
 
 def test_without_a_target_there_is_no_such_part(place: Path, tmp_path: Path) -> None:

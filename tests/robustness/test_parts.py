@@ -23,7 +23,7 @@ from covey.run.config.tree import Tree
 from covey.study.matrix.parts import NOBODY, NOTHING, Part, attacked, attacks, defences, defended
 
 
-def method(name: str = "fedncf") -> Tree:
+def method(name: str = "fedncf-local") -> Tree:
     return read("methods", name) | {"method": name}
 
 
@@ -31,7 +31,7 @@ def only(found: list[Part]) -> Part:
     return found[1]
 
 
-def pushed(name: str, on: str = "fedncf", *more: str) -> dict[str, Any]:
+def pushed(name: str, on: str = "fedncf-local", *more: str) -> dict[str, Any]:
     return dict(attacked(method(on), only(attacks([name])), 0.1, [3], 50, more)["attack"])
 
 
@@ -104,8 +104,8 @@ def test_a_file_of_the_readers_own_says_otherwise(tmp_path: Path) -> None:
         "share": 0.1,
     }
     assert only(attacks([str(own)])).label == "loud"
-    assert pushed(str(own), "fedncf", "attack.rate=2", "attack.start=5")["rate"] == 2
-    assert "rate" not in pushed("random", "fedncf", "attack.rate=2")  # it has none
+    assert pushed(str(own), "fedncf-local", "attack.rate=2", "attack.start=5")["rate"] == 2
+    assert "rate" not in pushed("random", "fedncf-local", "attack.rate=2")  # it has none
 
 
 def test_a_rule_stands_in_for_what_the_method_has(tmp_path: Path) -> None:
@@ -114,8 +114,8 @@ def test_a_rule_stands_in_for_what_the_method_has(tmp_path: Path) -> None:
     def scale(on: str, part: Part) -> str:
         return str(Config.of(defended(method(on), part)).part("combine").scale)
 
-    assert scale("fedncf", median) == "mean" and scale("fedncf-sum", median) == "sum"
-    averaged = method("fedncf") | {"combine": {"use": "covey.aggregate.combine:Mean"}}
+    assert scale("fedncf-local", median) == "mean" and scale("fedncf-sum", median) == "sum"
+    averaged = method("fedncf-local") | {"combine": {"use": "covey.aggregate.combine:Mean"}}
     assert Config.of(defended(averaged, median)).part("combine").scale == "everybody"
     own = tmp_path / "mine.toml"
     own.write_text('[combine]\nuse = "covey.defenses.median:Median"\nscale = "mean"\n')

@@ -186,13 +186,11 @@ class PlanningHooks:
         """Returns what a field of training, `disclosed` as it is, discloses once protected."""
         return (disclosed,)
 
-    @property
-    def chooses(self) -> bool:
-        """Whether validation items choose an option while a method without training runs."""
-        return False
+    def chosen_options(self, told: dict[str, float]) -> dict[str, Any]:
+        """Returns options that validation items chose during a run, to start again with them.
 
-    def settled(self, told: dict[str, float]) -> dict[str, Any]:
-        """Returns options as validation chose them, from the metrics of the selected round."""
+        `told` are the mechanism's metrics of the selected round.
+        """
         return {}
 
     @property

@@ -116,11 +116,7 @@ class SubspaceIteration(Mechanism):
     def _filters(self, value_D: Tensor, like: Tensor) -> Tensor:
         return torch.stack([response(self.response, value_D, s) for s in self.choose]).to(like)
 
-    @property
-    def chooses(self) -> bool:
-        return bool(self.choose)
-
-    def settled(self, told: dict[str, float]) -> dict[str, Any]:
+    def chosen_options(self, told: dict[str, float]) -> dict[str, Any]:
         strength = told.get("strength")
         return {"strength": strength, "choose": [strength]} if strength else {}
 

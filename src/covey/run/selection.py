@@ -29,8 +29,9 @@ def lacks_validation(config: Config, split: Split) -> bool:
 
 def is_needed(config: Config, prepared: Prepared) -> bool:
     """Whether a first run has to choose something on validation."""
-    chooses = "solver" in config.tree or any(part.chooses for part in config.parts("mechanism"))
-    return chooses and lacks_validation(config, prepared.split)
+    mechanisms = config.parts("mechanism")
+    chooses = any(part.implements("chosen_options") for part in mechanisms)
+    return ("solver" in config.tree or chooses) and lacks_validation(config, prepared.split)
 
 
 def with_validation(config: Config, prepared: Prepared) -> Prepared:
@@ -62,7 +63,7 @@ def chosen(config: Config, found: dict[str, Any]) -> Config:
     if spent := found["privacy"]["epsilon_user"]:
         tree = merge(tree, {"privacy": {"spent": config.privacy.spent + spent}})
     for place, part in enumerate(config.parts("mechanism")):
-        settled = part.settled(found.get("told", {}).get(part.name, {}))
+        options = part.chosen_options(found.get("told", {}).get(part.name, {}))
         tree["mechanism"] = list(tree["mechanism"])
-        tree["mechanism"][place] = tree["mechanism"][place] | settled
+        tree["mechanism"][place] = tree["mechanism"][place] | options
     return Config.of(tree, config.trust)

@@ -84,7 +84,7 @@ def impossible(figures: Mapping[str, float], one_relevant: bool, decimals: int |
 
 def _bounds(figures: Mapping[str, float], one_relevant: bool) -> Iterator[Bound]:
     at: dict[int, dict[str, Side]] = {}
-    for metric in figures:
+    for metric in (metric for metric in figures if "." not in metric):
         name, k = ("er", int(metric[3:])) if metric in RATIOS else parse(metric)
         at.setdefault(k, {})[name] = Side({metric: 1.0}, metric)
         if name == "precision":
