@@ -66,6 +66,7 @@ def impossible(figures: Mapping[str, float], one_relevant: bool, decimals: int |
     Figures are by metric, such as {"hit@10": 0.71}; `one_relevant` is whether one item is held out
     for each user, and `decimals` is None if figures are not rounded.
     """
+    figures = {metric: value for metric, value in figures.items() if "." not in metric}  # others
     half = FLOATING if decimals is None else 0.5 * 10.0**-decimals
     digits = 4 if decimals is None else decimals
     out = [
@@ -84,7 +85,7 @@ def impossible(figures: Mapping[str, float], one_relevant: bool, decimals: int |
 
 def _bounds(figures: Mapping[str, float], one_relevant: bool) -> Iterator[Bound]:
     at: dict[int, dict[str, Side]] = {}
-    for metric in (metric for metric in figures if "." not in metric):
+    for metric in figures:
         name, k = ("er", int(metric[3:])) if metric in RATIOS else parse(metric)
         at.setdefault(k, {})[name] = Side({metric: 1.0}, metric)
         if name == "precision":
