@@ -134,7 +134,9 @@ def test_a_client_with_one_item_has_no_query() -> None:
     assert one.held is not None
     tested_C = one.held.test.lengths > 0
     assert bool(tested_C.any()) and torch.equal(play.evaluate()["test/ndcg@5"].isfinite(), tested_C)
-    both = Play(fedrecon(world.catalogue, split="none"), replace(world, data=one), Setting()).begin()
+    both = Play(
+        fedrecon(world.catalogue, split="none"), replace(world, data=one), Setting()
+    ).begin()
     assert not torch.equal(both.go(1).server.public["items"], before)
 
 
