@@ -48,12 +48,10 @@ class Examples:
 
     def keep(self, mask_T: Tensor) -> "Examples":
         """The examples for which the mask is true."""
-        owner_T = self.items.owner[mask_T]
-        lengths = torch.bincount(owner_T, minlength=len(self.items))
         slot = None if self.slot is None else self.slot[mask_T]
-        items = Ragged(self.items.values[mask_T], offsets_of(lengths))
         offset = None if self.offset is None else self.offset[mask_T]
-        return Examples(items, self.label[mask_T], self.weight[mask_T], slot, offset)
+        items, label, weight = self.items.keep(mask_T), self.label[mask_T], self.weight[mask_T]
+        return Examples(items, label, weight, slot, offset)
 
 
 @dataclass(frozen=True)

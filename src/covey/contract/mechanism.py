@@ -9,7 +9,7 @@ The order of the hooks in a round, with the hooks of the server on the left:
     begin_round
     select_reporters, send  --->  report                     (if "report" is in `exchanges`)
     receive_reports         <---
-    send                    --->  augment, precompute, prepare,
+    send                    --->  renew, augment, precompute, prepare,
                                   loss (once per local step),
     filter_uploads          <---  protect_upload
     adjust_update, adjust_model
@@ -61,6 +61,13 @@ class ClientHooks:
         noise is drawn and its privacy budget is spent only this often.
         """
         return 0
+
+    def renew(self, view: ClientView) -> Fields:
+        """Returns private parameters [C, ...] that take the place of those the clients kept.
+
+        Called once per participation, before all else in training.
+        """
+        return {}
 
     def augment(self, view: ClientView, examples: Examples) -> Examples:
         """Returns the examples of a round, changed or extended.

@@ -48,6 +48,13 @@ class Objective(Protocol):
         """Tensors of a block that do not change during local training, [C, ...]."""
         return {}
 
+    def begin(self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng) -> Fields:
+        """What is computed once from the received parameters, [C, ...]; it is added to `ready`.
+
+        The arguments are those of `loss`. `view.user()` of a mechanism returns "user", if given.
+        """
+        return {}
+
     def loss(
         self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None
     ) -> Tensor:

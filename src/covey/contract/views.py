@@ -55,6 +55,8 @@ class ClientView:
         if self.batch is None:
             return self.model.user(self.params, History.of(self.data.items), self.rng, False)
         known, state = NO_HISTORY, self.objective_state
+        if "user" in state:
+            return state["user"]
         if "sequence" in state:
             known = History(state["sequence"], state["mask"])
         return self.model.user(self.params, known, self.rng, False)

@@ -55,6 +55,11 @@ class Ragged:
         values = self.values[at.values]
         return at.like(values.long() if values.dtype == torch.int32 else values)
 
+    def keep(self, mask_T: Tensor) -> "Ragged":
+        """The values for which the mask is true."""
+        lengths = torch.bincount(self.owner[mask_T], minlength=len(self))
+        return Ragged(self.values[mask_T], offsets_of(lengths))
+
     def like(self, values: Tensor) -> "Ragged":
         """Lists of the same lengths with other values."""
         return Ragged(values, self.offsets)

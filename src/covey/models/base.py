@@ -22,6 +22,7 @@ class FactorModel:
     dim: int
     scale: float  # standard deviation of the item table's start
     keep_items: bool  # the table stays on the device, from where it may be uploaded as a model
+    bias: bool = False  # an item has a bias, the last number of its row
     tables: ClassVar[tuple[str, ...]] = ("items",)
     sequential: ClassVar[bool] = False
     stochastic: ClassVar[bool] = False
@@ -43,7 +44,8 @@ class FactorModel:
         return self.own_items
 
     def public(self, n_items: int, rng: Rng) -> Fields:
-        return {"items": self.scale * rng.fold("items").normal(n_items, self.dim)[0]}
+        wide = self.dim + self.bias
+        return {"items": self.scale * rng.fold("items").normal(n_items, wide)[0]}
 
 
 def catalogue(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from torch import Tensor
+from torch.nn.functional import pad
 
 from covey.contract.model import History
 from covey.core import Fields, Rng
@@ -19,6 +20,7 @@ class MF(FactorModel):
     cosine: bool = False  # scores are cosines, not inner products
     keep_items: bool = False  # the table stays on the device and is uploaded as a model
     tuned: tuple[str, ...] = ()
+    bias: bool = False  # items have biases, which are added to the inner products
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -28,7 +30,7 @@ class MF(FactorModel):
         return {"user": self.scale * rng.normal(self.dim)}
 
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
-        return params["user"]
+        return pad(params["user"], (0, 1), value=1.0) if self.bias else params["user"]
 
     def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
         return cosine(u, v_CLD) if self.cosine else dot(u, v_CLD)

@@ -67,6 +67,7 @@ class Bpr(Objective):
     """Pairwise ranking (Rendle et al., 2009): each positive above each of its sampled negatives."""
 
     negatives: int = 1
+    reduction: Reduction = "mean"
 
     def __post_init__(self) -> None:
         positive("objective", negatives=self.negatives)
@@ -89,7 +90,8 @@ class Bpr(Objective):
         # What a mechanism appended does not form pairs.
         w_CPK = w_CPK * batch.label_CL[:, :wide:step, None].to(z_CL)
         loss_CPK = -F.logsigmoid(z_CPS[..., :1] - z_CPS[..., 1:])
-        return (loss_CPK * w_CPK).sum((1, 2)) / w_CPK.sum((1, 2)).clamp(min=1)
+        loss_C = (loss_CPK * w_CPK).sum((1, 2))
+        return loss_C / w_CPK.sum((1, 2)).clamp(min=1) if self.reduction == "mean" else loss_C
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from covey.contract.mechanism import Mechanism, client_views
 from covey.core import FieldDict, Fields, Rng, Sent
-from covey.mechanism import Batch, ClientView, Model, rows
+from covey.mechanism import Batch, ClientView, Model, Objective, rows
 from covey.solvers import Local
 
 from .blocks import Block, rows_only, step_of
@@ -74,7 +74,12 @@ class BlockTraining:
 
     def __post_init__(self) -> None:
         view, many = self.view, self.solver.epochs
-        self.ready = view.objective.prepare(self.batch)
+        objective = view.objective
+        self.ready = objective.prepare(self.batch)
+        if type(objective).begin is not Objective.begin:
+            params = join(self.base, self.leaves, self.packing)
+            more = objective.begin(view.model, params, self.batch, self.ready, view.rng)
+            self.ready = {**self.ready, **more}
         in_steps = self.solver.batch and view.objective.pointwise
         # The order of the examples, by epoch.
         self.orders = [shuffled(view.rng, self.batch, e) for e in range(many)] if in_steps else []

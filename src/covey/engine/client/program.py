@@ -131,6 +131,7 @@ class Program:
                 kept, extra = self._messages(step, view, kept, download.extra)
                 return kept, replace(upload, extra=extra)
             case "train":
+                view, kept = self._renewed(view, kept, download.extra)
                 return self._train(view, kept, download, upload)
             case "deliver":
                 return self._deliver(kept, download, len(ids_C)), upload
@@ -153,7 +154,7 @@ class Program:
     ) -> SumReply:
         """See `ClientProgram`."""
         ids_C, download = request.ids_C, request.download
-        view = self._view(kept, data, download, rng)
+        view, kept = self._renewed(self._view(kept, data, download, rng), kept, download.extra)
         work, update, out = self._trainer().summed(view, kept, download.extra)
         items = work.row_items().values
         count_I = torch.zeros(self.catalogue.n_items, device=ids_C.device)
@@ -170,6 +171,17 @@ class Program:
         params |= {k: kept[k] for k in self.model.kept if k in kept}
         parts = self.model, self.objective, self.catalogue
         return ClientView(params, data.training, Sent(), rng, *parts)
+
+    def _renewed(
+        self, view: ClientView, kept: FieldDict, extra: dict[str, Sent]
+    ) -> tuple[ClientView, FieldDict]:
+        """The clients with the private parameters that mechanisms renew, and new moments."""
+        fresh: Fields = {}
+        for m, v in zip(self.mechanisms, client_views(self.mechanisms, view, extra), strict=True):
+            fresh |= m.renew(v)
+        moments = {k for k in kept if k.startswith("opt/") and k.split("/")[1] in fresh}
+        kept = {**kept, **fresh, **{k: torch.zeros_like(kept[k]) for k in moments}}
+        return replace(view, params={**view.params, **fresh}), kept
 
     def _messages(
         self, step: str, view: ClientView, kept: FieldDict, extra: dict[str, Sent]
