@@ -19,6 +19,7 @@ class MF(FactorModel):
     cosine: bool = False  # scores are cosines, not inner products
     keep_items: bool = False  # the table stays on the device and is uploaded as a model
     tuned: tuple[str, ...] = ()
+    upload_user: bool = False  # the server gets the user vector as it is, as FedFast needs
 
     @property
     def kept(self) -> tuple[str, ...]:
