@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import covey
 from covey.aggregate.combine import ItemMean
 from covey.contract.views import ServerView
 from covey.core.errors import CoveyError
@@ -93,7 +94,7 @@ def test_subordinates_move_as_their_delegates_do() -> None:
     far = 1000.0
     user_ND = torch.tensor([[0.0, 0], [1, 0], [2, 0], [far, 0], [far, 1]])
     state = {"ids": torch.arange(5), "user": user_ND, "moved": torch.arange(0)}
-    after_PD = torch.tensor([[3.0, 4.0], [2.0, 0.0]])  # by (2, 0) for 1 and (2, 4) ... of 1 and 0
+    after_PD = torch.tensor([[3.0, 4.0], [2.0, 0.0]])  # of 1 and 0
     upload = Upload(torch.tensor([1, 0]), torch.ones(2), {}, {"user": after_PD})
     active = ActiveClients(2, gamma=0.5, fade=0.5)
     state, public = active.receive_uploads(seen(state, 2, (1, 0)), upload)
@@ -151,3 +152,29 @@ def test_impossible_options() -> None:
     method = replace(method_of(world.catalogue, ActiveClients()), model=MF(4))
     with pytest.raises(CoveyError, match="upload_user"):
         Play(method, world, Setting()).begin()
+
+
+SMALL = {"users": 60, "items": 40, "mean_items": 8.0}
+
+
+def test_after_training() -> None:
+    """Subordinates rank with the vectors that they were handed; a new item cannot join."""
+    rec = covey.fit("fedfast", data=SMALL, rounds=2, run={"cohort": 20}, evaluate={"every": 9})
+    assert rec.evaluate()["test"]["ndcg@20"] == pytest.approx(rec.result["test"]["ndcg@20"])
+    assert len(rec.recommend_new(rec.items[:4], k=5)) == 5
+    with pytest.raises(CoveyError, match="active clients"):
+        rec.add_items(["new"], [(rec.users[0], "new")])
+
+
+def test_a_privacy_budget_counts_every_round_for_everybody() -> None:
+    """Any client may be drawn in each of the six rounds: 6 times 1 is over 4."""
+    noise = {
+        "use": "covey.privacy.uploads:NoisyUploads",
+        "rows": "all",
+        "epsilon": 1.0,
+        "clip": 1.0,
+    }
+    active = {"use": "covey.methods.fedfast:ActiveClients"}
+    options = dict(rounds=2, data=SMALL, run={"cohort": 20}, mechanism=[active, noise])
+    with pytest.raises(CoveyError, match="6 messages"):
+        covey.fit("fedfast", privacy={"max_epsilon": 4.0, "unprotected": "allow"}, **options)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+import covey
 from covey.aggregate.grouping import Nobody
 from covey.core.errors import CoveyError
 from covey.core.messages import Catalogue, Upload
@@ -158,3 +159,29 @@ def test_impossible_options() -> None:
     method = replace(method_of(world.catalogue, PLAIN), model=MF(4))
     with pytest.raises(CoveyError, match="MetaMF"):
         Play(method, world, Setting()).begin()
+
+
+SMALL = {"users": 60, "items": 40, "mean_items": 8.0}
+
+
+def test_after_training() -> None:
+    """It ranks as it was measured; a new user gets a table too; items cannot join."""
+    rec = covey.fit(
+        "metamf",
+        data=SMALL,
+        rounds=1,
+        run={"cohort": 20},
+        evaluate={"every": 9},
+        model={"features": 8},
+    )
+    assert rec.evaluate()["test"]["ndcg@20"] == pytest.approx(rec.result["test"]["ndcg@20"])
+    assert len(rec.recommend_new(rec.items[:4], k=5)) == 5
+    table_ID = rec.scorer.server.public["items"]
+    assert table_ID.shape == (40, 8) and bool((table_ID != 0).any())
+    with pytest.raises(CoveyError, match="everybody trains"):
+        rec.add_items(["new"], [(rec.users[0], "new")])
+
+
+def test_secure_sums_are_refused() -> None:
+    with pytest.raises(CoveyError, match="meta network"):
+        covey.fit("metamf", data=SMALL, rounds=1, fleet={"secure": True})

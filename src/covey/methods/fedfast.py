@@ -15,8 +15,10 @@ from torch import Tensor
 
 from covey.aggregate.combine import Mean
 from covey.aggregate.fold import total_of
-from covey.core import CoveyError, FieldDict, Fields, Rng, Rows, Total, Upload, positive
-from covey.mechanism import Combine, Mechanism, Reads, ServerView, no_clients
+from covey.core import CoveyError, FieldDict, Fields, Ragged, Rng, Rows, Total, Upload
+from covey.core.checks import positive
+from covey.core.ragged import offsets_of
+from covey.mechanism import Combine, Mechanism, Reads, ServerView
 
 from .clustering import kmeans
 
@@ -78,50 +80,45 @@ class ActiveClients(Mechanism):
         user_CD = user_CD.to(view.public["items"])
         user_CD = torch.cat([state["user"], user_CD]) if state else user_CD
         ids_N, order = torch.cat([state.get("ids", new_C[:0]), new_C]).sort()
-        user_ND = user_CD[order]
-        return {"ids": ids_N, "user": user_ND, **self._clustered(user_ND, view), "moved": new_C}
+        state = {"ids": ids_N, "user": user_CD[order], "moved": new_C}
+        return {**state, "cluster": self._clusters(view, state["user"])}
 
-    def _clustered(self, user_ND: Tensor, view: ServerView) -> FieldDict:
-        seed = int(view.server_rng.fold("k-means").integers(2**31, 1))
-        return {"cluster": kmeans(user_ND, min(self.clusters, len(user_ND)), seed)}
+    def _clusters(self, view: ServerView, user_ND: Tensor) -> Tensor:
+        return kmeans(user_ND, self.clusters, int(view.server_rng.integers(2**31, 1)))
 
     def begin_round(self, view: ServerView) -> FieldDict:
-        return {**view.state, "moved": no_clients()}
+        return {**view.state, "moved": view.state["ids"][:0]}
 
     def select_cohort(self, view: ServerView, everyone: Tensor) -> Tensor | None:
         """ActvSAMP: the first of each cluster in a random order, then the second, and so on."""
-        rng, cluster_N = view.server_rng, view.state["cluster"]
-        order_N = rng.fold("clients").to(cluster_N.device).permutation(len(cluster_N))[0]
+        cluster_N = view.state["cluster"]
+        rng, size_K = view.server_rng.to(cluster_N.device), cluster_N.bincount()
+        order_N = rng.fold("clients").permutation(len(cluster_N))[0]
         order_N = order_N[cluster_N[order_N].argsort(stable=True)]  # cluster after cluster
-        size_K = cluster_N.bincount()
-        first_K = size_K.cumsum(0) - size_K
-        place_N = torch.arange(len(order_N), device=order_N.device)
-        place_N = place_N - first_K[cluster_N[order_N]]
-        turn_K = rng.fold("clusters").to(cluster_N.device).permutation(len(size_K))[0]
+        place_N = Ragged(order_N, offsets_of(size_K)).place
+        turn_K = rng.fold("clusters").permutation(len(size_K))[0]
         turn_N = place_N * len(size_K) + turn_K[cluster_N[order_N]]
-        chosen_C = order_N[turn_N.argsort()[: len(view.round.ids_C)]]
-        return torch.as_tensor(view.state["ids"][chosen_C.sort().values])
+        chosen_C = order_N[turn_N.argsort()[: len(view.round.ids_C)]].sort().values
+        return torch.as_tensor(view.state["ids"][chosen_C])
 
     def receive_uploads(self, view: ServerView, upload: Upload) -> tuple[FieldDict, Fields]:
         """ActvAGG of the users: delegates keep their vectors, subordinates move with them."""
         ids_N, user_ND = view.state["ids"], view.state["user"].clone()
-        place_P = torch.searchsorted(ids_N, upload.ids_C.to(ids_N.device))
-        moved_PD = upload.model["user"].to(user_ND) - user_ND[place_P]
-        user_ND[place_P] = upload.model["user"].to(user_ND)
-        state = {**view.state, **self._clustered(user_ND, view)}
-        cluster_N = state["cluster"]
+        place_P = torch.searchsorted(ids_N, upload.ids_C)
+        moved_PD = upload.model["user"] - user_ND[place_P]
+        user_ND[place_P] = upload.model["user"]
+        cluster_N = self._clusters(view, user_ND)
         count_K = cluster_N[place_P].bincount(minlength=int(cluster_N.max()) + 1)
         sum_KD = user_ND.new_zeros(len(count_K), user_ND.shape[1])
-        sum_KD.index_add_(0, cluster_N[place_P], moved_PD)
+        mean_KD = sum_KD.index_add_(0, cluster_N[place_P], moved_PD) / count_K.clamp(min=1)[:, None]
         follows_N = count_K[cluster_N] > 0
         follows_N[place_P] = False
         gamma = self.gamma * self.fade ** (view.round.number - 1)
-        mean_KD = sum_KD / count_K.clamp(min=1)[:, None].to(sum_KD)
-        if gamma:
-            user_ND[follows_N] += gamma * mean_KD[cluster_N[follows_N]]
-            state["moved"] = ids_N[follows_N]
+        user_ND[follows_N] += gamma * mean_KD[cluster_N[follows_N]]
+        moved_C = ids_N[follows_N] if gamma else ids_N[:0]
         metrics = {"tell/subordinates": follows_N.sum(), "tell/clusters": (count_K > 0).sum()}
-        return {**state, **metrics, "user": user_ND}, {}
+        state = {"ids": ids_N, "user": user_ND, "cluster": cluster_N, "moved": moved_C}
+        return {**state, **metrics}, {}
 
     def hand_out(self, view: ServerView, everyone: Tensor) -> tuple[Tensor, Fields]:
         place_C = torch.searchsorted(view.state["ids"], view.state["moved"])
