@@ -60,8 +60,7 @@ class ActiveClients(Mechanism):
     def __post_init__(self) -> None:
         positive(self.name, clusters=self.clusters)
         if self.gamma < 0 or not 0 <= self.fade <= 1:
-            limits = "gamma may not be negative, and fade is from 0 to 1"
-            raise CoveyError(f"{self.name}: gamma = {self.gamma}, fade = {self.fade}; {limits}")
+            raise CoveyError(f"{self.name}: gamma is at least 0, and fade from 0 to 1")
 
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         if "user" not in view.model.uploaded:

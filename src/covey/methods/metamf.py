@@ -51,8 +51,7 @@ class MetaMF:
     stochastic: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        sizes = {k: getattr(self, k) for k in ("dim", "rank", "units", "features")}
-        positive("model", **sizes)
+        positive("model", dim=self.dim, rank=self.rank, units=self.units, features=self.features)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -61,8 +60,7 @@ class MetaMF:
         return dict(right=(self.rank, self.dim), w1=first, b1=first[1:], w2=second, b2=second[1:])
 
     def public(self, n_items: int, rng: Rng) -> Fields:
-        """The output layer, with its bias in the last column; the rest is for a client without a
-        vector, from the first step on that of the mean user."""
+        """The output layer, its bias last; the rest, at first 0, is for a client without vector."""
         weight_HT = xavier(rng.fold("output"), self.features, n_items * self.rank)
         none_K = torch.zeros(sum(map(prod, self.shapes.values())))
         items, features = torch.zeros(n_items, self.rank), torch.zeros(self.features)
@@ -103,8 +101,7 @@ class MetaNetwork(Mechanism):
     def __post_init__(self) -> None:
         positive(self.name, width=self.width, memory=self.memory)
         if min(self.lr, self.user_rate, self.scale, self.decay, self.clip) < 0:
-            wrong = "lr, user_rate, scale, decay and clip may not be negative"
-            raise CoveyError(f"{self.name}: {wrong}")
+            raise CoveyError(f"{self.name}: rates, scale, decay and clip may not be negative")
 
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
         model = view.model
