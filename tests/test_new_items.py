@@ -17,6 +17,8 @@ REFUSED = (
     "cofedrec-mf",
     "cofedrec-ncf",
     "gpfedrec",
+    "metamf",
+    "fedfast",
     "ease-sums",
     "popularity-private",
     "spectral-private",

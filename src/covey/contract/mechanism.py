@@ -6,17 +6,17 @@ a mechanism cannot reach the state of another mechanism, another client, or acro
 
 The order of the hooks in a round, with the hooks of the server on the left:
 
-    begin_round
+    begin_round, select_cohort
     select_reporters, send  --->  report                     (if "report" is in `exchanges`)
     receive_reports         <---
     send                    --->  renew, augment, precompute, prepare,
                                   loss (once per local step),
     filter_uploads          <---  protect_upload
-    adjust_update, adjust_model
-    end_round
+    receive_uploads, adjust_update, adjust_model
+    end_round, hand_out
 
 Before the first round clients `enrol` (if "enrol" is in `exchanges`); then the server calls
-`init_state`.
+`init_state` and `hand_out`.
 """
 
 from collections.abc import Sequence
@@ -106,6 +106,14 @@ class ClientHooks:
         """
         return upload
 
+    def materialise(self, params: Fields) -> Fields:
+        """Returns parameters that a client computes from those that it received and keeps.
+
+        They replace parameters of the same names before a client reports, trains or ranks.
+        `params` are [C or 1, ...] each, with whole tables.
+        """
+        return {}
+
     def base_model(self, params: Fields) -> tuple[Model, Fields] | None:
         """Returns another model and its parameters; its scores are added wherever a client ranks.
 
@@ -131,6 +139,13 @@ class ServerHooks:
     def begin_round(self, view: ServerView) -> FieldDict:
         """Returns the state at the beginning of a round, before anything is sent."""
         return view.state
+
+    def select_cohort(self, view: ServerView, everyone: Tensor) -> Tensor | None:
+        """Returns which of `everyone` [N] train in this round; None for the cohort of the schedule.
+
+        That cohort is in `view.round.ids_C`, and the number of clients in it is kept.
+        """
+        return None
 
     def select_reporters(self, view: ServerView, everyone: Tensor) -> Tensor | None:
         """Returns which of `everyone` [N] report in this round; None for the round's cohort."""
@@ -158,6 +173,14 @@ class ServerHooks:
         """Returns the uploads to aggregate; a mechanism with this hook needs single uploads."""
         return upload
 
+    def receive_uploads(self, view: ServerView, upload: Upload) -> tuple[FieldDict, Fields]:
+        """Returns the new state, and public parameters that the uploads of a round change.
+
+        Called before the uploads are combined, if there are any. A mechanism with this hook needs
+        single uploads.
+        """
+        return view.state, {}
+
     def adjust_update(self, view: ServerView, update: Fields) -> Fields:
         """Returns the aggregated update as the server's optimiser receives it, by parameter."""
         return update
@@ -172,6 +195,14 @@ class ServerHooks:
         Single numbers under names that begin with `tell/` are metrics: they are written to the log.
         """
         return view.state
+
+    def hand_out(self, view: ServerView, everyone: Tensor) -> tuple[Tensor, Fields]:
+        """Returns ids [C] out of `everyone` [N], and values [C, ...] of parameters that they keep.
+
+        Called when clients have joined and at the end of every round. The clients replace their
+        own values of these parameters.
+        """
+        return no_clients(), {}
 
 
 class PlanningHooks:

@@ -59,7 +59,8 @@ class Method:
 
     def single_readers(self) -> set[tuple[str, str]]:
         """The parts that read messages of single clients, each with the exchange of these."""
-        names = {m.name for m in self.mechanisms if m.implements("filter_uploads")}
+        hooks = ("filter_uploads", "receive_uploads")
+        names = {m.name for m in self.mechanisms if any(map(m.implements, hooks))}
         named = ((self.combine, type(self.combine).__name__), (self.grouping, self.grouping.name))
         names |= {name for part, name in named if part.reads_uploads != "total"}
         found = {(name, "train") for name in names}

@@ -21,6 +21,7 @@ def run_round(server: Server, fleet: Fleet, method: Method, round: Round) -> tup
     `round` has the cohort. Returns the server after it, and `round` with the clients that answered.
     """
     server = server.with_state(_states("begin_round", server, method, round))
+    round = _with_cohort(server, fleet, method, round)  # select_cohort
     if method.has_exchange("report"):
         asked = _asked_to_report(server, fleet, method, round)  # select_reporters
         reports = _exchange("report", server, fleet, method, asked)  # send, report
@@ -31,9 +32,12 @@ def run_round(server: Server, fleet: Fleet, method: Method, round: Round) -> tup
         upload = _exchange("train", server, fleet, method, round)  # send, ..., protect_upload
         round = replace(round, ids_C=upload.ids_C)
         server, upload = filtered(server, method, round, upload)  # filter_uploads
-        if len(upload):  # adjust_update, adjust_model
+        if len(upload):  # receive_uploads, adjust_update, adjust_model
+            server = _uploaded(server, method, round, upload)
             server = aggregated(server, fleet, method, round, upload)
-    return server.with_state(_states("end_round", server, method, round)), round
+    server = server.with_state(_states("end_round", server, method, round))
+    _hand_out(server, fleet, method, round)  # hand_out
+    return server, round
 
 
 def _exchange(
@@ -57,6 +61,32 @@ def _states(
     views = [view(server, method, m.name, round) for m in method.mechanisms]
     pairs = zip(method.mechanisms, views, strict=True)
     return {m.name: getattr(m, hook)(v, *more) for m, v in pairs}
+
+
+def _with_cohort(server: Server, fleet: Fleet, method: Method, round: Round) -> Round:
+    """The round with the cohort that the first mechanism with a choice selects."""
+    for m in method.mechanisms:
+        chosen_C = m.select_cohort(view(server, method, m.name, round), fleet.ids_N)
+        if chosen_C is not None:
+            return replace(round, ids_C=chosen_C)
+    return round
+
+
+def _uploaded(server: Server, method: Method, round: Round, upload: Upload | Total) -> Server:
+    """The server after mechanisms have read the single uploads."""
+    for m in method.mechanisms:
+        if isinstance(upload, Upload) and m.implements("receive_uploads"):
+            state, public = m.receive_uploads(view(server, method, m.name, round), upload)
+            server = server.publish(public).with_state({m.name: state})
+    return server
+
+
+def _hand_out(server: Server, fleet: Fleet, method: Method, round: Round) -> None:
+    """Delivers to clients the parameters that mechanisms made for each of them."""
+    for m in method.mechanisms:
+        ids_C, own = m.hand_out(view(server, method, m.name, round), fleet.ids_N)
+        if len(ids_C):
+            fleet.ask(Request("deliver", round.number, ids_C, Download(Sent(each=dict(own)))))
 
 
 def _asked_to_report(server: Server, fleet: Fleet, method: Method, round: Round) -> Round:
@@ -95,14 +125,18 @@ def enrol(server: Server, fleet: Fleet, method: Method) -> Server:
     enrolment, grouping = _join(server, fleet, method, round), method.grouping
     states = _states("init_state", server, method, round, enrolment)
     states[grouping.name] = grouping.init_state(view(server, method, grouping.name, round))
-    return replace(server, state=states)
+    server = replace(server, state=states)
+    _hand_out(server, fleet, method, round)
+    return server
 
 
 def admit(server: Server, fleet: Fleet, method: Method, round_number: int, ids_C: Tensor) -> Server:
     """Enrols late joiners, `ids_C` [C], before the round in which they take part first."""
     round = Round(round_number, ids_C)
     enrolment = _join(server, fleet, method, round)
-    return server.with_state(_states("admit_clients", server, method, round, enrolment))
+    server = server.with_state(_states("admit_clients", server, method, round, enrolment))
+    _hand_out(server, fleet, method, round)
+    return server
 
 
 def _join(server: Server, fleet: Fleet, method: Method, round: Round) -> Upload | None:

@@ -81,6 +81,9 @@ def _check(method: Method) -> None:
     if wrong:
         raise CoveyError(f"{wrong}; fit again")
     for part in mechanisms:
+        if part.implements("receive_uploads"):
+            why = "learns from every upload, and rounds for new items would go without it"
+            raise CoveyError(f"{part.name!r} {why}; fit again")
         if part.implements("base_model"):
             why = "rests on sums without the new items"
             raise CoveyError(f"{part.name!r} {why}; fit again with them")

@@ -114,7 +114,8 @@ def private_part(program: Program) -> Program | None:
         return None
     phases = [tuple(k for k in phase if k in moving) for phase in solver.phases or (moving,)]
     solver = replace(solver, phases=tuple(p for p in phases if p))
-    base = tuple(m for m in program.mechanisms if m.implements("base_model"))
+    hooks = ("base_model", "materialise")
+    base = tuple(m for m in program.mechanisms if any(map(m.implements, hooks)))
     return replace(program, solver=solver, mechanisms=base)
 
 

@@ -23,6 +23,7 @@ class FactorModel:
     scale: float  # standard deviation of the item table's start
     keep_items: bool  # the table stays on the device, from where it may be uploaded as a model
     bias: bool = False  # an item has a bias, the last number of its row
+    upload_user: bool = False  # whether the server gets the user vector as it is
     tables: ClassVar[tuple[str, ...]] = ("items",)
     sequential: ClassVar[bool] = False
     stochastic: ClassVar[bool] = False
@@ -41,7 +42,7 @@ class FactorModel:
 
     @property
     def uploaded(self) -> tuple[str, ...]:
-        return self.own_items
+        return (*self.own_items, *(("user",) if self.upload_user else ()))
 
     def public(self, n_items: int, rng: Rng) -> Fields:
         wide = self.dim + self.bias

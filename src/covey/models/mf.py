@@ -21,6 +21,7 @@ class MF(FactorModel):
     keep_items: bool = False  # the table stays on the device and is uploaded as a model
     tuned: tuple[str, ...] = ()
     bias: bool = False  # items have biases, which are added to the inner products
+    upload_user: bool = False  # the server gets the user vector as it is, as FedFast needs
 
     @property
     def kept(self) -> tuple[str, ...]:

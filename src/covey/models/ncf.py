@@ -27,6 +27,7 @@ class NCF(FactorModel):
     keep_mlp: bool = False
     he: bool = False  # layers start as for ReLU (He et al., 2015), wider and with biases of 0
     tuned: tuple[str, ...] = ()
+    upload_user: bool = False  # the server gets the user vector as it is, as FedFast needs
 
     def __post_init__(self) -> None:
         super().__post_init__()

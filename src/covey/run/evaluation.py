@@ -8,7 +8,7 @@ from torch import Tensor
 from covey.contract.fleet import Request
 from covey.core import Download, FieldDict, Fields, Ragged, Rng, Sent, Upload, below
 from covey.data.split import Split
-from covey.engine.client.program import Program
+from covey.engine.client.program import Program, materialised
 from covey.engine.client.ranking import Ranker
 from covey.engine.fleet.base import Population, RunFleet
 from covey.engine.rounds import Server
@@ -89,5 +89,6 @@ def scores(program: Program, server: Server, kept: FieldDict, history: Ragged, r
     model = program.model
     params = {k: v[None] for k, v in server.public.items() if k not in model.kept}
     params |= {k: kept[k] for k in model.kept} | below(kept, "received/")
+    params = materialised(program.mechanisms, params)
     ranker = Ranker.of(model, params, kept, rng, program.mechanisms)
     return ranker.all_items(ranker.user(history.to(rng.key_C.device)))

@@ -49,6 +49,7 @@ def _counts(config: Config, method: Method, n: int, ids_N: Tensor) -> dict[str, 
     first_N, everybody_N = ids_N.cpu(), torch.arange(n)
     total, ids_N = rounds_of(config, n), first_N
     count = {"report": torch.zeros_like(everybody_N), "train": torch.zeros_like(everybody_N)}
+    selected = any(m.implements("select_cohort") for m in method.mechanisms)
     choosers = [m for m in method.mechanisms if m.implements("select_reporters")]
     server, joined = start(method), Round(0, first_N)
     views = ((m, view(server, method, m.name, joined)) for m in choosers)
@@ -63,8 +64,8 @@ def _counts(config: Config, method: Method, n: int, ids_N: Tensor) -> dict[str, 
         reporters = next((ids for ids in chosen if ids is not None), round.ids_C)
         if method.has_exchange("report"):
             count["report"][reporters] += 1
-        if method.solver is not None:
-            count["train"][round.ids_C] += 1
+        if method.solver is not None:  # a mechanism that selects may always take the same ones
+            count["train"][ids_N if selected else round.ids_C] += 1
     return count
 
 

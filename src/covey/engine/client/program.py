@@ -122,6 +122,8 @@ class Program:
         """See `ClientProgram`."""
         ids_C, download = request.ids_C, request.download
         view = self._view(kept, data, download, rng)
+        if request.step != "deliver":
+            view = replace(view, params=materialised(self.mechanisms, view.params))
         upload = Upload(ids_C, torch.ones(len(ids_C), device=ids_C.device))
         match request.step:
             case "enrol" | "report" as step:
@@ -245,6 +247,13 @@ class Program:
             found += message_disclosures(m, self.hidden)
         summed = {True: f"; {IN_SUM}", False: ""}
         return tuple(replace(d, what=d.what + summed[d.step in self.hidden]) for d in found)
+
+
+def materialised(mechanisms: Sequence[Mechanism], params: Fields) -> Fields:
+    """The parameters of clients, with those that mechanisms compute from them."""
+    for m in mechanisms:
+        params = {**params, **m.materialise(params)}
+    return params
 
 
 def _repeated(

@@ -169,7 +169,8 @@ class Hosted:
         n_items = self.program.catalogue.n_items
         lengths = self.data.training.items.lengths[rows_C]
         whole = not set(self.program.model.tables).isdisjoint(self.program.model.kept)
-        if whole or self._whole_table():
+        made = any(m.implements("materialise") for m in self.program.mechanisms)
+        if whole or made or self._whole_table():
             return torch.full_like(lengths, ROW * n_items)
         touched = lengths * EXAMPLES * ROW
         if step == "evaluate" and self.program.evaluate.candidates == "full":
