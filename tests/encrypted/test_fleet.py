@@ -121,7 +121,7 @@ def test_steps_on_the_server_never_reach_for_the_secret_half(monkeypatch: Any) -
     total = side.fleet.ask(
         Request("train", 1, ids_C, Download(Sent(dict(side.server.public))), fold=True)
     )
-    side.fleet.server  # noqa: B018  # made from what the clients published
+    del side.fleet.server, side.fleet.clients  # they are made again when they are needed
     monkeypatch.setattr(EncryptedFleet, "clients", property(lambda self: pytest.fail("read")))
     method = side.method
     update, _ = method.combine.combine(total, (NAME,))

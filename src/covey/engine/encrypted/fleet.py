@@ -1,7 +1,7 @@
 """Puts encryption between a server and its clients: all parameters on the server are encrypted."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,12 +14,13 @@ from covey.aggregate.step import Add
 from covey.contract.aggregation import ServerStep
 from covey.contract.fleet import Request
 from covey.core import CoveyError, Download, FieldDict, Fields, Sent, Total, Upload
+from covey.engine.fleet.base import KeyHolders
 from covey.engine.method import Method
 from covey.engine.secure.fixed_point import OutOfRange
 from covey.engine.secure.fleet import AT_ONCE
 from covey.engine.secure.layout import nothing, part_of
 from covey.engine.secure.messages import context_of
-from covey.engine.secure.settings import FEWEST
+from covey.engine.secure.settings import FEWEST, SINGLES
 from covey.engine.server_state import Server, start
 
 from .ckks import LARGEST, SERVER, TABLE, BadMessage, Public, Secret, needed, pack, unpack
@@ -42,11 +43,11 @@ class EncryptedFleet:
     like: Fields  # parameters of the same shapes
     scaled: bool = False  # whether the server multiplies sums
     run: int = 0
-    hides: frozenset[str] = field(default=frozenset({"enrol", "report", "train"}), init=False)
+    hides = SINGLES
 
     def __post_init__(self) -> None:
         needed()
-        if not hasattr(self.devices, "agreed"):
+        if not isinstance(self.devices, KeyHolders):
             wrong = f"{type(self.devices).__name__} has no place for keys of its clients, `agreed`"
             raise CoveyError(f"{wrong}; set fleet.encrypted = false")
 
@@ -56,12 +57,12 @@ class EncryptedFleet:
 
     @cached_property
     def server(self) -> Public:
-        return Public(self.clients.public, self.clients.many)
+        many = sum(v.numel() for v in self.like.values())
+        return Public(unpack(self.devices.agreed["ckks/public"]), many)
 
     @property
     def ids_N(self) -> Tensor:
-        ids_N: Tensor = self.devices.ids_N
-        return ids_N
+        return self.devices.ids_N
 
     def begin(self, server: Server) -> Server:
         """A client makes the keys, and sends the public one and the first parameters, encrypted.
@@ -83,8 +84,7 @@ class EncryptedFleet:
         if request.step == "train":
             self.devices.meter.down += len(request.ids_C) * len(table)
             return self._sum(clear)
-        answers: Upload = self.devices.ask(clear)
-        return answers
+        return self.devices.ask(clear)
 
     def _sum(self, request: Request) -> Total:
         """Adds up one message after the other, so that no two of them are in memory."""
@@ -131,13 +131,13 @@ class EncryptedFleet:
 class AddCiphertexts(ServerStep):
     """`Add` on ciphertexts; `mean` divides the sum by the number of its clients."""
 
-    fleet: EncryptedFleet  # for its server's half
+    half: Callable[[], Public]  # the server's, once there are keys
     rate: float
     mean: bool
     name: str = "server step"
 
     def step(self, memory: FieldDict, params: Fields, update: Fields) -> tuple[FieldDict, Fields]:
-        server = self.fleet.server
+        server = self.half()
         table, total = (server.decoded(unpack(fields[NAME])) for fields in (params, update))
         factor = self.rate / (total.summed if self.mean else 1)
         moved = pack(server.encoded(server.added(table, total, factor)))
@@ -164,7 +164,7 @@ def encrypted(method: Method, devices: Any, run: int) -> tuple[Method, Encrypted
         raise CoveyError(f"{wrong}; {other}, or {plain}")
     mean = isinstance(method.combine, Mean)
     fleet = EncryptedFleet(devices, start(method).public, mean or step.rate != 1, run)
-    changed = AddCiphertexts(fleet, step.rate, mean)
+    changed = AddCiphertexts(lambda: fleet.server, step.rate, mean)
     return replace(method, combine=Sum(), server_step=changed), fleet
 
 

@@ -49,6 +49,13 @@ class Sharded(Protocol):
         """Takes the clients' state from such files."""
 
 
+@runtime_checkable
+class KeyHolders(Protocol):
+    """A fleet whose clients share what no server sees, such as keys; its state includes it."""
+
+    agreed: Fields
+
+
 class RunFleet(Fleet, Metered, Resumable, Protocol):
     """The fleet of a run."""
 
