@@ -173,6 +173,15 @@ def test_other_parameters() -> None:
     expect_refused("another sum, sender or shape", changed(blocks[:2]))
 
 
+def test_a_contribution_that_was_multiplied_before() -> None:
+    """It would have no level left for the server's factor."""
+    clients, server = halves(scaled=True)
+    message = server.decoded(clients.seal(draw(0), NAME, 4), NAME, 4)
+    used = server.encoded(message._replace(blocks=[b * 0.5 for b in message.blocks]), NAME, 4)
+    with pytest.raises(BadMessage, match="other parameters"):
+        server.decoded(used, NAME, 4)
+
+
 @pytest.mark.parametrize(("name", "sender"), [(NAME, 5), (TABLE, 4), (TABLE, SERVER)])
 def test_of_another_sum_or_sender(name: bytes, sender: int) -> None:
     data = CLIENTS.seal(draw(0), name, sender)

@@ -105,9 +105,11 @@ class Public:
             wrong = "ciphertexts were made with another key"
             raise BadMessage(f"{wrong}; all clients of a run need the key that it began with")
         ends = np.cumsum([start, *struct.unpack_from(f"<{n_blocks}I", body, HEADER.size)])
-        return Message(summed, [self._block(body[a:b]) for a, b in pairwise(ends)])
+        blocks = [self._block(body[a:b], fresh=name != TABLE) for a, b in pairwise(ends)]
+        return Message(summed, blocks)
 
-    def _block(self, data: bytes) -> Any:
+    def _block(self, data: bytes, fresh: bool) -> Any:
+        """One ciphertext; a fresh one has not been multiplied."""
         import tenseal as ts
 
         try:
@@ -115,7 +117,9 @@ class Public:
             (inner,) = block.ciphertext()
         except (ValueError, RuntimeError) as error:
             raise BadMessage(f"a ciphertext cannot be read: {error}; send it again") from error
-        if (inner.scale, inner.size(), block.size()) != (SCALE, 2, self.shape[1]):
+        first = self.context.seal_context().data.first_parms_id()
+        form = inner.scale, inner.size(), block.size(), not fresh or inner.parms_id() == first
+        if form != (SCALE, 2, self.shape[1], True):
             raise BadMessage(
                 "a ciphertext has other parameters than those of the run; use the same"
             )
