@@ -237,6 +237,29 @@ def secure(found: dict[str, Any]) -> list[str]:
     return lines
 
 
+def encrypted(found: dict[str, Any]) -> list[str]:
+    most = found["at most"]
+    lines = [
+        f"`python bench/bench_encrypted.py`, commit {found['commit']},"
+        f" {found['machine']['cpu']}: a round of FedMF on {found['data']} with"
+        f" {found['clients']} clients and {found['numbers']:,} numbers, all parties on one core."
+        f" Errors are to the table in clear, at most {most['error']:g}; a round takes at most"
+        f" {most['seconds']} CPU seconds.",
+        "",
+        "| combine | how | MB up per client | MB down per client | CPU seconds of the round | ms a"
+        " client encrypts | ms it decrypts | ms of the server per client | largest error |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in found["rows"]:
+        cells = [row["combine"], row["how"], f"{row['up'] / 1e6:.3f}", f"{row['down'] / 1e6:.3f}"]
+        cells += [f"{row['cpu seconds']:.1f}"]
+        cells += [
+            f"{row[k]:.0f}" if k in row else "" for k in ("encrypt ms", "decrypt ms", "add ms")
+        ]
+        lines.append("| " + " | ".join([*cells, f"{row['largest error']:.1e}"]) + " |")
+    return lines
+
+
 def pdc(found: dict[str, Any]) -> list[str]:
     draws, passes = found["contribution"], found["auxiliary"]
     learns, recommends, clients = (
@@ -348,6 +371,7 @@ def parts() -> dict[str, Callable[[dict[str, Any]], list[str]]]:
         "bench-defences": defences,
     }
     parts |= {"bench-ranking": ranking, "bench-sequence": sequence, "bench-secure": secure}
+    parts |= {"bench-encrypted": encrypted}
     parts |= {
         "bench-privacy": privacy,
         "bench-pdc": pdc,
@@ -368,6 +392,7 @@ def parts() -> dict[str, Callable[[dict[str, Any]], list[str]]]:
 
 NOT_SPEED = (
     "bench-signal",
+    "bench-encrypted",
     "bench-cofedrec-memory",
     "bench-cofedrec-memory-sampled",
 )  # on the page it belongs to, and only there

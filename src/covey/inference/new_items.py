@@ -43,8 +43,9 @@ def with_new_items(scorer: Scorer, growth: CatalogueGrowth, rounds: int) -> Scor
     n_items = growth.prepared.split.n_items
     method = method_of(growth.config, growth.prepared.catalogue)
     _check(method)
-    if growth.config.fleet.secure:
-        raise CoveyError(f"fleet.secure {UNGUARDED}; fit again")
+    for option in ("secure", "encrypted"):
+        if getattr(growth.config.fleet, option):
+            raise CoveyError(f"fleet.{option} {UNGUARDED}; fit again")
     start_MD = _start(scorer.server.public["items"], growth)
     clients = clients_of(growth.config, growth.prepared, method)
     if isinstance(method.model, Spectral):

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from covey.contract.fleet import Request
 from covey.contract.views import TrainingData
-from covey.core import CoveyError, Download, Fields, Ragged, Rng, Sent
+from covey.core import CoveyError, Download, Fields, Ragged, Rng, Sent, below
 from covey.engine.client.program import LocalData, Program
+from covey.engine.encrypted.fleet import opened
 from covey.engine.fleet.base import Clients, Simulation
 from covey.engine.rounds import Server
 from covey.evaluate.ranking import distinct
@@ -172,13 +173,15 @@ def load_devices(config: Config, digest: str, prepared: Prepared, folder: Path) 
     """
     file = folder / (STATE if (folder / STATE).exists() else CHECKPOINT)
     _check_exists(file, folder)
-    clients = clients_of(config, prepared, method_of(config, prepared.catalogue))
+    method = method_of(config, prepared.catalogue)
+    clients = clients_of(config, prepared, method)
     saved = checkpoint.whole(folder, checkpoint.load(file, clients.population.device))
     if saved.progress["digest"] != digest:
         why = f"the checkpoint in {folder} belongs to another configuration"
         raise CoveyError(f"{why}; {checkpoint.AGAIN}")
     rows = {len(v) for k, v in saved.fleet.items() if k.startswith("dense/")}
-    n_items = len(saved.server.public["items"])
+    server = opened(saved.server, below(saved.fleet, "agreed/"), method)
+    n_items = len(server.public["items"])
     if rows - {len(clients.population)} or n_items != prepared.split.n_items:
         why = f"dataset {config.data.name!r} has changed since {folder} was written"
         raise CoveyError(f"{why}; train again")
@@ -186,7 +189,7 @@ def load_devices(config: Config, digest: str, prepared: Prepared, folder: Path) 
     fleet.load(saved.fleet)
     number = int(saved.progress["round"])
     participations = max(1, number // batches_of(config, prepared.split.n_users))
-    return DeviceScorer(clients, fleet, saved.server, number, participations)
+    return DeviceScorer(clients, fleet, server, number, participations)
 
 
 def whole_state(fleet: Simulation) -> Fields:

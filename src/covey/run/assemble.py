@@ -14,7 +14,7 @@ from covey import data
 from covey.contract.attack import Attack
 from covey.contract.fleet import Fleet
 from covey.contract.views import TrainingData
-from covey.core import Catalogue, CoveyError, Ragged
+from covey.core import Catalogue, CoveyError, Fields, Ragged
 from covey.data.dataset import Dataset, check
 from covey.data.folder import Filter
 from covey.data.settings import Pool
@@ -22,9 +22,11 @@ from covey.data.split import Split, SplitConfig, candidates, draw_users, pool
 from covey.data.split import split as split_rows
 from covey.data.synthetic import Synthetic
 from covey.engine.client.blocks import Engine
+from covey.engine.client.disclosures import ENCRYPTED
 from covey.engine.client.malicious import Malicious, leaked
 from covey.engine.client.program import LocalData, Program
 from covey.engine.client.ranking import HeldOut
+from covey.engine.encrypted.fleet import encrypted
 from covey.engine.fleet.base import Clients, Population, RunFleet, Simulation
 from covey.engine.fleet.memory import check_memory, memory_of
 from covey.engine.method import Method
@@ -182,6 +184,8 @@ def clients_of(config: Config, prepared: Prepared, method: Method) -> Clients:
     evaluate = _evaluation(config, attack, prepared.split.n_items)
     program = program_of(method, evaluate, config.engine, config.run.seed)
     program = replace(program, hidden=config.fleet.hides)
+    if config.fleet.encrypted:
+        program = replace(program, reads=ENCRYPTED)
     if "attack" in config.tree:
         settings, _ = config.attack()
         attackers = max(1, int(settings.share * n)) if settings.share else 0
@@ -212,7 +216,12 @@ class Assembly:
     method: Method
     population: Population  # what the run knows about the clients
     fleet: RunFleet  # the clients
-    server_side: Fleet  # what the server sees: the clients themselves, or their secure sums
+    server_side: Fleet  # what the server sees: the clients, or their secure or encrypted sums
+
+    @property
+    def agreed(self) -> Fields:
+        """What the clients share among themselves, such as keys."""
+        return getattr(self.fleet, "agreed", {})
 
 
 def assemble(config: Config, prepared: Prepared) -> Assembly:
@@ -221,16 +230,19 @@ def assemble(config: Config, prepared: Prepared) -> Assembly:
     clients = clients_of(config, prepared, method)
     fleet = fleet_of(config, clients, workers_for(config, clients))
     server_side = server_side_of(config, fleet, clients.program)
+    if config.fleet.encrypted:
+        method, server_side = encrypted(method, fleet, config.run.seed)
     return Assembly(config, prepared, method, clients.population, fleet, server_side)
 
 
 def server_side_of(config: Config, fleet: RunFleet, program: Program) -> Fleet:
     """Returns what the server sees: the devices themselves, or their secure sums."""
-    if not config.fleet.secure:
-        return fleet
-    if 0 < config.run.cohort < FEWEST:
+    hiding = config.fleet.secure or config.fleet.encrypted
+    if hiding and 0 < config.run.cohort < FEWEST:
         wrong = f"run.cohort = {config.run.cohort}"
         raise CoveyError(f"{wrong}; a secure sum takes at least {FEWEST} clients")
+    if not config.fleet.secure:
+        return fleet
     for part in program.mechanisms:
         if config.fleet.group and any(d.of_sum for d in part.disclosures()):
             wrong = f"{part.name} spreads its noise over all clients"

@@ -11,6 +11,7 @@ import torch
 
 from covey.core import CoveyError, Fields, atomic, toml_writer
 from covey.core.fixed_point import ARITHMETIC
+from covey.engine.encrypted.fleet import EncryptedFleet, opened
 from covey.engine.fleet.base import RunFleet
 from covey.engine.fleet.memory import kept_bytes
 from covey.engine.fleet.worker import WorkerLost
@@ -99,7 +100,8 @@ def _trained(
             _save(config, fleet, state, out)
         if last:
             break
-    checkpoint.save_model(state.server.public, out / MODEL)
+    clear = opened(state.server, made.agreed, method)
+    checkpoint.save_model(clear.public, out / MODEL)
     checkpoint.save_model(state.users, out / USERS)
     ledger, meter = privacy_budget.of_sent(fleet, people.program, longest), fleet.meter
     counts = {"rounds": state.round, "dropped": meter.dropped}
@@ -107,7 +109,7 @@ def _trained(
         "rounds": state.round,
         **state.best,
         **summary(config, prepared, people, out, meter.dropped),
-        **lists(config, prepared.split, people, fleet, state.server, state.round),
+        **lists(config, prepared.split, people, fleet, clear, state.round),
         "traffic": {"up_bytes": meter.up, "down_bytes": meter.down} | counts,
         "ledger": ledger.table(),
         "privacy": ledger.summary(config.privacy.delta),
@@ -119,6 +121,8 @@ def _begin(made: Assembly, out: Path, stopwatch: Stopwatch) -> tuple[State, Roun
     server, device = start(made.method), made.population.device
     server = replace(server, public={k: v.to(device) for k, v in server.public.items()})
     began = stopwatch.read()
+    if isinstance(made.server_side, EncryptedFleet):
+        server = made.server_side.begin(server)
     state = State(enrol(server, made.server_side, made.method))
     open_folder(made.config, out)
     checkpoint.remove(out)  # of an earlier run in this folder
@@ -161,7 +165,8 @@ def _admit_late(server: Server, made: Assembly, number: int) -> Server:
 
 def _evaluate(made: Assembly, state: State, out: Path) -> tuple[State, Row]:
     config, people, server = made.config, made.population, state.server
-    ids_C, metrics = evaluate_clients(config, people, made.fleet, server, state.round)
+    clear = opened(server, made.agreed, made.method)
+    ids_C, metrics = evaluate_clients(config, people, made.fleet, clear, state.round)
     row = {"round": state.round, **averages(metrics, people.lengths_N[ids_C])}
     row |= {"told": reported} if (reported := reported_metrics(server)) else {}
     _log.debug("round %d: %s", state.round, row.get("valid") or row.get("test"))

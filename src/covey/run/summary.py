@@ -68,6 +68,8 @@ def _targets(prepared: Prepared, people: Population, metrics: Path) -> dict[str,
 
 def _secure_sums(config: Config, people: Population) -> dict[str, Any]:
     """The fewest clients that a secure sum has, and which fields are sent outside of the sums."""
+    if config.fleet.encrypted:
+        return {"encrypted": True}
     if not config.fleet.secure:
         return {}
     n = len(people)

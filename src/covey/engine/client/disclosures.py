@@ -10,6 +10,7 @@ from covey.evaluate.metrics import EvaluateConfig
 from covey.mechanism import Mechanism, Model
 
 IN_SUM = "the server reads the sum over the round's clients only"
+ENCRYPTED = "the server reads ciphertexts only, which any client can decrypt"
 
 
 def upload_disclosures(

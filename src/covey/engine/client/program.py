@@ -88,6 +88,7 @@ class Program:
     engine: Engine = field(default_factory=Engine)
     seed: int = 0  # of the parameters with which all clients start alike
     hidden: frozenset[str] = frozenset()  # steps whose answers leave in secure sums only
+    reads: str = IN_SUM  # what the server reads of these
 
     def __post_init__(self) -> None:
         unique_names(self.mechanisms)
@@ -245,7 +246,7 @@ class Program:
         found += metric_disclosures(self.evaluate)
         for m in self.mechanisms:
             found += message_disclosures(m, self.hidden)
-        summed = {True: f"; {IN_SUM}", False: ""}
+        summed = {True: f"; {self.reads}", False: ""}
         return tuple(replace(d, what=d.what + summed[d.step in self.hidden]) for d in found)
 
 

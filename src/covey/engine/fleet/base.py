@@ -14,7 +14,7 @@ from torch import Tensor
 
 from covey.contract.attack import Attack
 from covey.contract.fleet import Fleet, Request
-from covey.core import FieldDict, Fields, Scales
+from covey.core import FieldDict, Fields, Scales, below
 from covey.engine.client.malicious import Malicious
 from covey.engine.client.program import LocalData, Program
 
@@ -47,6 +47,13 @@ class Sharded(Protocol):
 
     def load_shards(self, folder: Path, sums: dict[str, int]) -> None:
         """Takes the clients' state from such files."""
+
+
+@runtime_checkable
+class KeyHolders(Protocol):
+    """A fleet whose clients share what no server sees, such as keys; its state includes it."""
+
+    agreed: Fields
 
 
 class RunFleet(Fleet, Metered, Resumable, Protocol):
@@ -130,6 +137,7 @@ class LocalFleet:
         self.n_honest = self.malicious.first if self.malicious else self.n_all
         self.n_present = self.n_present or self.n_honest
         self.meter = Meter(self.n_all)
+        self.agreed: Fields = {}  # what clients share among themselves, such as keys
         self.ranges: dict[str, dict[str, float]] = {}  # by step and field, as declared
         for d in self.program.disclosures():
             self.ranges.setdefault(d.step, {})[d.name] = d.largest
@@ -157,8 +165,10 @@ class LocalFleet:
         return replace(request, scales=scales)
 
     def state(self) -> Fields:
-        return {**self.meter.state(), "present": torch.tensor(self.n_present)}
+        agreed = {f"agreed/{k}": v for k, v in self.agreed.items()}
+        return {**self.meter.state(), **agreed, "present": torch.tensor(self.n_present)}
 
     def load(self, state: Fields) -> None:
         self.meter.load({k: v.cpu() for k, v in state.items() if k.startswith("meter/")})
         self.n_present = int(state["present"])
+        self.agreed = dict(below(state, "agreed/"))

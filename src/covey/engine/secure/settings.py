@@ -18,7 +18,7 @@ class SumFailed(CoveyError):
 
 @dataclass(frozen=True)
 class FleetConfig:
-    """Where the clients are, and whether the server receives each upload or only secure sums."""
+    """Where the clients are, and whether the server receives each upload, sums, or ciphertexts."""
 
     use: str = "covey.engine.fleet.simulated:SimulatedFleet"
     secure: bool = False
@@ -34,12 +34,17 @@ class FleetConfig:
     longest: float = 0.0
     clear: tuple[Literal["enrol", "report"], ...] = ()  # steps in which each answer may be read
     masks: bool = True  # False: the same sums without masks, which cancel; for large simulations
+    # Whether the server adds ciphertexts of the clients and has the parameters encrypted only.
+    encrypted: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("neighbours", self.neighbours), ("holders", self.holders)):
             if value < 2 or value % 2 or value > MOST_HOLDERS:
                 wrong = f"fleet.{name} = {value}"
                 raise CoveyError(f"{wrong}; give an even number from 2 to {MOST_HOLDERS}")
+        if self.secure and self.encrypted:
+            wrong = "fleet.secure and fleet.encrypted are two ways to hide uploads"
+            raise CoveyError(f"{wrong}; set one of them to false")
         if not 0.5 <= self.threshold < 1:
             wrong = f"fleet.threshold = {self.threshold}; it is below 1 and at least 0.5"
             why = "because below that a lying server could open both masks of a client"
@@ -56,6 +61,8 @@ class FleetConfig:
     @property
     def hides(self) -> frozenset[str]:
         """Steps in which the server can read no single answer."""
+        if self.encrypted:
+            return SINGLES
         return SINGLES.difference(self.clear) if self.secure else frozenset()
 
     def least(self, n: int) -> int:

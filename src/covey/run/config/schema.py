@@ -124,8 +124,8 @@ class Config:
             other = next(name for name in here if name != "pooled")
             wrong = "[pooled] sees everybody's data and excludes other parts"
             raise CoveyError(f"{wrong}; leave out [{other}], or [pooled]")
-        if "pooled" in here and config.fleet.secure:
-            wrong = "[pooled] sees everybody's data, which fleet.secure hides"
+        if "pooled" in here and config.fleet.hides:
+            wrong = "[pooled] sees everybody's data, which fleet.secure and fleet.encrypted hide"
             raise CoveyError(f"{wrong}; leave out one of them")
         for need in ("model", "objective"):
             if need not in here and "pooled" not in here:

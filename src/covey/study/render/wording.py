@@ -64,6 +64,8 @@ def exposure(name: str, value: float) -> str:
 
 def secure_sums(result: Mapping[str, Any]) -> str:
     """Describe what the server reads with secure sums; "" if it reads every client's upload."""
+    if result.get("encrypted"):
+        return "encrypted sums: the server reads ciphertexts only, which any client can decrypt"
     found = result.get("secure")
     if not found:
         return ""
