@@ -16,7 +16,7 @@ from covey.data.tables.importing import USUAL, read_table
 from covey.data.tables.reader import of_rows
 
 from .archives import member
-from .registry import Form, Source
+from .registry import Source
 
 Rows = Iterator[tuple[str, str, float]]  # user, item, time; NO_TIME if there is none
 Titles = Iterator[tuple[str, str]]
@@ -138,7 +138,7 @@ def _named(own: str, title: str) -> Callable[[IO[str]], Titles]:
 
 
 # encoding, rows, titles
-FORMS: dict[Form, tuple[str, Callable[[str, IO[str]], Rows], Callable[[IO[str]], Titles]]] = {
+FORMS: dict[str, tuple[str, Callable[[str, IO[str]], Rows], Callable[[IO[str]], Titles]]] = {
     "movielens-100k": ("latin-1", _movielens("\t"), _pairs("|")),
     "movielens-1m": ("latin-1", _movielens("::"), _pairs("::")),
     "filmtrust": ("utf-8-sig", _filmtrust, _pairs("\t")),
