@@ -65,7 +65,7 @@ def lengthen(folder: Path, rounds: int) -> None:
 def call(*arguments: object) -> int:
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers()
-    report.add(commands)
-    compare.add(commands)
+    arguments.add(commands, "report", report.act)
+    arguments.add(commands, "compare", compare.act)
     options = parser.parse_args([str(word) for word in arguments])
     return int(options.act(options))

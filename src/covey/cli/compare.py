@@ -3,21 +3,10 @@
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 from covey.core import atomic
 
 from . import arguments
-
-
-def add(commands: Any) -> None:
-    about = "Compares runs; runs of one configuration with different seeds are one row."
-    text = "put several runs side by side"
-    example = "example: covey compare runs/first runs/second --out compare.html"
-    command = arguments.add_command(commands, "compare", text, example, about)
-    arguments.add_runs(command, "folders of finished runs")
-    command.add_argument("--out", type=Path, help="also write a page, such as compare.html")
-    arguments.finish(command, act, "the table")
 
 
 def act(options: argparse.Namespace) -> int:

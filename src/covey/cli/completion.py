@@ -1,10 +1,7 @@
 """`covey completion`: commands, options and names completed by the shell."""
 
 import argparse
-from collections.abc import Iterator
-from typing import Any
-
-from .arguments import add_command
+from collections.abc import Iterator, Mapping
 
 HEAD = """_covey() {
     local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" words=""
@@ -21,15 +18,7 @@ TAIL = """            *) words="%s" ;;
 complete -o default -F _covey covey"""
 
 
-def add(commands: Any) -> None:
-    about = "Prints a script for the shell; add its output to ~/.bashrc or ~/.zshrc."
-    text, example = "complete commands in your shell", "example: covey completion bash"
-    command = add_command(commands, "completion", text, example, about)
-    command.add_argument("shell", choices=("bash", "zsh"))
-    command.set_defaults(act=lambda options: _print(options, commands.choices))
-
-
-def _print(options: argparse.Namespace, parsers: dict[str, argparse.ArgumentParser]) -> int:
+def act(options: argparse.Namespace, parsers: Mapping[str, argparse.ArgumentParser]) -> int:
     from covey.run.config.shipped import shipped
 
     if options.shell == "zsh":

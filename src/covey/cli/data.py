@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from covey.core import CoveyError
@@ -18,36 +17,13 @@ if TYPE_CHECKING:
 
 
 def add(commands: Any) -> None:
-    example = "example: covey data list"
-    data = commands.add_parser("data", help="list, get, import or show datasets", epilog=example)
+    """Adds `covey data` with its parts."""
+    about = arguments.described()["data"]
+    example = f"example: {about['examples'][0]}"
+    data = commands.add_parser("data", help=about["help"], epilog=example)
     parts = data.add_subparsers(required=True, metavar="list|get|import|show")
-    text = "known datasets and those that are here"
-    arguments.finish(parts.add_parser("list", help=text, epilog=example), _list, "them")
-    _add_get(parts)
-    data_import.add(parts)
-    example = "example: covey data show synthetic"
-    command = parts.add_parser("show", help="counts and traps of one", epilog=example)
-    command.add_argument("name", help="a name of covey data list, or a prepared .npz")
-    text = "items by id or part of a title, with the rows that runs know"
-    command.add_argument("--find", metavar="TEXT", help=text)
-    data_import.add_filter(command)
-    arguments.finish(command, show, "it")
-
-
-def _add_get(parts: Any) -> None:
-    about = "Shows the licence, fetches (and resumes), checks, and prepares a dataset into the"
-    about += " cache ($COVEY_CACHE, else the platform's cache folder)."
-    text = "fetch a public dataset from its original place, or take your copy"
-    example = "example: covey data get ml-100k --from ml-100k.zip"
-    get = arguments.add_command(parts, "get", text, example, about)
-    option = get.add_argument
-    option("name", help="a name of covey data list")
-    copy = "your copy: a folder, archive or file"
-    option("--from", dest="copy", type=Path, metavar="PATH", help=copy)
-    wheel = "ml-100k from the recbole wheel of the package index"
-    option("--recbole", action="store_true", help=wheel)
-    option("--again", action="store_true", help="prepare it even if it is here")
-    arguments.finish(get, _get, "it")
+    for name, act in (("list", _list), ("get", _get), ("import", data_import.act), ("show", show)):
+        arguments.add(parts, name, act, about["parts"][name])
 
 
 def known() -> list[dict[str, str]]:

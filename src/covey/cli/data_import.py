@@ -5,12 +5,9 @@ import json
 import os
 import textwrap
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from covey.core import CoveyError
-
-from . import arguments
 
 if TYPE_CHECKING:
     from covey.data.checks import Summary
@@ -19,48 +16,7 @@ if TYPE_CHECKING:
 BUILT_IN = "synthetic"
 
 
-def add(parts: Any) -> None:
-    about = "Makes a dataset of your table. Columns are found by their usual names; ids stay as"
-    about += " they are, and every row counts as an interaction."
-    example = "example: covey data import ratings.csv --name mine"
-    text = "your own CSV, JSON lines, Parquet or RecBole file"
-    command = arguments.add_command(parts, "import", text, example, about)
-    option = command.add_argument
-    rows = "one row each; text, .jsonl, .inter, .parquet; .gz, .zip, or x.zip/ratings.csv"
-    option("file", type=Path, help=rows)
-    option("--name", help="of the dataset (default: the file's)")
-    option("--items", type=Path, metavar="FILE", help="titles: columns item and title")
-    for column in ("user", "item", "time", "title", "rating"):
-        option(f"--{column}", metavar="COLUMN", help=f"which column is the {column}")
-    option("--time-format", metavar="FORMAT", help="how dates are written, such as %%d/%%m/%%Y")
-    option("--min-rating", type=float, metavar="N", help="keep rows with a rating of N or more")
-    where = "keep rows with this value; repeat it for other columns, or other values of one"
-    option("--where", action="append", default=[], metavar="COLUMN=VALUE", help=where)
-    own = "which column says train, valid or test: your own split"
-    option("--split", metavar="COLUMN", help=own)
-    for part in ("valid", "test"):
-        own = f"the {part} part of your own split, as a file"
-        option(f"--{part}", type=Path, metavar="FILE", help=own)
-    option("--columns", metavar="A,B,...", help="names of the columns of a file without a header")
-    option("--delimiter", help="found by itself where possible; \\t is a tab, ' ' any spaces")
-    option("--encoding", default="utf-8-sig", help="of the text (default: UTF-8)")
-    incomplete = "leave out rows without a user, item, time or wanted rating"
-    option("--drop-incomplete", action="store_true", help=incomplete)
-    option("--replace", action="store_true", help="replace an imported dataset of this name")
-    add_filter(command)
-    arguments.finish(command, _import, "it")
-
-
-def add_filter(command: argparse.ArgumentParser) -> None:
-    option = command.add_argument
-    option("--min-user", type=int, default=0, metavar="N", help="keep users with N rows")
-    items = "keep items with N rows, before that"
-    option("--min-item", type=int, default=0, metavar="N", help=items)
-    core = "then keep users and items with N rows each among those kept"
-    option("--core", type=int, default=0, metavar="N", help=core)
-
-
-def _import(options: argparse.Namespace) -> int:
+def act(options: argparse.Namespace) -> int:
     from covey.data import Filter, apply_filter, cache
     from covey.data.tables.importing import from_file
 

@@ -7,20 +7,10 @@ from typing import Any
 
 from covey.core.errors import CoveyError
 
-from . import arguments, data
+from . import data
 
 
-def add(commands: Any) -> None:
-    example = "example: covey list methods"
-    command = commands.add_parser("list", help="what there is to run", epilog=example)
-    kinds = ("methods", "presets", "papers", "attacks", "defences", "datasets")
-    command.add_argument("what", choices=kinds)
-    where = "of papers: where they are, if not in a checkout"
-    command.add_argument("--papers", type=Path, metavar="DIR", help=where)
-    arguments.finish(command, _list, "the list")
-
-
-def _list(options: argparse.Namespace) -> int:
+def act(options: argparse.Namespace) -> int:
     if options.papers and options.what != "papers":
         why = f"--papers is for covey list papers, and changes no list of {options.what}"
         raise CoveyError(f"{why}; leave it out")

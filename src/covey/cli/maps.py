@@ -2,29 +2,10 @@
 
 import argparse
 import json
-from pathlib import Path
-from typing import Any
 
 from covey.core import atomic, positive
 
 from . import arguments
-
-
-def add(commands: Any) -> None:
-    about = "Draws the public item tables of runs in two dimensions, with popular items and targets"
-    about += " marked."
-    text = "draw where runs have their items"
-    example = "example: covey maps runs/first runs/second --out maps.html"
-    command = arguments.add_command(commands, "maps", text, example, about)
-    option = command.add_argument
-    arguments.add_runs(command, "folders of finished runs on one dataset")
-    option("--hot", type=int, default=100, help="how many of the most popular items are marked")
-    option("--targets", default="", help="items by row or own id, such as 7,id:50: marked too")
-    axes = "directions of each table, or of the first"
-    option("--axes", choices=("own", "first"), default="own", help=axes)
-    option("--out", type=Path, required=True, help="the page, such as maps.html")
-    option("--results", type=Path, help="a .json file for the captions of the maps")
-    arguments.finish(command, act, "the captions of the maps")
 
 
 def act(options: argparse.Namespace) -> int:

@@ -2,24 +2,10 @@
 
 import argparse
 import json
-from pathlib import Path
-from typing import Any
 
 from covey.core import CoveyError, atomic
 
 from . import arguments
-
-
-def add(commands: Any) -> None:
-    about = "Writes one HTML page about a run, or about the seeds of one method."
-    about += " It needs no network."
-    text = "write one page about a run: open it in a browser"
-    example = "example: covey report runs/first --out report.html"
-    command = arguments.add_command(commands, "report", text, example, about)
-    option = command.add_argument
-    arguments.add_runs(command, "a run's folder; more: other seeds of it")
-    option("--out", type=Path, help="the page (default: report.html in the first folder)")
-    arguments.finish(command, act, "where it is")
 
 
 def act(options: argparse.Namespace) -> int:

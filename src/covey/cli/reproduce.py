@@ -2,42 +2,11 @@
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
 from covey.core import CoveyError, atomic, positive
 
 from . import arguments
-
-
-def add(commands: Any) -> None:
-    about = "Runs what a paper's tables and figures need, with floors and ceilings, and judges its"
-    about += " claims. Finished runs are kept and not repeated."
-    text, example = (
-        "run a paper's tables and judge its claims",
-        "example: covey reproduce covey demo",
-    )
-    command = arguments.add_command(commands, "reproduce", text, f"{example} --quick", about)
-    option = command.add_argument
-    option("paper", nargs="?", help="such as pfedrec, or a folder of your own; none: only --docs")
-    option("tables", nargs="*", metavar="TABLE", help="such as table1; none: all of the paper")
-    where = "where the papers' plans are, if not in a checkout"
-    option("--papers", type=Path, metavar="DIR", help=where)
-    option("--quick", action="store_true", help="one seed, a tenth of the rounds; labelled so")
-    columns = "only the columns of this dataset"
-    option("--dataset", action="append", default=[], help=columns)
-    jobs = "runs at a time, each with one thread; also on one GPU"
-    option("--jobs", type=int, default=1, help=jobs)
-    arguments.add_set(command, "of every run: engine.device=cuda")
-    records, runs = "where the records are written", "where the runs are kept"
-    option("--results", type=Path, default=Path("results"), help=records)
-    option("--work", type=Path, default=Path("runs/papers"), help=runs)
-    pages = "a page, or a folder of pages, whose marked tables are rendered again"
-    option("--docs", type=Path, help=pages)
-    done = "run nothing: show what is finished, holes for the rest"
-    option("--done", action="store_true", help=done)
-    option("--keep", action="store_true", help="run only what the stored record lacks")
-    arguments.finish(command, act, "the records")
 
 
 def act(options: argparse.Namespace) -> int:
