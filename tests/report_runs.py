@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from covey.cli import compare, report
+from covey.cli.arguments import add
 from covey.data.dataset import Dataset
 from covey.run.config.schema import Config
 from covey.run.config.shipped import read
@@ -65,7 +66,7 @@ def lengthen(folder: Path, rounds: int) -> None:
 def call(*arguments: object) -> int:
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers()
-    arguments.add(commands, "report", report.act)
-    arguments.add(commands, "compare", compare.act)
+    add(commands, "report", report.act)
+    add(commands, "compare", compare.act)
     options = parser.parse_args([str(word) for word in arguments])
     return int(options.act(options))

@@ -11,11 +11,10 @@ from . import arguments
 
 def act(options: argparse.Namespace) -> int:
     _check_names(options)
+    from covey.study.matrix.formatting import terminal
     from covey.study.matrix.page import page
     from covey.study.matrix.plan import MatrixOptions, planned
-    from covey.study.matrix.record import without_curves
-    from covey.study.matrix.run import matrix
-    from covey.study.matrix.terminal import terminal
+    from covey.study.matrix.record import matrix, without_curves
 
     positive("matrix", jobs=options.jobs)
     if options.rounds < 0:

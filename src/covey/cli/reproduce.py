@@ -18,8 +18,8 @@ def act(options: argparse.Namespace) -> int:
     if options.paper:
         _reproduce(options)
     if options.docs:
+        from covey.study.matrix.formatting import markdown as matrix
         from covey.study.matrix.map_page import markdown as maps
-        from covey.study.matrix.terminal import markdown as matrix
         from covey.study.papers.docs import SHOWN, render
 
         render(options.docs, options.results, SHOWN | {"matrix": matrix, "maps": maps})

@@ -31,7 +31,7 @@ from covey.methods.private_sums import PrivateCount
 from covey.methods.spectral import SubspaceIteration
 from covey.run.assemble import clients_of, device_of, method_of, server_side_of, simulation_of
 
-from .catalogue_growth import prepared_again, with_rows
+from .new_items import prepared_again, with_rows
 from .ranking import Ranking
 from .scorers import DeviceScorer, Scorer
 

@@ -17,9 +17,8 @@ from covey.run.config.tree import parse
 from covey.run.rounds_log import ROUNDS
 
 from . import writing
-from .catalogue_growth import grow_catalogue
 from .membership import with_interactions
-from .new_items import with_new_items
+from .new_items import grow_catalogue, with_new_items
 from .ranking import Ranking
 from .scorers import Scorer, load_devices, load_pooled
 from .writing import Choice
