@@ -2,20 +2,7 @@
 
 import argparse
 from collections.abc import Iterator, Mapping
-
-HEAD = """_covey() {
-    local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" words=""
-    case "$prev" in
-        --method) words="%s" ;;
-        --preset) words="%s" ;;
-        *) case "${COMP_WORDS[1]}" in
-"""
-TAIL = """            *) words="%s" ;;
-        esac ;;
-    esac
-    COMPREPLY=($(compgen -W "$words" -- "$cur"))
-}
-complete -o default -F _covey covey"""
+from importlib import resources
 
 
 def act(options: argparse.Namespace, parsers: Mapping[str, argparse.ArgumentParser]) -> int:
@@ -23,10 +10,13 @@ def act(options: argparse.Namespace, parsers: Mapping[str, argparse.ArgumentPars
 
     if options.shell == "zsh":
         print("autoload -U +X bashcompinit && bashcompinit")
-    print(HEAD % (" ".join(shipped("methods")), " ".join(shipped("presets"))), end="")
-    for name, parser in parsers.items():
-        print(f'            {name}) words="{" ".join(_words(parser))}" ;;')
-    print(TAIL % " ".join(parsers))
+    lines = (f'            {k}) words="{" ".join(_words(p))}" ;;\n' for k, p in parsers.items())
+    texts = {"@methods": " ".join(shipped("methods")), "@presets": " ".join(shipped("presets"))}
+    texts |= {"@commands": "".join(lines), "@names": " ".join(parsers)}
+    script = resources.files(__package__).joinpath("completion.sh").read_text("utf-8")
+    for mark, text in texts.items():
+        script = script.replace(mark, text)
+    print(script, end="")
     return 0
 
 

@@ -8,6 +8,7 @@ group. Shape suffixes: N = users, I = items, E = interactions, G = groups.
 import itertools
 import math
 from dataclasses import dataclass
+from importlib import resources
 
 import numpy as np
 
@@ -19,25 +20,6 @@ CHUNK = 1 << 20  # interactions generated at once; the data depend on it
 TASTE_TRIES = 8  # after so many repeated draws, a user takes any item
 DAY = 86_400.0
 EPOCH = 1_600_000_000.0
-
-THEMES = (  # adjectives and nouns of the titles, group by group
-    "Silent Crooked Hidden Midnight Broken Cold Last Double",
-    "Alibi Witness Detective Ransom Shadow Verdict Cipher Suspect",
-    "Distant Solar Quantum Iron Lost Orbital Frozen Electric",
-    "Colony Starship Android Nebula Signal Planet Engine Comet",
-    "Sweet Summer Paper Tender Secret Sunday Borrowed Golden",
-    "Kiss Wedding Letter Promise Heart Garden Valentine Waltz",
-    "Wild Northern Savage High Burning Forgotten Dusty Lone",
-    "River Summit Canyon Horse Frontier Trail Prairie Outlaw",
-    "Haunted Crimson Hollow Rotten Whispering Pale Endless Black",
-    "House Coffin Scarecrow Cellar Ghost Ritual Moon Grave",
-    "Clumsy Royal Lucky Awkward Rubber Grand Noisy Accidental",
-    "Cousin Butler Vacation Neighbour Parrot Picnic Landlord Duchess",
-    "Brave Tiny Painted Enchanted Silver Sleepy Dancing Flying",
-    "Dragon Otter Castle Wizard Puppet Unicorn Teapot Lantern",
-    "True Ancient Hungry Deep Vanishing Secret Living Great",
-    "Ocean Empire Forest Harvest Desert Migration Reef Orchestra",
-)
 
 
 @dataclass(frozen=True)
@@ -168,10 +150,12 @@ def _times(rng: np.random.Generator, n_N: Array) -> Array:
 def _titles(edge_G: Array, item_of_place: Array) -> tuple[str, ...]:
     """Readable names from the words of each group, with numbers after all names were used once."""
     titles = [""] * len(item_of_place)
+    # Adjectives and nouns take turns, group by group.
+    themes = resources.files(__package__).joinpath("titles.txt").read_text("utf-8").splitlines()
     size = math.ceil(len(item_of_place) / (len(edge_G) - 1))
     for g, (first, last) in enumerate(itertools.pairwise(edge_G.tolist())):
-        cycle, theme = divmod(g, len(THEMES) // 2)
-        adjectives, nouns = THEMES[2 * theme].split(), THEMES[2 * theme + 1].split()
+        cycle, theme = divmod(g, len(themes) // 2)
+        adjectives, nouns = themes[2 * theme].split(), themes[2 * theme + 1].split()
         names = [f"{adjective} {noun}" for noun in nouns for adjective in adjectives]
         for serial, item in enumerate(item_of_place[first:last].tolist(), size * cycle):
             sequel, name = divmod(serial, len(names))
