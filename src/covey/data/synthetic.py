@@ -89,20 +89,16 @@ def generate(options: Synthetic) -> Dataset:
 def _activity(options: Synthetic, rng: np.random.Generator) -> Array:
     """The number of items of each user: evenly spaced quantiles, so the mean is right for a few."""
     low, high = max(1.0, options.mean_items / 4), min(options.items / 2, options.mean_items * 20)
-    exponent = _exponent(options.mean_items, low, high, min(options.users, 1 << 16))
+    exponent, steep = 0.0, 40.0  # of the density x ** -exponent with this mean, by bisection
+    for _ in range(50):
+        middle = (exponent + steep) / 2
+        sample = _quantiles(middle, low, high, min(options.users, 1 << 16))
+        too_large = sample.mean() > options.mean_items
+        exponent, steep = (middle, steep) if too_large else (exponent, middle)
+    exponent = (exponent + steep) / 2
     sum_N = np.cumsum(_quantiles(exponent, low, high, options.users))
     total_N = np.floor(sum_N + 0.5)  # sums are rounded, so that the mean stays the same
     return rng.permutation(np.maximum(np.diff(total_N, prepend=0.0), 1).astype(np.int64))
-
-
-def _exponent(mean: float, low: float, high: float, points: int) -> float:
-    """The exponent a of the density x ** -a on [low, high] that has this mean, by bisection."""
-    flat, steep = 0.0, 40.0
-    for _ in range(50):
-        middle = (flat + steep) / 2
-        too_large = _quantiles(middle, low, high, points).mean() > mean
-        flat, steep = (middle, steep) if too_large else (flat, middle)
-    return (flat + steep) / 2
 
 
 def _quantiles(exponent: float, low: float, high: float, points: int) -> Array:
@@ -120,7 +116,9 @@ def _items(options: Synthetic, ranking: _Ranking, rng: np.random.Generator, n_N:
     place_E = ranking.draw(rng, group_N[user_E], options.taste)
     rows = np.arange(len(user_E))
     for tries in itertools.count():
-        again = rows[_repeats(user_E[rows] * options.items + place_E[rows])]
+        key_E = user_E[rows] * options.items + place_E[rows]
+        order = np.argsort(key_E, kind="stable")
+        again = rows[order[1:][key_E[order][1:] == key_E[order][:-1]]]
         if not len(again):
             return place_E
         if tries < TASTE_TRIES:
@@ -131,12 +129,6 @@ def _items(options: Synthetic, ranking: _Ranking, rng: np.random.Generator, n_N:
         busy_N[user_E[again]] = True
         rows = rows[busy_N[user_E[rows]]]
     raise AssertionError("unreachable")
-
-
-def _repeats(key_E: Array) -> Array:
-    order = np.argsort(key_E, kind="stable")
-    key_E = key_E[order]
-    return np.asarray(order[1:][key_E[1:] == key_E[:-1]])
 
 
 def _times(rng: np.random.Generator, n_N: Array) -> Array:
