@@ -34,6 +34,7 @@ from covey.run.pooled import fit_pooled
 from .scorers import DeviceScorer, PooledScorer, Scorer, whole_state
 
 Owns = Sequence[Any]  # ids of new users or items
+Pairs = Iterable[tuple[Any, Any]]  # of a user and a new item, by their ids
 Numbers = tuple[dict[str, int], dict[str, int]]  # of users and of items, by the text of their ids
 
 
@@ -61,11 +62,7 @@ class CatalogueGrowth:
 
 
 def grow_catalogue(
-    config: Config,
-    prepared: Prepared,
-    numbers: Numbers,
-    items: Iterable[Any],
-    interactions: Iterable[tuple[Any, Any]],
+    config: Config, prepared: Prepared, numbers: Numbers, items: Iterable[Any], interactions: Pairs
 ) -> CatalogueGrowth:
     """Adds items to the dataset of a run; `numbers` are those of its users and items by id."""
     if isinstance(items, str):
@@ -78,7 +75,11 @@ def grow_catalogue(
         raise CoveyError(f"item {known[0]!r} is there already; leave it out")
     pairs = dict.fromkeys(_pair(user, item, numbers[0], new) for user, item in interactions)
     rows = assigned(prepared.dataset, config.split)
-    dataset = _titled(with_rows(rows, list(pairs), items=list(titles)), rows, titles)
+    old, added = rows.titles, tuple(title or str(own) for own, title in titles.items())
+    if any(titles.values()) and not old:
+        old = tuple(map(str, own_ids(rows).tolist()))
+    dataset = with_rows(rows, list(pairs), items=list(titles))
+    dataset = replace(dataset, titles=(*old, *added) if old else ())
     again = prepared_again(config, dataset)
     return CatalogueGrowth(**again, before=rows.n_items, titled=any(titles.values()))
 
@@ -105,10 +106,7 @@ def _pair(
 
 
 def with_rows(
-    rows: Dataset,
-    pairs: list[tuple[int, int]],
-    users: Sequence[Any] = (),
-    items: Sequence[Any] = (),
+    rows: Dataset, pairs: list[tuple[int, int]], users: Owns = (), items: Owns = ()
 ) -> Dataset:
     """Adds users, items and rows at the end; rows in the order given, and in the training part."""
     user_E, item_E = np.array(pairs, np.int64).reshape(-1, 2).T
@@ -120,18 +118,9 @@ def with_rows(
     made["part_E"] = np.r_[rows.part_E, np.full(len(pairs), TRAIN, np.uint8)]
     for kind, own in (("users", users), ("items", items)):
         count = getattr(rows, f"n_{kind}")
-        made |= {
-            f"n_{kind}": count + len(own),
-            kind: _joined(getattr(rows, kind), count, own, kind),
-        }
+        joined = _joined(getattr(rows, kind), count, own, kind)
+        made |= {f"n_{kind}": count + len(own), kind: joined}
     return replace(rows, **made)
-
-
-def _titled(dataset: Dataset, before: Dataset, titles: Mapping[Any, str]) -> Dataset:
-    old, new = before.titles, tuple(title or str(own) for own, title in titles.items())
-    if any(titles.values()) and not old:
-        old = tuple(map(str, own_ids(before).tolist()))
-    return replace(dataset, titles=(*old, *new) if old else ())
 
 
 def _joined(ids: Array | None, count: int, own: Owns, kind: str) -> Array | None:
