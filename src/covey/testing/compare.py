@@ -1,11 +1,16 @@
-"""Copies, casts and comparisons of nested records of tensors."""
+"""Copies, casts and comparisons of nested records of tensors, and parts that are watched."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from covey.engine.client.program import Program
+from covey.engine.method import Method
 
 
 def leaves(x: Any, path: str = "") -> dict[str, Any]:
@@ -81,3 +86,55 @@ def infinite(x: Any, path: str = "") -> Iterator[str]:
     for at, leaf in leaves(x, path).items():
         if isinstance(leaf, Tensor) and leaf.is_floating_point() and not leaf.isfinite().all():
             yield at
+
+
+# Hooks that get no arguments that they could change.
+NOT_WATCHED = ("implements", "disclosures", "extra_floats", "can_sum", "birth")
+
+
+class Watched:
+    """Behaves as the part inside, and compares the arguments of every call with earlier copies."""
+
+    def __init__(self, part: Any) -> None:
+        self._part = part
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._part, name)
+        watch = callable(value) and name not in NOT_WATCHED
+        return _checked(self._part, name, value) if watch else value
+
+
+def _checked(part: Any, name: str, hook: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **options: Any) -> Any:
+        before, own = clone((args, options)), clone(fields_of(part))
+        out = hook(*args, **options)
+        where = f"{type(part).__name__}.{name}"
+        expect_same(before, (args, options), why=f"{where} changed what it was given")
+        why = f"{where} changed its own part: return the new state instead"
+        expect_same(own, fields_of(part), why=why)
+        return out
+
+    return call
+
+
+def fields_of(part: Any) -> dict[str, Any]:
+    """Returns the attributes of an object without its cached properties."""
+    cls = type(part)
+    return {
+        k: v
+        for k, v in vars(part).items()
+        if not isinstance(getattr(cls, k, None), cached_property)
+    }
+
+
+def watched(method: Method) -> Method:
+    """Watches all parts of a method but model, objective and solver, which its program covers."""
+    names = ("grouping", "combine", "server_step")
+    parts: dict[str, Any] = {name: Watched(getattr(method, name)) for name in names}
+    parts["mechanisms"] = tuple(map(Watched, method.mechanisms))
+    return replace(method, **parts)
+
+
+def watched_program(program: Program) -> Program:
+    made: Any = Watched(program)
+    return made
