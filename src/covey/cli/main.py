@@ -11,13 +11,20 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from covey import __version__
-from covey.cli import maps, matrix, recommend, report, reproduce, tune
+from covey.cli import (
+    arguments,
+    completion,
+    data,
+    doctor,
+    listing,
+    matrix,
+    pages,
+    recommend,
+    reproduce,
+    tune,
+)
 from covey.core import CoveyError, lock
 from covey.core.trust import found_here, trusting
-
-from . import arguments, compare, completion, data, doctor, listing
-
-COMMANDS = (report, compare, reproduce, matrix, maps, tune, recommend)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -64,11 +71,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="covey", description="Federated recommendation, and what it costs.")
     parser.add_argument("--version", action="version", version=f"covey {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    arguments.add(commands, "run", _run)
-    arguments.add(commands, "resume", _resume)
-    for command in COMMANDS:
-        arguments.add(commands, command.__name__.rpartition(".")[2], command.act)
-    arguments.add(commands, "list", listing.act)
+    acts = {"run": _run, "resume": _resume, "report": pages.report, "compare": pages.compare}
+    acts |= {"reproduce": reproduce.act, "matrix": matrix.act, "maps": pages.maps}
+    acts |= {"tune": tune.act, "recommend": recommend.act, "list": listing.act}
+    for name, act in acts.items():
+        arguments.add(commands, name, act)
     data.add(commands)
     arguments.add(commands, "doctor", doctor.act)
     arguments.add(commands, "completion", partial(completion.act, parsers=commands.choices))

@@ -10,7 +10,14 @@ from . import arguments
 
 
 def act(options: argparse.Namespace) -> int:
-    _check_names(options)
+    from covey.run.config.shipped import read
+
+    # Unknown names are refused before anything that takes long is imported.
+    arguments.composed(options, [s for s in options.set if not s.strip().startswith("attack.")])
+    for kind in ("attacks", "defences"):
+        for name in getattr(options, kind).replace("+", ",").split(","):
+            if name.strip() not in ("", "none"):
+                read(kind, name.strip())
     from covey.study.matrix.formatting import terminal
     from covey.study.matrix.page import page
     from covey.study.matrix.plan import MatrixOptions, planned
@@ -40,14 +47,3 @@ def act(options: argparse.Namespace) -> int:
     print(json.dumps(made) if options.json else terminal(made, options.at))
     say(f"in {', '.join(map(str, files))}")
     return 0
-
-
-def _check_names(options: argparse.Namespace) -> None:
-    """Refuses unknown names before anything that takes long is imported."""
-    from covey.run.config.shipped import read
-
-    arguments.composed(options, [s for s in options.set if not s.strip().startswith("attack.")])
-    for kind in ("attacks", "defences"):
-        for name in getattr(options, kind).replace("+", ",").split(","):
-            if name.strip() not in ("", "none"):
-                read(kind, name.strip())

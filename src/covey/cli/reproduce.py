@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from typing import Any
 
 from covey.core import CoveyError, atomic, positive
 
@@ -29,11 +28,15 @@ def act(options: argparse.Namespace) -> int:
 def _reproduce(options: argparse.Namespace) -> None:
     """Runs the tables, stores their records, and writes a page of them."""
     from covey.data.cache import find
-    from covey.study.papers.plan import Scope, tables
+    from covey.study.papers.plan import Scope, datasets, tables
 
     scope = Scope(options.quick, tuple(options.dataset), tuple(options.set))
     wanted = tables(options.paper, options.tables, options.papers)
-    names = _datasets(wanted, scope.datasets)
+    there = datasets(wanted)
+    for name in scope.datasets:
+        if name not in there:
+            raise CoveyError(f"no column is of dataset {name!r}; there are {', '.join(there)}")
+    names = scope.datasets or there
     for name in [] if options.done else names:
         find(name)  # a missing dataset is an error before anything runs
     from covey import data
@@ -58,14 +61,3 @@ def _reproduce(options: argparse.Namespace) -> None:
     atomic.write_text(html, page(records))
     print(json.dumps(records) if options.json else "\n\n".join(map(terminal, records)))
     say(f"records in {', '.join(stored) or 'no file: every run failed'}; page in {html}")
-
-
-def _datasets(wanted: list[Any], only: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the datasets to run on: those that the user named, or else all of the tables."""
-    from covey.study.papers.plan import datasets
-
-    names = datasets(wanted)
-    for name in only:
-        if name not in names:
-            raise CoveyError(f"no column is of dataset {name!r}; there are {', '.join(names)}")
-    return only or tuple(names)
