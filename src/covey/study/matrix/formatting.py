@@ -189,10 +189,8 @@ def _tables(record: Record, lines: Sequence[Sequence[str]]) -> Iterator[Table]:
         end = at + 1
         while end < len(head) and sum(wide[at : end + 1]) + wide[0] <= WIDTH:
             end += 1
-        table = open_table("", *head[at:end])
-        for line in lines:
-            table.add_row(line[0], *line[at:end])
-        yield table
+        rows = ([line[0], *line[at:end]] for line in lines)
+        yield open_table("", *head[at:end], rows=rows)
         at = end
 
 

@@ -9,7 +9,7 @@ from covey.study.render.charts import theirs as paper_of
 from covey.study.render.markup import Child, Html, aside, join, legend, tag
 from covey.study.render.units import Point, fixed, plain, tick
 
-from .cells import Column, Record, Row, stat, theirs
+from .cells import Column, Record, stat, theirs
 from .notes import Marks
 
 FRAME = svg.Frame(380, 230, left=44, right=70, top=12, bottom=40)
@@ -46,20 +46,19 @@ def courses(record: Record, caption: str) -> Html | None:
     shown, keys = [], dict[str, int]()
     for column in record["columns"]:
         for name in record.get("course", ()):
-            every = [_course(row, i, column, name) for i, row in enumerate(record["rows"])]
-            if lines := [line for line in every if line.points]:
+            lines = []
+            for i, row in enumerate(record["rows"]):
+                course = row["cells"].get(column["label"], {}).get("course") or {}
+                found = zip(course.get("rounds", ()), course.get("figures", {}).get(name, ()))
+                # The mean over the seeds, or an extra metric of the first seed.
+                means = ((at, of[0] if "." in name else sum(of) / len(of)) for at, of in found)
+                if points := [Point(at, v, v, v) for at, v in means]:
+                    lines.append(Line(plain(row["label"]), points, colour=i))
+            if lines:
                 keys |= {line.name: line.colour for line in lines}
                 drawn = curves(f"{plain(column['label'])}, {name}", lines, {})
                 shown.append(_small(f"{column['label']} · {name}", drawn))
     return _plot(keys, shown, aside(caption)) if shown else None
-
-
-def _course(row: Row, colour: int, column: Column, name: str) -> Line:
-    """Return the mean over the seeds, or an extra metric of the first seed."""
-    course = row["cells"].get(column["label"], {}).get("course") or {"rounds": [], "figures": {}}
-    found = zip(course["rounds"], course["figures"].get(name, ()))
-    values = ((at, each[0] if "." in name else sum(each) / len(each)) for at, each in found)
-    return Line(plain(row["label"]), [Point(at, v, v, v) for at, v in values], colour=colour)
 
 
 def _small(name: str, drawn: Html) -> Html:

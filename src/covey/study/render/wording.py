@@ -3,6 +3,7 @@
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -13,6 +14,16 @@ from .units import NOTHING, many, percent
 
 SIMULATED = "simulated noise from the run's seed: it shows the cost but gives no protection"
 CLEAR = {"enrol": "enrolment messages", "report": "reports"}
+
+
+@cache
+def _texts() -> dict[str, Any]:
+    return tomllib.loads(resources.files(__package__).joinpath("texts.toml").read_text("utf-8"))
+
+
+def note(name: str) -> str:
+    """Return what explains the figures of a section."""
+    return str(_texts()["notes"][name])
 
 
 def attackers(result: Mapping[str, Any]) -> str:
@@ -68,8 +79,7 @@ def evaluation_fields(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def told(part: str, figures: Mapping[str, float]) -> str:
     """Describe the counters of a part, those of a user's own part by their names."""
-    text = resources.files(__package__).joinpath("told.toml").read_text("utf-8")
-    known = {k: v for k, v in tomllib.loads(text).get(part, {}).items() if k in figures}
+    known = {k: v for k, v in _texts()["told"].get(part, {}).items() if k in figures}
     known |= {name: f"{name} {{:.4g}}" for name in figures if name not in known}
     return f"{part}: {', '.join(text.format(figures[name]) for name, text in known.items())}"
 
