@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from covey.cli import compare, report
+from covey.cli import pages
+from covey.cli.arguments import add
 from covey.data.dataset import Dataset
 from covey.run.config.schema import Config
 from covey.run.config.shipped import read
@@ -64,7 +65,7 @@ def lengthen(folder: Path, rounds: int) -> None:
 def call(*arguments: object) -> int:
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers()
-    report.add(commands)
-    compare.add(commands)
+    add(commands, "report", pages.report)
+    add(commands, "compare", pages.compare)
     options = parser.parse_args([str(word) for word in arguments])
     return int(options.act(options))

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from command import SMALL, Covey, sets
-from covey.cli import recommend
+from covey.cli import arguments, recommend
 from covey.core.errors import CoveyError
 
 
 def call(*words: object) -> int:
     parser = argparse.ArgumentParser()
-    recommend.add(parser.add_subparsers())
+    arguments.add(parser.add_subparsers(), "recommend", recommend.act)
     options = parser.parse_args(["recommend", *map(str, words)])
     return int(options.act(options))
 
@@ -86,7 +86,7 @@ def test_its_example_works(
 ) -> None:
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers()
-    recommend.add(commands)
+    arguments.add(commands, "recommend", recommend.act)
     epilog = commands.choices["recommend"].epilog
     assert epilog is not None
     monkeypatch.chdir(run.parent)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from covey.study.report.attacked import attacks, exposed, targets
 from covey.study.report.data import read_settings
+from covey.study.report.sections import attacks, exposed, targets
 from report_runs import EVIL, call, dataset, make
 
 ATTACK = {"use": "covey.attacks.explicit:ExplicitBoost", "targets": [3], "share": 0.1}

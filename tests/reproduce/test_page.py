@@ -9,7 +9,8 @@ import pytest
 
 from browser import NEEDED, browse, console
 from covey.study.papers.page import page
-from covey.study.papers.plots import Dot, Series, logarithmic, panel
+from covey.study.papers.plots import logarithmic, panel
+from covey.study.render.charts import Entry
 from covey.study.render.svg import between
 from covey.study.render.units import Stat
 from reproduce_records import figure, table
@@ -89,14 +90,14 @@ def test_a_figure_has_a_panel_for_each_dataset_and_metric_in_words_too() -> None
     assert "failed: it was killed" in text  # in the table that is folded below
 
 
-def series(*dots: Dot) -> Any:
-    return panel("D", "m", "x", [Series("A", dots, 0)], {})
+def series(*dots: Entry) -> Any:
+    return panel("D", "m", "x", [dots], {})
 
 
 def test_a_line_stops_where_runs_failed_and_passes_over_what_was_not_run() -> None:
-    def at(x: float, failed: bool | None = None) -> Dot:
+    def at(x: float, failed: bool | None = None) -> Entry:
         values = (0.5, 0.6) if failed is None else ()
-        return Dot(x, Stat.of(values), float("nan"), failed=bool(failed))
+        return Entry("A", Stat.of(values), 0, failed=bool(failed), x=x)
 
     def lines(text: str) -> int:
         return len(re.findall(r'<polyline points="[^"]+" class="curve c0"', text))

@@ -10,10 +10,9 @@ import torch
 from command import Covey, expect_line, expect_nothing, sets
 from covey.run import federated as engine
 from covey.run.checkpoint import load_model
-from covey.study.matrix.formatting import grid
+from covey.study.matrix.formatting import grid, terminal
 from covey.study.matrix.plan import MatrixOptions, planned
 from covey.study.matrix.record import run_all
-from covey.study.matrix.terminal import terminal
 
 SMALL = (
     "data.users=40",

@@ -13,13 +13,11 @@ from browser import NEEDED, browse, console
 from covey.core.errors import CoveyError
 from covey.data.dataset import Dataset
 from covey.study.batch import one
-from covey.study.matrix.formatting import defence_summaries
+from covey.study.matrix.formatting import defence_summaries, markdown
 from covey.study.matrix.map_page import Items
 from covey.study.matrix.page import page
 from covey.study.matrix.plan import MatrixOptions, Plan, planned, rows_of, with_names
-from covey.study.matrix.record import record, tables_of, without_curves
-from covey.study.matrix.run import before_and_after, best
-from covey.study.matrix.terminal import markdown
+from covey.study.matrix.record import before_and_after, best, record, tables_of, without_curves
 from covey.study.papers.docs import render
 from covey.study.report.items import table_of
 from report_runs import EVIL, ITEMS, dataset

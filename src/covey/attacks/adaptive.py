@@ -46,7 +46,11 @@ class Adaptive(TrainingAttack):
         target_K, many = checked_targets(view, self.name, self.targets), len(view.ids_C)
         honest, items = upload.update["items"], equal_lists(target_K.expand(many, -1))
         assert isinstance(honest, Rows)
-        u_CSD = self._users(view).expand(many, -1, -1)
+        # Imagined users are equal for all attackers of a round, so that their rows agree.
+        table_ID = view.download.public.shared["items"]
+        rng = Rng.server(0, view.round, self.name).to(table_ID.device)
+        draw_SD = rng.normal(self.users, table_ID.shape[1], dtype=table_ID.dtype)[0]
+        u_CSD = (self.scale * draw_SD).expand(many, -1, -1)
         made = promoted(view, upload, items, u_CSD, 1.0).update
         rows = made.pop("items")
         length_T = self.length(honest).repeat_interleave(items.lengths)
@@ -63,12 +67,6 @@ class Adaptive(TrainingAttack):
         width = max(int(honest.items.lengths.max()), 1)
         norm_CR = honest.items.like(norm_T).padded(width, torch.nan)
         return self.multiple * norm_CR.nanmedian(1).values.nan_to_num(0)
-
-    def _users(self, view: AttackView) -> Tensor:
-        """Imagined users, [S, D]; equal for all attackers of a round, so that their rows agree."""
-        table_ID = view.download.public.shared["items"]
-        rng = Rng.server(0, view.round, self.name).to(table_ID.device)
-        return self.scale * rng.normal(self.users, table_ID.shape[1], dtype=table_ID.dtype)[0]
 
 
 def _norm(x: Tensor) -> Tensor:

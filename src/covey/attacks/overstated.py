@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from covey.core import FieldDict, Ragged, Rows, Upload, offsets_of, positive
+from covey.core import FieldDict, Rows, Upload, positive
 
 from .base import AttackView, checked_targets
 from .popular import PopularProfile
@@ -34,10 +34,9 @@ class Overstated(PopularProfile):
 
     def _overstated(self, fields: FieldDict, target_K: Tensor) -> FieldDict:
         """The fields with the targets' rows only; what has no rows stays honest."""
-        return {k: self._rows(v, target_K) if isinstance(v, Rows) else v for k, v in fields.items()}
-
-    def _rows(self, rows: Rows, target_K: Tensor) -> Rows:
-        keep_T = torch.isin(rows.items.values, target_K)
-        lengths_C = torch.bincount(rows.items.owner[keep_T], minlength=len(rows))
-        items = Ragged(rows.items.values[keep_T], offsets_of(lengths_C))
-        return Rows(items, rows.values[keep_T] * self.scale, rows.height)
+        out = dict(fields)
+        for name, value in fields.items():
+            if isinstance(value, Rows):
+                rows = value.kept(torch.isin(value.items.values, target_K))
+                out[name] = replace(rows, values=rows.values * self.scale)
+        return out

@@ -12,17 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from covey.contract.attack import AttackView
 from covey.contract.views import TrainingData
 from covey.core import CoveyError, FieldDict, Fields, Rng, Rows, Upload, positive
 
-from .base import (
-    AttackView,
-    TrainingAttack,
-    checked_targets,
-    equal_lists,
-    need_user_vectors,
-    popularity,
-)
+from .base import TrainingAttack, checked_targets, equal_lists, need_user_vectors, popularity
 from .crafting import adam, one_step, ratings
 from .profiles import random_list
 

@@ -1,1 +1,1 @@
-"""The `covey` program: `main.py` parses the command line, every command is one file."""
+"""The `covey` program: `main.py` parses the command line, the commands are in the other files."""

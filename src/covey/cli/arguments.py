@@ -2,53 +2,40 @@
 
 import argparse
 import sys
+import tomllib
 from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from covey.core.errors import CoveyError
 
+TYPES = {"int": int, "float": float, "path": Path}
+TRUST = "a module outside of covey that configurations may import; repeatable (or COVEY_TRUST=A,B)"
 
-def add_command(
-    commands: Any, name: str, help: str, examples: str, about: str | None = None
-) -> argparse.ArgumentParser:
-    """Adds a command with its help, and with examples, one in each line."""
+
+@cache
+def described() -> dict[str, Any]:
+    """Returns `commands.toml`: each command's help, examples and options."""
+    return tomllib.loads(resources.files(__package__).joinpath("commands.toml").read_text("utf-8"))
+
+
+def add(commands: Any, name: str, act: Any, about: dict[str, Any] | None = None) -> None:
+    """Adds a command as it is described, by default in `commands.toml`; `act` carries it out."""
+    about = about or described()[name]
+    examples = "\n".join(f"example: {words}" for words in about["examples"])
     raw = argparse.RawDescriptionHelpFormatter if "\n" in examples else argparse.HelpFormatter
-    given = {"epilog": examples, "description": about, "formatter_class": raw}
-    return commands.add_parser(name, help=help, **given)
-
-
-def finish(command: argparse.ArgumentParser, act: Any, printed: str = "the result") -> None:
-    """Adds `--json`, and sets the function that carries the command out."""
-    command.add_argument("--json", action="store_true", help=f"print {printed} as JSON")
+    texts = {"help": about["help"], "description": about.get("about"), "epilog": examples}
+    command = commands.add_parser(name, **texts, formatter_class=raw)
+    for option, how in about.get("options", {}).items():
+        kind = {"type": TYPES[how["type"]]} if "type" in how else {}
+        command.add_argument(option, **(how | kind))
+    if printed := about.get("json"):
+        command.add_argument("--json", action="store_true", help=f"print {printed} as JSON")
+    if about.get("trust"):
+        command.add_argument("--trust", action="append", default=[], metavar="MODULE", help=TRUST)
     command.set_defaults(act=act)
-
-
-def add_runs(command: argparse.ArgumentParser, text: str) -> None:
-    command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=text)
-
-
-def add_dataset(command: argparse.ArgumentParser) -> None:
-    text = "synthetic, a folder under COVEY_DATA, or a prepared .npz"
-    command.add_argument("--dataset", help=text)
-
-
-def add_trust(command: argparse.ArgumentParser) -> None:
-    text = "a module outside of covey that configurations may import; repeatable"
-    text += " (or COVEY_TRUST=A,B)"
-    command.add_argument("--trust", action="append", default=[], metavar="MODULE", help=text)
-
-
-def add_set(command: argparse.ArgumentParser, text: str) -> None:
-    command.add_argument("--set", action="append", default=[], metavar="A.B=C", help=text)
-
-
-def add_workers(command: argparse.ArgumentParser) -> None:
-    option = command.add_argument
-    option("--jobs", type=int, help="cores to use (default: all, for runs that gain from it)")
-    option("--backend", choices=("processes", "ray"), help="where several workers compute")
-    text = "keep the checkpoint of the finished run, with all that its clients keep"
-    option("--keep-checkpoint", action="store_true", help=text)
 
 
 def on_cores(config: Any, options: argparse.Namespace) -> Any:

@@ -4,18 +4,9 @@ import argparse
 import json
 import os
 from pathlib import Path
-from typing import Any
-
-from . import arguments
 
 
-def add(commands: Any) -> None:
-    example = "example: covey doctor"
-    command = commands.add_parser("doctor", help="check the installation", epilog=example)
-    arguments.finish(command, _doctor, "the checks")
-
-
-def _doctor(options: argparse.Namespace) -> int:
+def act(options: argparse.Namespace) -> int:
     found = checks()
     if options.json:
         print(json.dumps(found))

@@ -7,20 +7,10 @@ from typing import Any
 
 from covey.core.errors import CoveyError
 
-from . import arguments, data
+from . import data
 
 
-def add(commands: Any) -> None:
-    example = "example: covey list methods"
-    command = commands.add_parser("list", help="what there is to run", epilog=example)
-    kinds = ("methods", "presets", "papers", "attacks", "defences", "datasets")
-    command.add_argument("what", choices=kinds)
-    where = "of papers: where they are, if not in a checkout"
-    command.add_argument("--papers", type=Path, metavar="DIR", help=where)
-    arguments.finish(command, _list, "the list")
-
-
-def _list(options: argparse.Namespace) -> int:
+def act(options: argparse.Namespace) -> int:
     if options.papers and options.what != "papers":
         why = f"--papers is for covey list papers, and changes no list of {options.what}"
         raise CoveyError(f"{why}; leave it out")
@@ -55,7 +45,10 @@ def _methods() -> list[dict[str, Any]]:
         config = Config.of(read("methods", name))
         row = {"name": name, "what": config.tree.get("title", "")}
         row |= {"paper": config.tree.get("paper", ""), "leaves the device": _disclosed(config)}
-        rows.append(row | {"options": _options(config.tree)})
+        sections = [(k, v) for k, v in config.tree.items() if isinstance(v, dict) and "use" in v]
+        sections += [("mechanism", v) for v in config.tree.get("mechanism", [])]
+        options = (f"{at}.{k}" for at, section in sections for k in section if k != "use")
+        rows.append(row | {"options": ", ".join(options)})
     return rows
 
 
@@ -68,12 +61,6 @@ def _disclosed(config: Any) -> str:
     method = method_of(config, Catalogue(1))
     program = program_of(method, config.evaluate, config.engine, 0)
     return ", ".join(d.name for d in program.disclosures() if d.step != "evaluate") or "nothing"
-
-
-def _options(tree: dict[str, Any]) -> str:
-    sections = [(k, v) for k, v in tree.items() if isinstance(v, dict) and "use" in v]
-    sections += [("mechanism", v) for v in tree.get("mechanism", [])]
-    return ", ".join(f"{name}.{k}" for name, section in sections for k in section if k != "use")
 
 
 def _files(kind: str) -> list[dict[str, Any]]:

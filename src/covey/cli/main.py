@@ -6,19 +6,25 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from covey import __version__
-from covey.cli import maps, matrix, recommend, report, reproduce, tune
+from covey.cli import (
+    arguments,
+    completion,
+    data,
+    doctor,
+    listing,
+    matrix,
+    pages,
+    recommend,
+    reproduce,
+    tune,
+)
 from covey.core import CoveyError, lock
 from covey.core.trust import found_here, trusting
-
-from . import arguments, compare, completion, data, doctor, listing
-
-# Commands that build what a configuration names: these may import other modules.
-BUILDING = (report, compare, reproduce, matrix, maps, tune, recommend)
-COMMANDS = (*BUILDING, listing, data, doctor, completion)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -65,31 +71,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="covey", description="Federated recommendation, and what it costs.")
     parser.add_argument("--version", action="version", version=f"covey {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    examples = "example: covey run --method fedncf --rounds 3 --out runs/first\n"
-    examples += "example: covey run --method fedmf --rounds 3 --set model.dim=16 --out runs/second"
-    run = arguments.add_command(commands, "run", "train and evaluate a method", examples)
-    option = run.add_argument
-    option("config", nargs="?", help="a TOML file; or choose --method")
-    option("--method", help="a shipped method, such as fedncf")
-    arguments.add_dataset(run)
-    option("--preset", help="a paper's protocol, such as pfedrec-as-published")
-    rounds = "how many: rounds, or passes over all clients, as run.unit says"
-    option("--rounds", type=int, help=rounds)
-    option("--seed", type=int)
-    option("--out", type=Path, help="the run's folder (default: runs/METHOD-DATASET-SEED)")
-    arguments.add_workers(run)
-    arguments.add_set(run, "any option of the configuration")
-    arguments.finish(run, _run)
-    text, example = "continue a run that was stopped or killed", "example: covey resume runs/first"
-    resume = commands.add_parser("resume", help=text, epilog=example)
-    resume.add_argument("out", type=Path)
-    arguments.add_workers(resume)
-    arguments.finish(resume, _resume)
-    for command in COMMANDS:
-        command.add(commands)
-    names = (module.__name__.rpartition(".")[2] for module in BUILDING)
-    for name in ("run", "resume", *names):
-        arguments.add_trust(commands.choices[name])
+    acts = {"run": _run, "resume": _resume, "report": pages.report, "compare": pages.compare}
+    acts |= {"reproduce": reproduce.act, "matrix": matrix.act, "maps": pages.maps}
+    acts |= {"tune": tune.act, "recommend": recommend.act, "list": listing.act}
+    for name, act in acts.items():
+        arguments.add(commands, name, act)
+    data.add(commands)
+    arguments.add(commands, "doctor", doctor.act)
+    arguments.add(commands, "completion", partial(completion.act, parsers=commands.choices))
     return parser
 
 

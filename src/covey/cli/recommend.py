@@ -4,7 +4,6 @@ import argparse
 import json
 import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
 from covey.core.errors import CoveyError
@@ -12,25 +11,7 @@ from covey.core.errors import CoveyError
 from . import arguments
 
 
-def add(commands: Any) -> None:
-    text = "items for users of a run, or for a new one"
-    examples = "example: covey recommend runs/first --user 3 7 -k 5\n"
-    examples += "example: covey recommend runs/first --all --out recs.csv"
-    command = arguments.add_command(commands, "recommend", text, examples)
-    option = command.add_argument
-    option("run", type=Path, metavar="RUN", help="the folder of a run")
-    users, items = "users of the dataset", "the items of a new user, oldest first"
-    option("--user", nargs="+", action="extend", default=[], metavar="ID", help=users)
-    option("--all", action="store_true", help="all users of the dataset; needs --out")
-    option("--items", nargs="+", default=[], metavar="ID", help=items)
-    option("-k", type=int, default=10, help="items for each (default: 10)")
-    option("--seen", action="store_true", help="also items that the user has already")
-    kinds = "write the lists of users to a .csv, .jsonl or .parquet file"
-    option("--out", type=Path, metavar="FILE", help=kinds)
-    arguments.finish(command, _recommend, "the lists")
-
-
-def _recommend(options: argparse.Namespace) -> int:
+def act(options: argparse.Namespace) -> int:
     if not options.user and not options.items and not options.all:
         wrong = "name users: covey recommend RUN --user ID, or the items of a new one"
         raise CoveyError(f"{wrong}: --items ID ID")

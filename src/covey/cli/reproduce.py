@@ -2,42 +2,10 @@
 
 import argparse
 import json
-from pathlib import Path
-from typing import Any
 
 from covey.core import CoveyError, atomic, positive
 
 from . import arguments
-
-
-def add(commands: Any) -> None:
-    about = "Runs what a paper's tables and figures need, with floors and ceilings, and judges its"
-    about += " claims. Finished runs are kept and not repeated."
-    text, example = (
-        "run a paper's tables and judge its claims",
-        "example: covey reproduce covey demo",
-    )
-    command = arguments.add_command(commands, "reproduce", text, f"{example} --quick", about)
-    option = command.add_argument
-    option("paper", nargs="?", help="such as pfedrec, or a folder of your own; none: only --docs")
-    option("tables", nargs="*", metavar="TABLE", help="such as table1; none: all of the paper")
-    where = "where the papers' plans are, if not in a checkout"
-    option("--papers", type=Path, metavar="DIR", help=where)
-    option("--quick", action="store_true", help="one seed, a tenth of the rounds; labelled so")
-    columns = "only the columns of this dataset"
-    option("--dataset", action="append", default=[], help=columns)
-    jobs = "runs at a time, each with one thread; also on one GPU"
-    option("--jobs", type=int, default=1, help=jobs)
-    arguments.add_set(command, "of every run: engine.device=cuda")
-    records, runs = "where the records are written", "where the runs are kept"
-    option("--results", type=Path, default=Path("results"), help=records)
-    option("--work", type=Path, default=Path("runs/papers"), help=runs)
-    pages = "a page, or a folder of pages, whose marked tables are rendered again"
-    option("--docs", type=Path, help=pages)
-    done = "run nothing: show what is finished, holes for the rest"
-    option("--done", action="store_true", help=done)
-    option("--keep", action="store_true", help="run only what the stored record lacks")
-    arguments.finish(command, act, "the records")
 
 
 def act(options: argparse.Namespace) -> int:
@@ -49,8 +17,8 @@ def act(options: argparse.Namespace) -> int:
     if options.paper:
         _reproduce(options)
     if options.docs:
+        from covey.study.matrix.formatting import markdown as matrix
         from covey.study.matrix.map_page import markdown as maps
-        from covey.study.matrix.terminal import markdown as matrix
         from covey.study.papers.docs import SHOWN, render
 
         render(options.docs, options.results, SHOWN | {"matrix": matrix, "maps": maps})
@@ -60,11 +28,15 @@ def act(options: argparse.Namespace) -> int:
 def _reproduce(options: argparse.Namespace) -> None:
     """Runs the tables, stores their records, and writes a page of them."""
     from covey.data.cache import find
-    from covey.study.papers.plan import Scope, tables
+    from covey.study.papers.plan import Scope, datasets, tables
 
     scope = Scope(options.quick, tuple(options.dataset), tuple(options.set))
     wanted = tables(options.paper, options.tables, options.papers)
-    names = _datasets(wanted, scope.datasets)
+    there = datasets(wanted)
+    for name in scope.datasets:
+        if name not in there:
+            raise CoveyError(f"no column is of dataset {name!r}; there are {', '.join(there)}")
+    names = scope.datasets or there
     for name in [] if options.done else names:
         find(name)  # a missing dataset is an error before anything runs
     from covey import data
@@ -89,14 +61,3 @@ def _reproduce(options: argparse.Namespace) -> None:
     atomic.write_text(html, page(records))
     print(json.dumps(records) if options.json else "\n\n".join(map(terminal, records)))
     say(f"records in {', '.join(stored) or 'no file: every run failed'}; page in {html}")
-
-
-def _datasets(wanted: list[Any], only: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the datasets to run on: those that the user named, or else all of the tables."""
-    from covey.study.papers.plan import datasets
-
-    names = datasets(wanted)
-    for name in only:
-        if name not in names:
-            raise CoveyError(f"no column is of dataset {name!r}; there are {', '.join(names)}")
-    return only or tuple(names)

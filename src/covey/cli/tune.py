@@ -12,30 +12,6 @@ from covey.core import CoveyError, atomic, toml_writer
 from . import arguments
 
 
-def add(commands: Any) -> None:
-    about = "Tries settings of a method, the published one first, and shows which is best on"
-    about += " validation. The same command goes on where it was stopped."
-    text = "search for a method's best options on validation"
-    example = "example: covey tune fedmf --trials 4 --set run.rounds=5 --out runs/tuned"
-    command = arguments.add_command(commands, "tune", text, example, about)
-    option = command.add_argument
-    option("method", help="a shipped method, such as fedmf, or a TOML file")
-    arguments.add_dataset(command)
-    option("--preset", help="a protocol, such as pfedrec-honest")
-    trials = "settings to try, the published one among them"
-    option("--trials", type=int, default=8, help=trials)
-    option("--seeds", type=int, default=1, help="runs of each setting, whose mean counts")
-    arguments.add_set(command, "of every trial: run.rounds=50")
-    vary = "what to vary: 'solver.lr=log 0.001 1'"
-    option("--space", action="append", default=[], metavar="A.B=SPACE", help=vary)
-    option("--jobs", type=int, default=1, help="trials at a time, each with one thread")
-    folder = "the folder of the search (default: runs/tune/METHOD-DATASET-PRESET)"
-    option("--out", type=Path, help=folder)
-    preset = "the best values as a preset"
-    option("--write-preset", type=Path, metavar="FILE.toml", help=preset)
-    arguments.finish(command, act, "the search")
-
-
 def act(options: argparse.Namespace) -> int:
     from covey.run.config.compose import checked
     from covey.study.tuning.space import space_of

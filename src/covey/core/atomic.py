@@ -13,7 +13,10 @@ def write(path: Path, fill: Callable[[Path], object]) -> None:
     """Writes a whole file or nothing: `fill` writes a temporary one, forced to disk and renamed."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        _remove_leftovers(path)
+        for left in path.parent.glob(f".{path.name}.*.part"):  # of processes that were killed
+            writer = left.name.split(".")[-2]
+            if writer.isdecimal() and not _alive(int(writer)):
+                left.unlink(missing_ok=True)
         fill(part)
         with part.open("rb+") as file:
             os.fsync(file.fileno())
@@ -42,14 +45,6 @@ def exclusive(path: Path, wait: bool = True) -> Iterator[None]:
             wrong = f"cannot lock {path}: {error.strerror}"
             raise CoveyError(f"{wrong}; choose a folder on another disk") from error
         yield
-
-
-def _remove_leftovers(path: Path) -> None:
-    """Removes temporary files of killed processes, since those of checkpoints are large."""
-    for part in path.parent.glob(f".{path.name}.*.part"):
-        writer = part.name.split(".")[-2]
-        if writer.isdecimal() and not _alive(int(writer)):
-            part.unlink(missing_ok=True)
 
 
 def _alive(process: int) -> bool:

@@ -45,14 +45,19 @@ def _locked(folder: Path) -> IO[str]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             with file:
-                who = _holder(file)
+                file.seek(0)
+                process, _, host = file.read().partition(" ")
+            who = f"process {process} on {host}" if host else "another process"
             wrong = f"{folder} is in use by {who}"
             raise CoveyError(f"{wrong}; wait until it ends, or choose another folder") from error
         except OSError as error:
             text = "%s cannot be locked (%s): start no second run on it meanwhile"
             _log.warning(text, folder, error.strerror)
         if _is_at(file, folder / NAME):
-            _sign(file)
+            with suppress(OSError):  # on a full disk the lock holds without a name
+                file.truncate(0)
+                file.write(f"{os.getpid()} {socket.gethostname()}")
+                file.flush()
             return file
         file.close()
 
@@ -79,16 +84,3 @@ def _is_at(file: IO[str], path: Path) -> bool:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _sign(file: IO[str]) -> None:
-    with suppress(OSError):  # on a full disk the lock holds without a name
-        file.truncate(0)
-        file.write(f"{os.getpid()} {socket.gethostname()}")
-        file.flush()
-
-
-def _holder(file: IO[str]) -> str:
-    file.seek(0)
-    process, _, host = file.read().partition(" ")
-    return f"process {process} on {host}" if host else "another process"

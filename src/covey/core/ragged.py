@@ -110,6 +110,12 @@ class Rows:
         items = index.like(self.items.values[index.values])
         return Rows(items, self.values[index.values], self.height)
 
+    def kept(self, keep_T: Tensor) -> "Rows":
+        """The rows of each client where `keep_T` is true."""
+        lengths = torch.bincount(self.items.owner[keep_T], minlength=len(self))
+        items = Ragged(self.items.values[keep_T], offsets_of(lengths))
+        return Rows(items, self.values[keep_T], self.height)
+
     def scaled(self, s_C: Tensor) -> "Rows":
         """The rows of each client multiplied by its factor."""
         s_T = s_C.repeat_interleave(self.items.lengths).to(self.values)

@@ -26,16 +26,12 @@ def root() -> Path:
     """The cache folder, which may not exist yet."""
     if given := os.environ.get("COVEY_CACHE"):
         return Path(given).expanduser()
-    return _base() / "covey"
-
-
-def _base() -> Path:
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local") / "covey"
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))  # the XDG rule ignores relative paths
-    return given if given.is_absolute() else Path.home() / ".cache"
+        return Path.home() / "Library/Caches/covey"
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))  # the XDG rule ignores relative paths
+    return (base if base.is_absolute() else Path.home() / ".cache") / "covey"
 
 
 def downloads() -> Path:

@@ -61,10 +61,14 @@ class Dataset:
         """Writes a .npz file without pickles; a reader never sees half a file."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
+        meta = {k: getattr(self, k) for k in ("name", "n_users", "n_items", "clock")}
+        arrays = {k: getattr(self, k) for k in ARRAYS if getattr(self, k) is not None}
+        # Titles are saved as text, because an array of strings would pad each one to the longest.
+        texts = {"meta": _text({"format": FORMAT} | meta), "titles": _text(self.titles)}
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
             with part.open("wb") as file:
-                np.savez(file, allow_pickle=False, **_members(self))
+                np.savez(file, allow_pickle=False, **arrays, **texts)
             os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)
@@ -74,29 +78,17 @@ class Dataset:
         """Reads and checks a file that `save` wrote."""
         try:
             with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                return check(_from_members(dict(file)))
+                meta: dict[str, Any] = json.loads(file["meta"].tobytes())
+                if (found := meta.pop("format")) != FORMAT:
+                    raise ValueError(f"format {found}, expected {FORMAT}")
+                meta["titles"] = tuple(json.loads(file["titles"].tobytes()))
+                return check(Dataset(**meta | {k: file[k] for k in ARRAYS if k in file}))
         except FileNotFoundError:
             remedy = "a prepared dataset is written by Dataset.save"
             raise CoveyError(f"no file {path}; {remedy}") from None
         except (OSError, EOFError, zipfile.BadZipFile, KeyError, TypeError, ValueError) as error:
             why = f"{path} is not a prepared dataset of this version ({error}); prepare it again"
             raise CoveyError(why) from None
-
-
-def _members(dataset: Dataset) -> dict[str, Any]:
-    meta = {k: getattr(dataset, k) for k in ("name", "n_users", "n_items", "clock")}
-    arrays = {k: getattr(dataset, k) for k in ARRAYS if getattr(dataset, k) is not None}
-    # Titles are saved as text, because an array of strings would pad each one to the longest.
-    texts = {"meta": _text({"format": FORMAT} | meta), "titles": _text(dataset.titles)}
-    return arrays | texts
-
-
-def _from_members(members: dict[str, Array]) -> Dataset:
-    meta: dict[str, Any] = json.loads(members["meta"].tobytes())
-    if (found := meta.pop("format")) != FORMAT:
-        raise ValueError(f"format {found}, expected {FORMAT}")
-    meta["titles"] = tuple(json.loads(members["titles"].tobytes()))
-    return Dataset(**meta | {k: members[k] for k in ARRAYS if k in members})
 
 
 def _text(value: object) -> Array:

@@ -72,8 +72,13 @@ def _assign(dataset: Dataset, config: SplitConfig) -> tuple[Dataset, Array, Arra
     if config.rows == "distinct":
         rows = _distinct(rows)
     by_time = _by_time(rows)
-    if config.kind in ("temporal", "given"):
-        part_S = (_temporal(rows, config) if config.kind == "temporal" else _given(rows))[by_time]
+    if config.kind == "temporal":
+        part_S = _temporal(rows, config)[by_time]
+    elif config.kind == "given":
+        if rows.part_E is None:
+            remedy = "covey data import --split COLUMN, or use split.kind = 'loo' or 'ratio'"
+            raise CoveyError(f"dataset '{rows.name}' has no split; import it with {remedy}")
+        part_S = rows.part_E[by_time]
     elif config.order == "time":
         part_S = _per_user(rows.user_E[by_time], rows.n_users, config)
     else:
@@ -143,20 +148,18 @@ def _shuffled(n_N: Array, seed: int, purpose: str) -> Array:
 def _per_user(user_S: Array, n_users: int, config: SplitConfig) -> Array:
     """The part of each row, for rows sorted by user and then by `config.order`."""
     n_N = np.bincount(user_S, minlength=n_users)
-    return _leave_one_out(user_S, n_N) if config.kind == "loo" else _ratio(user_S, n_N, config)
-
-
-def _place(user_S: Array, n_N: Array) -> Array:
-    return np.asarray(np.arange(len(user_S)) - (np.cumsum(n_N) - n_N)[user_S])
-
-
-def _leave_one_out(user_S: Array, n_N: Array) -> Array:
-    """The last row is test, the one before validation; users with fewer than 3 rows only train."""
+    if config.kind == "ratio":
+        return _ratio(user_S, n_N, config)
+    # The last row is test, the one before validation; users with fewer than 3 rows only train.
     part_S = np.full(len(user_S), TRAIN, np.uint8)
     end_N = np.cumsum(n_N)[n_N >= 3]
     part_S[end_N - 1] = TEST
     part_S[end_N - 2] = VALID
     return part_S
+
+
+def _place(user_S: Array, n_N: Array) -> Array:
+    return np.asarray(np.arange(len(user_S)) - (np.cumsum(n_N) - n_N)[user_S])
 
 
 def _ratio(user_S: Array, n_N: Array, config: SplitConfig) -> Array:
@@ -166,17 +169,13 @@ def _ratio(user_S: Array, n_N: Array, config: SplitConfig) -> Array:
     part_S = np.where(_place(user_S, n_N) < kept_N[user_S], TRAIN, TEST).astype(np.uint8)
     kept = np.flatnonzero(part_S == TRAIN)
     kept = kept[_shuffled(kept_N, config.seed, "split.valid")]
-    user_K = user_S[kept]
-    part_S[kept[_place(user_K, kept_N) < _validation(kept_N, config)[user_K]]] = VALID
-    return part_S
-
-
-def _validation(kept_N: Array, config: SplitConfig) -> Array:
-    """How many rows of each user validate: rounded at random, so that short histories take part."""
+    # How many rows of each user validate is rounded at random, so that short histories take part.
     rng = Rng.of(config.seed, 0, torch.arange(len(kept_N))).fold("split.round")
     chance_N = rng.uniform(1)[:, 0].numpy()
-    count_N: Array = np.floor(kept_N * config.valid + chance_N).astype(np.int64)
-    return count_N.clip(max=(kept_N - 1).clip(min=0))
+    valid_N = np.floor(kept_N * config.valid + chance_N).astype(np.int64)
+    user_K, valid_N = user_S[kept], valid_N.clip(max=(kept_N - 1).clip(min=0))
+    part_S[kept[_place(user_K, kept_N) < valid_N[user_K]]] = VALID
+    return part_S
 
 
 def _temporal(rows: Dataset, config: SplitConfig) -> Array:
@@ -193,13 +192,6 @@ def _temporal(rows: Dataset, config: SplitConfig) -> Array:
         why = f"the last {config.test:.0%} of its rows share one time; raise split.test"
         raise CoveyError(f"dataset '{rows.name}': {why}")
     return part_E
-
-
-def _given(rows: Dataset) -> Array:
-    if rows.part_E is None:
-        remedy = "covey data import --split COLUMN, or use split.kind = 'loo' or 'ratio'"
-        raise CoveyError(f"dataset '{rows.name}' has no split; import it with {remedy}")
-    return rows.part_E
 
 
 def _point(time_E: Array, share: float) -> float:
@@ -253,15 +245,12 @@ def candidates(split: Split, count: int = 99, seed: int = 0) -> dict[str, Tensor
     out = {k: torch.empty(split.n_users, count, dtype=torch.int64) for k in ("valid", "test")}
     for first in range(0, split.n_users, CHUNK_USERS):
         ids_C = torch.arange(first, min(first + CHUNK_USERS, split.n_users))
-        drawn_CK = _unseen(seen.take(ids_C), ids_C, split.n_items, 2 * count, seed)
+        # Ranks among the unseen items are drawn first, then their items are found.
+        own, rng = seen.take(ids_C), Rng.of(seed, 0, ids_C).fold("candidates")
+        size_C = split.n_items - own.lengths
+        rank_CK = distinct_ranks(rng.fold("rank").uniform(2 * count), size_C)
+        rank_CK = rank_CK.gather(1, rng.fold("order").permutation(2 * count))
+        flat = Ragged(rank_CK.flatten(), torch.arange(len(own) + 1) * 2 * count)
+        drawn_CK = outside(own, split.n_items, flat).view(-1, 2 * count)
         out["valid"][ids_C], out["test"][ids_C] = drawn_CK[:, :count], drawn_CK[:, count:]
     return out
-
-
-def _unseen(seen: Ragged, ids_C: Tensor, n_items: int, count: int, seed: int) -> Tensor:
-    """Draws distinct items outside each list: ranks among the unseen items, then their items."""
-    rng = Rng.of(seed, 0, ids_C).fold("candidates")
-    rank_CK = distinct_ranks(rng.fold("rank").uniform(count), n_items - seen.lengths)
-    rank_CK = rank_CK.gather(1, rng.fold("order").permutation(count))
-    flat = Ragged(rank_CK.flatten(), torch.arange(len(seen) + 1) * count)
-    return outside(seen, n_items, flat).view(-1, count)

@@ -8,6 +8,7 @@ group. Shape suffixes: N = users, I = items, E = interactions, G = groups.
 import itertools
 import math
 from dataclasses import dataclass
+from importlib import resources
 
 import numpy as np
 
@@ -19,25 +20,6 @@ CHUNK = 1 << 20  # interactions generated at once; the data depend on it
 TASTE_TRIES = 8  # after so many repeated draws, a user takes any item
 DAY = 86_400.0
 EPOCH = 1_600_000_000.0
-
-THEMES = (  # adjectives and nouns of the titles, group by group
-    "Silent Crooked Hidden Midnight Broken Cold Last Double",
-    "Alibi Witness Detective Ransom Shadow Verdict Cipher Suspect",
-    "Distant Solar Quantum Iron Lost Orbital Frozen Electric",
-    "Colony Starship Android Nebula Signal Planet Engine Comet",
-    "Sweet Summer Paper Tender Secret Sunday Borrowed Golden",
-    "Kiss Wedding Letter Promise Heart Garden Valentine Waltz",
-    "Wild Northern Savage High Burning Forgotten Dusty Lone",
-    "River Summit Canyon Horse Frontier Trail Prairie Outlaw",
-    "Haunted Crimson Hollow Rotten Whispering Pale Endless Black",
-    "House Coffin Scarecrow Cellar Ghost Ritual Moon Grave",
-    "Clumsy Royal Lucky Awkward Rubber Grand Noisy Accidental",
-    "Cousin Butler Vacation Neighbour Parrot Picnic Landlord Duchess",
-    "Brave Tiny Painted Enchanted Silver Sleepy Dancing Flying",
-    "Dragon Otter Castle Wizard Puppet Unicorn Teapot Lantern",
-    "True Ancient Hungry Deep Vanishing Secret Living Great",
-    "Ocean Empire Forest Harvest Desert Migration Reef Orchestra",
-)
 
 
 @dataclass(frozen=True)
@@ -107,20 +89,16 @@ def generate(options: Synthetic) -> Dataset:
 def _activity(options: Synthetic, rng: np.random.Generator) -> Array:
     """The number of items of each user: evenly spaced quantiles, so the mean is right for a few."""
     low, high = max(1.0, options.mean_items / 4), min(options.items / 2, options.mean_items * 20)
-    exponent = _exponent(options.mean_items, low, high, min(options.users, 1 << 16))
+    exponent, steep = 0.0, 40.0  # of the density x ** -exponent with this mean, by bisection
+    for _ in range(50):
+        middle = (exponent + steep) / 2
+        sample = _quantiles(middle, low, high, min(options.users, 1 << 16))
+        too_large = sample.mean() > options.mean_items
+        exponent, steep = (middle, steep) if too_large else (exponent, middle)
+    exponent = (exponent + steep) / 2
     sum_N = np.cumsum(_quantiles(exponent, low, high, options.users))
     total_N = np.floor(sum_N + 0.5)  # sums are rounded, so that the mean stays the same
     return rng.permutation(np.maximum(np.diff(total_N, prepend=0.0), 1).astype(np.int64))
-
-
-def _exponent(mean: float, low: float, high: float, points: int) -> float:
-    """The exponent a of the density x ** -a on [low, high] that has this mean, by bisection."""
-    flat, steep = 0.0, 40.0
-    for _ in range(50):
-        middle = (flat + steep) / 2
-        too_large = _quantiles(middle, low, high, points).mean() > mean
-        flat, steep = (middle, steep) if too_large else (flat, middle)
-    return (flat + steep) / 2
 
 
 def _quantiles(exponent: float, low: float, high: float, points: int) -> Array:
@@ -138,7 +116,9 @@ def _items(options: Synthetic, ranking: _Ranking, rng: np.random.Generator, n_N:
     place_E = ranking.draw(rng, group_N[user_E], options.taste)
     rows = np.arange(len(user_E))
     for tries in itertools.count():
-        again = rows[_repeats(user_E[rows] * options.items + place_E[rows])]
+        key_E = user_E[rows] * options.items + place_E[rows]
+        order = np.argsort(key_E, kind="stable")
+        again = rows[order[1:][key_E[order][1:] == key_E[order][:-1]]]
         if not len(again):
             return place_E
         if tries < TASTE_TRIES:
@@ -149,12 +129,6 @@ def _items(options: Synthetic, ranking: _Ranking, rng: np.random.Generator, n_N:
         busy_N[user_E[again]] = True
         rows = rows[busy_N[user_E[rows]]]
     raise AssertionError("unreachable")
-
-
-def _repeats(key_E: Array) -> Array:
-    order = np.argsort(key_E, kind="stable")
-    key_E = key_E[order]
-    return np.asarray(order[1:][key_E[1:] == key_E[:-1]])
 
 
 def _times(rng: np.random.Generator, n_N: Array) -> Array:
@@ -168,10 +142,12 @@ def _times(rng: np.random.Generator, n_N: Array) -> Array:
 def _titles(edge_G: Array, item_of_place: Array) -> tuple[str, ...]:
     """Readable names from the words of each group, with numbers after all names were used once."""
     titles = [""] * len(item_of_place)
+    # Adjectives and nouns take turns, group by group.
+    themes = resources.files(__package__).joinpath("titles.txt").read_text("utf-8").splitlines()
     size = math.ceil(len(item_of_place) / (len(edge_G) - 1))
     for g, (first, last) in enumerate(itertools.pairwise(edge_G.tolist())):
-        cycle, theme = divmod(g, len(THEMES) // 2)
-        adjectives, nouns = THEMES[2 * theme].split(), THEMES[2 * theme + 1].split()
+        cycle, theme = divmod(g, len(themes) // 2)
+        adjectives, nouns = themes[2 * theme].split(), themes[2 * theme + 1].split()
         names = [f"{adjective} {noun}" for noun in nouns for adjective in adjectives]
         for serial, item in enumerate(item_of_place[first:last].tolist(), size * cycle):
             sequel, name = divmod(serial, len(names))

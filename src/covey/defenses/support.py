@@ -7,9 +7,8 @@ rows, as they are touched only as sampled negatives, so they are the easiest tar
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
-from covey.core import Field, FieldDict, Ragged, Rows, Upload, offsets_of, positive
+from covey.core import Rows, Upload, positive
 from covey.mechanism import Mechanism, ServerView
 
 
@@ -24,18 +23,9 @@ class MinimumSupport(Mechanism):
         positive(self.name, clients=self.clients)
 
     def filter_uploads(self, view: ServerView, upload: Upload) -> Upload:
-        update: FieldDict = {name: self._one(value) for name, value in upload.update.items()}
+        update = dict(upload.update)
+        for name, value in update.items():
+            if isinstance(value, Rows):
+                count_I = torch.bincount(value.items.values, minlength=value.height)
+                update[name] = value.kept(count_I[value.items.values] >= self.clients)
         return replace(upload, update=update)
-
-    def _one(self, value: Field) -> Field:
-        if not isinstance(value, Rows):
-            return value
-        count_I = torch.bincount(value.items.values, minlength=value.height)
-        return kept_rows(value, count_I[value.items.values] >= self.clients)
-
-
-def kept_rows(rows: Rows, keep_T: Tensor) -> Rows:
-    """The rows of each client where `keep_T` is true."""
-    lengths = torch.bincount(rows.items.owner[keep_T], minlength=len(rows))
-    items = Ragged(rows.items.values[keep_T], offsets_of(lengths))
-    return Rows(items, rows.values[keep_T], rows.height)

@@ -16,7 +16,6 @@ from covey.core import Rows, Upload, positive
 from covey.mechanism import Mechanism, ServerView
 
 from .rows import check_minority
-from .support import kept_rows
 
 CLIENTS_AT_ONCE = 4
 
@@ -132,5 +131,5 @@ def _among(value: Rows, pick_S: Tensor) -> Rows:
     """The rows of the sampled items, which are renumbered by their place in the sample."""
     place_I = torch.full((value.height,), -1, device=pick_S.device)
     place_I[pick_S] = torch.arange(len(pick_S), device=pick_S.device)
-    sampled = kept_rows(value, place_I[value.items.values] >= 0)
+    sampled = value.kept(place_I[value.items.values] >= 0)
     return Rows(sampled.items.like(place_I[sampled.items.values]), sampled.values, len(pick_S))

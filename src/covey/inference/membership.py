@@ -31,7 +31,7 @@ from covey.methods.private_sums import PrivateCount
 from covey.methods.spectral import SubspaceIteration
 from covey.run.assemble import clients_of, device_of, method_of, server_side_of, simulation_of
 
-from .catalogue_growth import prepared_again, with_rows
+from .new_items import prepared_again, with_rows
 from .ranking import Ranking
 from .scorers import DeviceScorer, Scorer
 
@@ -46,9 +46,8 @@ def with_interactions(old: Ranking, interactions: Iterable[tuple[Any, Any]]) -> 
     changed_C = torch.tensor(sorted({user for user, _ in pairs if user < n})).to(new_C)
     if isinstance(part, GramTiles):
         lists = Ragged.cat([distinct(old.prepared.split.train), nothing(len(new))])
-        before = replace(
-            made, prepared=replace(made.prepared, avoided=lists)
-        )  # to send differences
+        # To send differences.
+        before = replace(made, prepared=replace(made.prepared, avoided=lists))
         scorer: Scorer = old.scorer
         for data, change, ids_C in ((before, update, changed_C), (made, join, new_C)):
             scorer, method, side = _moved(replace(data, scorer=scorer))
@@ -165,7 +164,12 @@ def _change(
             raise CoveyError(f"{wrong}; let them leave, and join again")
         if len(total):
             gram_II[:, start:stop] += total.extra[part.name]["rows"].double()
-            pair_M2 = _recorded(pair_M2, tile, total.ids_C, change)
+            pairs_C2 = torch.stack([torch.full_like(total.ids_C, tile), total.ids_C], 1)
+            if change == JOIN:
+                pair_M2 = torch.cat([pair_M2, pairs_C2.to(pair_M2)])
+            elif change == LEAVE:
+                gone_M = torch.isin(pair_M2[:, 1], total.ids_C.to(pair_M2))
+                pair_M2 = pair_M2[~gone_M | (pair_M2[:, 0] != tile)]
             answered += len(total)
     if not answered:
         why = "no sum came about, and nothing was changed"
@@ -181,15 +185,6 @@ def _tiles(method: Method) -> GramTiles:
         wrong = "only sums of fixed parts can be changed, as those of ease-sums"
         raise CoveyError(f"{wrong}; run the sums again")
     return part
-
-
-def _recorded(pair_M2: Tensor, tile: int, ids_C: Tensor, change: int) -> Tensor:
-    """The clients of all tiles [M, 2] after a tile was changed."""
-    pairs = torch.stack([torch.full_like(ids_C, tile), ids_C], 1).to(pair_M2)
-    if change == LEAVE:
-        gone_M = (pair_M2[:, 0] == tile) & torch.isin(pair_M2[:, 1], ids_C.to(pair_M2))
-        return pair_M2[~gone_M]
-    return torch.cat([pair_M2, pairs]) if change == JOIN else pair_M2
 
 
 def _check(pair_M2: Tensor, tiles: int, ids_C: Tensor, change: int) -> None:

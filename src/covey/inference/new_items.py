@@ -1,16 +1,24 @@
-"""Finds the rows of items that are added after training, while everything else stays as it is.
+"""Adds items after training, while everything else stays as it is.
 
-Shape suffixes: I = items before, M = new items, J = both, D = components of a row.
+New items come last in the dataset, whose split is kept. Shape suffixes: E = interactions, I = items
+before, M = new items, J = both, D = components of a row.
 """
 
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from covey.aggregate.grouping import Everyone
 from covey.contract.fleet import Request
 from covey.core import CoveyError, Download, FieldDict, Fields, Sent, Total
+from covey.data.dataset import TRAIN, Array, Dataset, check
+from covey.data.naming import own_ids
+from covey.data.split import SplitConfig, assigned
+from covey.data.split import split as split_rows
 from covey.engine.fleet.base import Clients
 from covey.engine.method import Method
 from covey.engine.rounds import Server
@@ -19,12 +27,116 @@ from covey.methods.titles import title_vectors
 from covey.models.spectral import Spectral
 from covey.pooled.choice import OfLists
 from covey.pooled.popularity import FittedPopularity
-from covey.run.assemble import clients_of, method_of, simulation_of
+from covey.run.assemble import Prepared, clients_of, method_of, prepare_split, simulation_of
 from covey.run.config.schema import Config
 from covey.run.pooled import fit_pooled
 
-from .catalogue_growth import CatalogueGrowth
 from .scorers import DeviceScorer, PooledScorer, Scorer, whole_state
+
+Owns = Sequence[Any]  # ids of new users or items
+Pairs = Iterable[tuple[Any, Any]]  # of a user and a new item, by their ids
+Numbers = tuple[dict[str, int], dict[str, int]]  # of users and of items, by the text of their ids
+
+
+@dataclass(frozen=True)
+class CatalogueGrowth:
+    """A dataset with new items, and the configuration of a run on it."""
+
+    config: Config
+    prepared: Prepared  # the larger dataset and its split
+    before: int  # number of items
+    titled: bool  # whether the new items have titles
+
+    @property
+    def count_M(self) -> Tensor:
+        """The number of users that have each new item."""
+        train = self.prepared.split.train.values
+        return torch.bincount(train, minlength=self.prepared.split.n_items)[self.before :]
+
+    def check_known(self, known_M: Tensor) -> None:
+        """Refuses new items of which nothing is known."""
+        if not bool(known_M.all()):
+            own = own_ids(self.prepared.dataset)[self.before + int((~known_M).nonzero()[0])]
+            remedy = "give interactions with it, or a title that shares words with others"
+            raise CoveyError(f"nothing is known of item {str(own)!r}; {remedy}")
+
+
+def grow_catalogue(
+    config: Config, prepared: Prepared, numbers: Numbers, items: Iterable[Any], interactions: Pairs
+) -> CatalogueGrowth:
+    """Adds items to the dataset of a run; `numbers` are those of its users and items by id."""
+    if isinstance(items, str):
+        raise CoveyError("new items are a list of ids, or {id: title}")
+    titles = dict(items) if isinstance(items, Mapping) else dict.fromkeys(items, "")
+    new = {str(own): prepared.dataset.n_items + at for at, own in enumerate(titles)}
+    if not new:
+        raise CoveyError("name at least one new item")
+    if known := [own for own in new if own in numbers[1]]:
+        raise CoveyError(f"item {known[0]!r} is there already; leave it out")
+    pairs = dict.fromkeys(_pair(user, item, numbers[0], new) for user, item in interactions)
+    rows = assigned(prepared.dataset, config.split)
+    old, added = rows.titles, tuple(title or str(own) for own, title in titles.items())
+    if any(titles.values()) and not old:
+        old = tuple(map(str, own_ids(rows).tolist()))
+    dataset = with_rows(rows, list(pairs), items=list(titles))
+    dataset = replace(dataset, titles=(*old, *added) if old else ())
+    again = prepared_again(config, dataset)
+    return CatalogueGrowth(**again, before=rows.n_items, titled=any(titles.values()))
+
+
+def prepared_again(config: Config, rows: Dataset) -> dict[str, Any]:
+    """The configuration and the prepared data of a run on rows that are assigned to parts."""
+    kept = SplitConfig("given", rows="given")
+    tree = config.tree | {"split": {"kind": kept.kind, "rows": kept.rows}}
+    config = Config.of(tree, config.trust)
+    made = prepare_split(config, check(rows), split_rows(rows, kept))
+    return {"config": config, "prepared": made}
+
+
+def _pair(
+    user: Any, item: Any, users: Mapping[str, int], new: Mapping[str, int]
+) -> tuple[int, int]:
+    if str(user) not in users:
+        why = "interactions are pairs of a user of the dataset and an item"
+        raise CoveyError(f"there is no user {str(user)!r}; {why}")
+    if str(item) not in new:
+        why = "interactions are with those alone"
+        raise CoveyError(f"item {str(item)!r} is not one of the new items; {why}")
+    return users[str(user)], new[str(item)]
+
+
+def with_rows(
+    rows: Dataset, pairs: list[tuple[int, int]], users: Owns = (), items: Owns = ()
+) -> Dataset:
+    """Adds users, items and rows at the end; rows in the order given, and in the training part."""
+    user_E, item_E = np.array(pairs, np.int64).reshape(-1, 2).T
+    made: dict[str, Any] = {"user_E": np.r_[rows.user_E, user_E]}
+    made |= {"item_E": np.r_[rows.item_E, item_E]}
+    if rows.time_E is not None:
+        made["time_E"] = np.r_[rows.time_E, rows.time_E.max() + 1 + np.arange(len(pairs))]
+    assert rows.part_E is not None
+    made["part_E"] = np.r_[rows.part_E, np.full(len(pairs), TRAIN, np.uint8)]
+    for kind, own in (("users", users), ("items", items)):
+        count = getattr(rows, f"n_{kind}")
+        joined = _joined(getattr(rows, kind), count, own, kind)
+        made |= {f"n_{kind}": count + len(own), kind: joined}
+    return replace(rows, **made)
+
+
+def _joined(ids: Array | None, count: int, own: Owns, kind: str) -> Array | None:
+    """Joins ids, which stay whole numbers if they are."""
+    if not own:
+        return ids
+    if ids is None:
+        ids = np.arange(count).astype(np.str_)
+    if ids.dtype.kind not in "iu":
+        return np.concatenate([ids, np.array([str(name) for name in own])])
+    try:
+        return np.concatenate([ids, np.array([int(name) for name in own], ids.dtype)])
+    except (ValueError, TypeError, OverflowError) as error:
+        message = f"the ids of this dataset are whole numbers; give new {kind} such ids"
+        raise CoveyError(message) from error
+
 
 NEAREST = 5  # similar titles whose rows are averaged
 SIMILAR = 0.1  # least cosine of a similar title

@@ -17,9 +17,8 @@ from covey.run.config.tree import parse
 from covey.run.rounds_log import ROUNDS
 
 from . import writing
-from .catalogue_growth import grow_catalogue
 from .membership import with_interactions
-from .new_items import with_new_items
+from .new_items import grow_catalogue, with_new_items
 from .ranking import Ranking
 from .scorers import Scorer, load_devices, load_pooled
 from .writing import Choice
@@ -73,7 +72,14 @@ class Recommender:
             scorer = load_pooled(config, prepared, folder)
         else:
             scorer = load_devices(config, digest, prepared, folder)
-        return cls(config, prepared, scorer, _result(folder / "result.json"))
+        file = folder / "result.json"
+        try:
+            result: dict[str, Any] = (
+                json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+            )
+        except ValueError as error:
+            raise CoveyError(f"{file} is damaged ({error}); remove it and try again") from error
+        return cls(config, prepared, scorer, result)
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Writes a run folder with the dataset and the private state of the simulated clients.
@@ -254,10 +260,3 @@ def _clear(folder: Path) -> None:
     except OSError as error:
         wrong = f"cannot remove the run in {folder}: {error.strerror}"
         raise CoveyError(f"{wrong}; choose another path") from error
-
-
-def _result(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
-    except ValueError as error:
-        raise CoveyError(f"{path} is damaged ({error}); remove it and try again") from error

@@ -162,8 +162,8 @@ def load_pooled(config: Config, prepared: Prepared, folder: Path) -> PooledScore
         return PooledScorer(FittedSequence(model.model(), stacked, train, model.last))
     user, item, *rest = (flat[k] for k in sorted(flat))
     layers = tuple(zip(rest[::2], rest[1::2], strict=True))
-    mf = isinstance(model, PooledMF)
-    return PooledScorer(FittedMF(user, item) if mf else FittedNCF(user, item, layers))
+    kind = FittedMF if isinstance(model, PooledMF) else FittedNCF
+    return PooledScorer(kind(user, item, layers))
 
 
 def load_devices(config: Config, digest: str, prepared: Prepared, folder: Path) -> DeviceScorer:

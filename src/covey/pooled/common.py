@@ -149,10 +149,11 @@ def _metrics(
     device, n_items = fitted.items().device, len(fitted.items())
     chunk = chunk or max(1, (CPU_CHUNK if device.type == "cpu" else CUDA_CHUNK) // n_items)
     users = torch.arange(max(len(p.held) for p in parts.values()), device=device).split(chunk)
-    if config.candidates == "sampled":
-        ranks = _ranks_sampled(fitted, parts, users)
-    else:
-        ranks = _ranks_full(fitted, parts, config, users)
+    ranks = {} if config.candidates == "sampled" else _ranks_full(fitted, parts, config, users)
+    for k, part in parts.items():
+        if (items_NL := part.items_NL) is not None:
+            blocks = [ranks_sampled(fitted.score_items(u_C, items_NL[u_C])) for u_C in users]
+            ranks[k] = part.held.like(torch.cat(blocks)[part.held.lengths > 0])
     return {k: measure(ranks[k], part.held.lengths, config) for k, part in parts.items()}
 
 
@@ -168,16 +169,6 @@ def _ranks_full(
             held, hidden = span(part.held, start, stop), span(part.hidden, start, stop)
             tops[k].append(top_of(score_CI, held, hidden, config.cutoffs[-1], overwrite=k == last))
     return {k: ranks_of(Top.cat(tops[k]), part.held) for k, part in parts.items()}
-
-
-def _ranks_sampled(fitted: Fitted, parts: Parts, users: Sequence[Tensor]) -> dict[str, Ragged]:
-    ranks = {}
-    for k, part in parts.items():
-        items_NL = part.items_NL
-        assert items_NL is not None
-        blocks = [ranks_sampled(fitted.score_items(u_C, items_NL[u_C])) for u_C in users]
-        ranks[k] = part.held.like(torch.cat(blocks)[part.held.lengths > 0])
-    return ranks
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ to score per user, T = pairs of a user and an item.
 """
 
 from dataclasses import dataclass
+from typing import Self
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -20,15 +21,17 @@ class FittedMF:
 
     user_ND: Tensor
     item_ID: Tensor
+    layers: tuple[tuple[Tensor, Tensor], ...] = ()  # (weight, bias) of what compares them, if any
 
     def params(self) -> list[Tensor]:
-        return [self.user_ND, self.item_ID]
+        return [self.user_ND, self.item_ID, *(p for layer in self.layers for p in layer)]
 
     def logit(self, users_T: Tensor, items_T: Tensor) -> Tensor:
         return (F.embedding(users_T, self.user_ND) * F.embedding(items_T, self.item_ID)).sum(-1)
 
-    def frozen(self) -> "FittedMF":
-        return FittedMF(*(p.detach().clone() for p in self.params()))
+    def frozen(self) -> Self:
+        user_ND, item_ID, *rest = (p.detach().clone() for p in self.params())
+        return type(self)(user_ND, item_ID, tuple(zip(rest[::2], rest[1::2])))
 
     def score(self, users_C: Tensor) -> Tensor:
         return self.user_ND[users_C] @ self.item_ID.T

@@ -15,6 +15,7 @@ from torch import Tensor
 from covey.core.rng import Rng
 
 from .common import FitRequest, Fitted
+from .mf import FittedMF
 from .pairs import PairTraining, table, train_pairs
 
 # Activations of the first layer at a time, when all items are scored.
@@ -22,15 +23,8 @@ CPU_LAYER, CUDA_LAYER = 1 << 18, 1 << 26
 
 
 @dataclass(frozen=True)
-class FittedNCF:
-    """A vector for every user and item, and the layers that compare them: (weight, bias) each."""
-
-    user_ND: Tensor
-    item_ID: Tensor
-    layers: tuple[tuple[Tensor, Tensor], ...]
-
-    def params(self) -> list[Tensor]:
-        return [self.user_ND, self.item_ID, *(p for layer in self.layers for p in layer)]
+class FittedNCF(FittedMF):
+    """A vector for every user and item, and the layers that compare them."""
 
     def logit(self, users_T: Tensor, items_T: Tensor) -> Tensor:
         """The score of each pair, of the shape of users and items."""
@@ -41,10 +35,6 @@ class FittedNCF:
         for weight, bias in self.layers[1:]:
             z = F.linear(z.relu(), weight, bias)
         return z.squeeze(-1)
-
-    def frozen(self) -> "FittedNCF":
-        layers = tuple((w.detach().clone(), b.detach().clone()) for w, b in self.layers)
-        return FittedNCF(self.user_ND.detach().clone(), self.item_ID.detach().clone(), layers)
 
     def score(self, users_C: Tensor) -> Tensor:
         """Computes the first map of every user and item once, as it is the sum of both parts."""
@@ -57,9 +47,6 @@ class FittedNCF:
 
     def score_items(self, users_C: Tensor, items_CL: Tensor) -> Tensor:
         return self.logit(users_C[:, None].expand_as(items_CL), items_CL)
-
-    def items(self) -> Tensor:
-        return self.item_ID
 
 
 @dataclass(frozen=True)

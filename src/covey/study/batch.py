@@ -171,20 +171,18 @@ def one(config: Config, folder: Path) -> Outcome:
     """Run or resume one configuration; wait for another command that is running it already."""
     with atomic.exclusive(folder.parent / ".locks" / folder.name):
         done = finished(folder)
-        return done if done and _of_this_data(done, config) else _run(config, folder)
-
-
-def _run(config: Config, folder: Path) -> Outcome:
-    begun = _begun(config, folder)
-    if not (begun and (folder / "result.json").exists()):
-        run(config, folder, resume=begun, keep="nothing")
-    checkpoint.remove(folder)
-    where = {"machine": machine(config.engine.device), "commit": commit()}
-    made = where | {"data": fingerprint(config.data.name)}
-    atomic.write_text(folder / "made.json", json.dumps(made) + "\n")
-    done = finished(folder)
-    assert done is not None
-    return done
+        if done and _of_this_data(done, config):
+            return done
+        begun = _begun(config, folder)
+        if not (begun and (folder / "result.json").exists()):
+            run(config, folder, resume=begun, keep="nothing")
+        checkpoint.remove(folder)
+        where = {"machine": machine(config.engine.device), "commit": commit()}
+        made = where | {"data": fingerprint(config.data.name)}
+        atomic.write_text(folder / "made.json", json.dumps(made) + "\n")
+        done = finished(folder)
+        assert done is not None
+        return done
 
 
 def _begun(config: Config, folder: Path) -> bool:

@@ -1,24 +1,35 @@
-"""Copies, casts and comparisons of nested records of tensors."""
+"""Copies, casts and comparisons of nested records of tensors, and parts that are watched."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from covey.engine.client.program import Program
+from covey.engine.method import Method
 
-def clone(x: Any) -> Any:
-    """Returns the same structure with detached copies of all tensors."""
-    if isinstance(x, Tensor):
-        return x.detach().clone()
-    if isinstance(x, dict):
-        return {k: clone(v) for k, v in x.items()}
-    if isinstance(x, list | tuple):
-        return tuple(clone(v) for v in x)
+
+def leaves(x: Any, path: str = "") -> dict[str, Any]:
+    """Returns the tensors and values of nested records by their paths, such as "/items/0"."""
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
-        return {f.name: clone(getattr(x, f.name)) for f in dataclasses.fields(x)}
-    return x
+        x = {f.name: getattr(x, f.name) for f in dataclasses.fields(x)}
+    elif isinstance(x, list | tuple):
+        x = dict(enumerate(x))
+    if not isinstance(x, dict) or not x:
+        return {path: x}
+    # What `clone` returned has paths for keys.
+    ends = {k: k if isinstance(k, str) and k[:1] in ("", "/") else f"/{k}" for k in x}
+    return {at: v for k in x for at, v in leaves(x[k], path + ends[k]).items()}
+
+
+def clone(x: Any) -> dict[str, Any]:
+    """Returns the leaves of a structure with detached copies of all tensors."""
+    found = leaves(x).items()
+    return {at: v.detach().clone() if isinstance(v, Tensor) else v for at, v in found}
 
 
 def cast(x: Any, dtype: torch.dtype) -> Any:
@@ -28,31 +39,18 @@ def cast(x: Any, dtype: torch.dtype) -> Any:
     return x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x
 
 
-def differences(a: Any, b: Any, tolerance: float | None = None, path: str = "") -> Iterator[str]:
+def differences(a: Any, b: Any, tolerance: float | None = None) -> Iterator[str]:
     """Yields the paths at which two structures differ, in any bit if there is no tolerance."""
-    a, b = _plain(a), _plain(b)
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        if why := _difference(a.detach(), b.detach(), tolerance):
-            yield f"{path}: {why}"
-    elif isinstance(a, dict) and isinstance(b, dict):
-        for key in sorted({*a, *b}, key=str):
-            if key not in a or key not in b:
-                yield f"{path}/{key}: only on one side"
-            else:
-                yield from differences(a[key], b[key], tolerance, f"{path}/{key}")
-    elif isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
-        for k, (x, y) in enumerate(zip(a, b, strict=True)):
-            yield from differences(x, y, tolerance, f"{path}[{k}]")
-    elif type(a) is not type(b) or a != b:
-        yield f"{path}: {a!r} against {b!r}"
-
-
-def _plain(x: Any) -> Any:
-    if isinstance(x, list):
-        return tuple(x)
-    if dataclasses.is_dataclass(x) and not isinstance(x, type):
-        return {f.name: getattr(x, f.name) for f in dataclasses.fields(x)}
-    return x
+    one, two = leaves(a), leaves(b)
+    for path in sorted({*one, *two}):
+        x, y = one.get(path), two.get(path)
+        if path not in one or path not in two:
+            yield f"{path}: only on one side"
+        elif isinstance(x, Tensor) and isinstance(y, Tensor):
+            if why := _difference(x.detach(), y.detach(), tolerance):
+                yield f"{path}: {why}"
+        elif type(x) is not type(y) or x != y:
+            yield f"{path}: {x!r} against {y!r}"
 
 
 def _difference(a: Tensor, b: Tensor, tolerance: float | None) -> str:
@@ -85,9 +83,58 @@ def expect_same(a: Any, b: Any, tolerance: float | None = None, why: str = "") -
 
 def infinite(x: Any, path: str = "") -> Iterator[str]:
     """Yields the paths of floating tensors that contain a NaN or an infinity."""
-    x = _plain(x)
-    if isinstance(x, dict):
-        for key, value in x.items():
-            yield from infinite(value, f"{path}/{key}")
-    elif isinstance(x, Tensor) and x.is_floating_point() and not bool(x.isfinite().all()):
-        yield path
+    for at, leaf in leaves(x, path).items():
+        if isinstance(leaf, Tensor) and leaf.is_floating_point() and not leaf.isfinite().all():
+            yield at
+
+
+# Hooks that get no arguments that they could change.
+NOT_WATCHED = ("implements", "disclosures", "extra_floats", "can_sum", "birth")
+
+
+class Watched:
+    """Behaves as the part inside, and compares the arguments of every call with earlier copies."""
+
+    def __init__(self, part: Any) -> None:
+        self._part = part
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._part, name)
+        watch = callable(value) and name not in NOT_WATCHED
+        return _checked(self._part, name, value) if watch else value
+
+
+def _checked(part: Any, name: str, hook: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **options: Any) -> Any:
+        before, own = clone((args, options)), clone(fields_of(part))
+        out = hook(*args, **options)
+        where = f"{type(part).__name__}.{name}"
+        expect_same(before, (args, options), why=f"{where} changed what it was given")
+        why = f"{where} changed its own part: return the new state instead"
+        expect_same(own, fields_of(part), why=why)
+        return out
+
+    return call
+
+
+def fields_of(part: Any) -> dict[str, Any]:
+    """Returns the attributes of an object without its cached properties."""
+    cls = type(part)
+    return {
+        k: v
+        for k, v in vars(part).items()
+        if not isinstance(getattr(cls, k, None), cached_property)
+    }
+
+
+def watched(method: Method) -> Method:
+    """Watches all parts of a method but model, objective and solver, which its program covers."""
+    names = ("grouping", "combine", "server_step")
+    parts: dict[str, Any] = {name: Watched(getattr(method, name)) for name in names}
+    parts["mechanisms"] = tuple(map(Watched, method.mechanisms))
+    return replace(method, **parts)
+
+
+def watched_program(program: Program) -> Program:
+    made: Any = Watched(program)
+    return made

@@ -16,8 +16,7 @@ from covey.engine.method import Method
 from covey.run import checkpoint
 from covey.run.config.build import STRUCTURE, part_of
 
-from .compare import clone, expect_same, infinite
-from .pure import watched, watched_program
+from .compare import clone, expect_same, infinite, watched, watched_program
 from .world import Play, Setting, World, no_drop_outs
 
 TOLERANCE = 1e-9  # in float64: sums in another order, nothing else

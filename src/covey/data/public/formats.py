@@ -16,7 +16,7 @@ from covey.data.tables.importing import USUAL, read_table
 from covey.data.tables.reader import of_rows
 
 from .archives import member
-from .registry import Form, Source
+from .registry import Source
 
 Rows = Iterator[tuple[str, str, float]]  # user, item, time; NO_TIME if there is none
 Titles = Iterator[tuple[str, str]]
@@ -37,11 +37,7 @@ def parse(source: Source, copy: str | Path) -> Dataset:
     dataset = together(made) if source.test else made["train"]
     with member(copy, source.items, encoding) as (_, lines):
         dataset = with_titles(dataset, read_titles(lines)) if lines is not None else dataset
-    return check(_cut(dataset, source))
-
-
-def _cut(dataset: Dataset, source: Source) -> Dataset:
-    """Keeps the years, the filtered rows and the k-core that the papers use."""
+    # The papers keep some years, filtered rows or a k-core.
     if source.years and dataset.time_E is not None:
         first, last = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in source.years)
         keep_E = (dataset.time_E >= first) & (dataset.time_E < last)
@@ -50,7 +46,7 @@ def _cut(dataset: Dataset, source: Source) -> Dataset:
             raise CoveyError(f"{why}; is this the right file?")
         columns = {k: getattr(dataset, k)[keep_E] for k in ("user_E", "item_E", "time_E")}
         dataset = apply_filter(replace(dataset, **columns), Filter(min_user=1, min_item=1))
-    return apply_filter(dataset, source.keep)
+    return check(apply_filter(dataset, source.keep))
 
 
 def _split(separator: str | None, least: int) -> Callable[[Iterable[str]], Iterator[list[str]]]:
@@ -138,7 +134,7 @@ def _named(own: str, title: str) -> Callable[[IO[str]], Titles]:
 
 
 # encoding, rows, titles
-FORMS: dict[Form, tuple[str, Callable[[str, IO[str]], Rows], Callable[[IO[str]], Titles]]] = {
+FORMS: dict[str, tuple[str, Callable[[str, IO[str]], Rows], Callable[[IO[str]], Titles]]] = {
     "movielens-100k": ("latin-1", _movielens("\t"), _pairs("|")),
     "movielens-1m": ("latin-1", _movielens("::"), _pairs("::")),
     "filmtrust": ("utf-8-sig", _filmtrust, _pairs("\t")),

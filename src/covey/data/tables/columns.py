@@ -1,9 +1,11 @@
 """Which columns of a table are read, and how their cells are read: ids, numbers, chosen values."""
 
 import re
+import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import resources
 from itertools import compress
 from typing import Any
 
@@ -18,19 +20,9 @@ from .times import MISSING
 LONGEST_ID = 1000  # characters
 FEW = 20  # distinct values that a message names
 CLOCKLESS = ("order", "position", "rank")  # names of positions in a user's history
-ALIASES = {
-    "user": "user userid uid username reviewerid customer customerid client clientid member"
-    " memberid visitor visitorid account accountid person personid reader readerid viewer viewerid",
-    "item": "item itemid iid product productid movie movieid film filmid asin parentasin sku"
-    " article articleid artist artistid business businessid book bookid isbn song songid track"
-    " trackid game gameid content contentid stockcode",
-    "time": "timestamp time date datetime ts unixreviewtime unixtime reviewdate createdat"
-    " order position rank",
-    "title": "title itemtitle itemname movietitle producttitle productname booktitle artistname",
-    "rating": "rating ratings stars score overall userrating bookrating",
-    "split": "",
-    "order": "",
-}
+ALIASES: dict[str, str] = tomllib.loads(
+    resources.files(__package__).joinpath("aliases.toml").read_text("utf-8")
+)
 
 
 @dataclass(frozen=True)

@@ -159,8 +159,11 @@ class _Text:
         width = len(self.header)
         while raw := list(itertools.islice(self.rows, ROWS)):
             self.raw, rows = raw, list(filter(self.full, raw))
+            # Every row needs the columns of the header; more than these have to be empty.
             if set(map(len, rows)) - {width}:
-                _check_widths(rows, width)
+                for row in rows:
+                    if len(row) < width or any(row[width:]):
+                        raise _wrong_width(row, width)
             if rows:
                 yield partial(_column, rows)
             self.start = getattr(self.rows, "line_num", self.start + len(raw))
@@ -232,11 +235,8 @@ def distinct(header: list[str]) -> list[str]:
     return header
 
 
-def _check_widths(rows: list[Row], width: int) -> None:
-    """Every row needs the columns of the header; more than these have to be empty."""
-    row = next((row for row in rows if len(row) < width or any(row[width:])), None)
-    if row is not None:
-        quotes = "put quotes around text with a delimiter"
-        remedy = "is the delimiter right?" if len(row) < width else quotes
-        found = f"{len(row)} columns, the header has {width}; {remedy}"
-        raise Misread(found, lambda other: other is row)
+def _wrong_width(row: Row, width: int) -> Misread:
+    quotes = "put quotes around text with a delimiter"
+    remedy = "is the delimiter right?" if len(row) < width else quotes
+    found = f"{len(row)} columns, the header has {width}; {remedy}"
+    return Misread(found, lambda other: other is row)

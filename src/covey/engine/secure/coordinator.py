@@ -57,8 +57,12 @@ class Coordinator:
         seeds, mask_keys = self._secrets(*self._revealed())
         for seed in seeds.values():
             keys.mask(total, seed, minus=True)
-        for place, secret in mask_keys.items():
-            self._remove(total, place, secret)
+        for dropped, secret in mask_keys.items():  # the masks shared with clients in the sum
+            pair = keys.Pair(secret)
+            for partner in self.graph.partners[dropped].tolist():
+                if self.summed[partner]:
+                    key = pair.agree(self.public[partner, 1].tobytes(), self.context)
+                    keys.mask(total, key, minus=partner < dropped)  # the first of two has added it
         if int(total[0]) != int(self.summed.sum()):
             raise SumFailed("masks are left in the total: a client used masks that are not its own")
         return Outcome(self.roster[self.summed], total[1:])
@@ -219,14 +223,6 @@ class Coordinator:
         if not secret or self.summed[place]:
             return bool(secret) and keys.commit(secret) == self.hashes[place, 0].tobytes()
         return keys.Pair(secret).public == self.public[place, 1].tobytes()
-
-    def _remove(self, total: Integers, dropped: int, secret: bytes) -> None:
-        """Removes the masks that clients in the sum share with one that dropped out."""
-        pair = keys.Pair(secret)
-        for partner in self.graph.partners[dropped].tolist():
-            if self.summed[partner]:
-                key = pair.agree(self.public[partner, 1].tobytes(), self.context)
-                keys.mask(total, key, minus=partner < dropped)  # the first of two has added it
 
     def _enough(self, named: Bits, did: str) -> None:
         if named.sum() < self.least:

@@ -137,17 +137,13 @@ class Party:
         bad = np.zeros(self.H, bool)
         for j, holder in enumerate(self.holders.tolist()):
             if self.alive[holder]:
-                bad[j] = not self._open(holder, packets[j])
+                key, packet = self.sealing[holder], packets[j].tobytes()
+                try:
+                    self.held[holder] = keys.unseal(key, holder, self.place, packet)
+                    bad[j] = len(self.held[holder]) != PLAIN_BYTES
+                except keys.BadPacket:
+                    bad[j] = True
         return messages.bits_of(bad) + self._masked().tobytes()
-
-    def _open(self, sender: int, packet: NDArray[np.uint8]) -> bool:
-        """Keeps the shares in a packet, if it was sealed by its sender for this client."""
-        key = self.sealing[sender]
-        try:
-            self.held[sender] = keys.unseal(key, sender, self.place, packet.tobytes())
-        except keys.BadPacket:
-            return False
-        return len(self.held[sender]) == PLAIN_BYTES
 
     def _masked(self) -> Integers:
         """The number 1, which counts clients, and the contribution, under all masks.

@@ -1,10 +1,14 @@
-"""The texts of a matrix for pages, terminal and docs: titles, notes, cells, summaries."""
+"""A matrix in words: titles, notes, cells and summaries; its tables for terminal and docs."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rich.table import Table
+
 from covey.data.naming import named
-from covey.study.render.units import NOTHING, brief, change, fixed, many, percent, plain
+from covey.study.render import tables, units
+from covey.study.render.tables import Screen, open_table
+from covey.study.render.units import brief, change, escaped, fixed, plain
 
 Record = Mapping[str, Any]
 Cell = Mapping[str, Any]
@@ -24,7 +28,7 @@ class DefenceSummary(NamedTuple):
 
 
 def title(record: Record) -> str:
-    counts = ", ".join(many(len(record[f"{of}s"]) - 1, of) for of in ("attack", "defence"))
+    counts = ", ".join(units.many(len(record[f"{of}s"]) - 1, of) for of in ("attack", "defence"))
     return f"{plain(record['method'])} on {plain(record['dataset'])}: {counts}"
 
 
@@ -115,7 +119,9 @@ def detection(record: Record, cell: Cell) -> str:
     if fell:
         return f"{sum(fell) / len(fell):,.0f} rows"
     recall, precision = cell["recall"]["mean"], cell["precision"]["mean"]
-    return NOTHING if recall is None else f"{percent(recall)}, {percent(precision)}"
+    return (
+        units.NOTHING if recall is None else f"{units.percent(recall)}, {units.percent(precision)}"
+    )
 
 
 def has_detection(record: Record) -> bool:
@@ -158,3 +164,44 @@ def shown(record: Record, k: int) -> list[tuple[str, Format]]:
         (f"{metric} on the test, last round, and its change", accuracy),
     ]
     return [*tables, (DETECTION, detection)] if has_detection(record) else tables
+
+
+WIDTH = 80
+
+
+def terminal(record: Record, k: int = 10) -> str:
+    """Return tables of exposure and accuracy, and of filters and rules if there are any."""
+    screen = Screen(WIDTH)
+    screen.show(title(record), setting(record))
+    for name, fmt in shown(record, k):
+        screen.show(f"\n{name}")
+        screen.show(*_tables(record, grid(record, fmt)), end="")
+    screen.show(*(f"\n{note}" for note in notes(record)), end="")
+    return str(screen)
+
+
+def _tables(record: Record, lines: Sequence[Sequence[str]]) -> Iterator[Table]:
+    """Split a table into tables of as many columns as fit."""
+    head = ["", *labels(record, "defences")]
+    wide = [max(len(line[i]) for line in (head, *lines)) + 2 for i in range(len(head))]
+    at = 1
+    while at < len(head):
+        end = at + 1
+        while end < len(head) and sum(wide[at : end + 1]) + wide[0] <= WIDTH:
+            end += 1
+        rows = ([line[0], *line[at:end]] for line in lines)
+        yield open_table("", *head[at:end], rows=rows)
+        at = end
+
+
+def markdown(record: Record, k: int = 10) -> str:
+    """Return the same tables for a page of the docs."""
+    parts = [f"**{escaped(title(record))}** ({escaped(setting(record))})"]
+    for name, fmt in shown(record, k):
+        parts.append(tables.markdown([name, *labels(record, "defences")], grid(record, fmt)))
+    lines = [f"- {escaped(note)}" for note in notes(record)]
+    parts += ["\n".join(lines)] if lines else []
+    taken = [s for _, _, cell in cells(record) for s in cell["cpu_seconds"]["values"]]
+    cost = f"{len(taken)} runs, {sum(taken) / 60:.1f} CPU minutes in all"
+    parts.append(f"{units.code(record['command'])}, {units.origin(record)}: {cost}.")
+    return "\n\n".join(parts)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from covey.core import toml_writer
-from covey.study.render import markup
+from covey.study.render import markup, wording
 from covey.study.render.charts import Line, curves
 from covey.study.render.markup import Child, Html, figure, gallery, join, legend, section, tag
 from covey.study.render.tables import scrolling, table
@@ -23,6 +23,8 @@ def page(record: Record, k: int = 10, drawn: Drawn | None = None) -> str:
     """Return one self-contained page; without `drawn` it has no maps."""
     where = join(tag("code", plain(record["command"])), f", {origin(record)}.")
     failed = notes(record)
+    total = sum(sum(cell["cpu_seconds"]["values"]) for _, _, cell in formatting.cells(record))
+    summary = f"CPU seconds of a run; {total:,.0f} for all of them"
     return markup.page(
         formatting.title(record),
         tag("p", formatting.setting(record), ".", class_="lead"),
@@ -33,7 +35,7 @@ def page(record: Record, k: int = 10, drawn: Drawn | None = None) -> str:
         _curves(record, k),
         _maps(*drawn) if drawn and drawn[1] else None,
         section("Failed runs", markup.listed(failed, "notes")) if failed else None,
-        _cost(record),
+        section("Cost", markup.folded(summary, _plain(record, _seconds))),
         _parts(record),
         tag("p", where, class_="aside where"),
     )
@@ -113,12 +115,7 @@ def _exposure(record: Record, k: int) -> Html:
         ]
         return _heat(spread(last[er], 3), "\n".join(lines), share, "er")
 
-    note = (
-        f"ER@{k} is the share of honest users without the target who see it among their best {k}."
-        " The large figure is that after the last round. The small ones are the other cut-offs, the"
-        " mean rank of the target, the highest ER of all evaluations, and ER at the round selected"
-        " on validation."
-    )
+    note = wording.note("matrix exposure").format(k=k)
     return section("Exposure of the target", tag("p", note), _matrix(record, f"ER@{k}", one))
 
 
@@ -130,23 +127,14 @@ def _accuracy(record: Record) -> Html:
         best = f"selected {fixed(cell['selected'][metric]['mean'])}"
         return _heat(formatting.accuracy(record, cell), best, 2 * lost, "cost")
 
-    note = (
-        f"{metric} of the honest users on the test set after the last round, and its change against"
-        " the method without attack and defence. The colour is full where half of it is lost. The"
-        " small figure is that at the round selected on validation."
-    )
+    note = wording.note("matrix accuracy").format(metric=metric)
     return section("Accuracy", tag("p", note), _matrix(record, metric, one))
 
 
 def _detection(record: Record) -> Html | None:
     if not formatting.has_detection(record):
         return None
-    note = (
-        "For defences that exclude clients: recall, the share of the attackers' uploads that they"
-        " excluded, and precision, the attackers' share of all uploads that they excluded. For"
-        " robust rules: the number of item rows, over the whole run, with too few uploads for the"
-        " rule, where the mean was used."
-    )
+    note = wording.note("matrix detection")
     heading = "Detection, and rows with too few uploads"
     return section(heading, tag("p", note), _plain(record, formatting.detection))
 
@@ -183,20 +171,12 @@ def _maps(items: maps.Items, rows: Sequence[maps.Row]) -> Html:
     shown: list[Child] = []
     for attack, some in rows:
         shown += [tag("h3", attack), maps.row(some, items, maps.frame(some, items), most)]
-    note = (
-        "The item tables after the last round of the first seed, in the two directions with most of"
-        f" the variance without an attack ({every[0].explained:.0%} of it). For each attack, the"
-        " last map is that of the defence with the lowest exposure. The maps of a row have one"
-        " scale; a ring at the edge marks an item outside it. Point at a dot for its title."
-    )
+    note = wording.note("matrix maps").format(explained=every[0].explained)
     return section("Item maps", tag("p", note), maps.key(items), *shown)
 
 
-def _cost(record: Record) -> Html:
-    total = sum(sum(cell["cpu_seconds"]["values"]) for _, _, cell in formatting.cells(record))
-    summary = f"CPU seconds of a run; {total:,.0f} for all of them"
-    seconds = _plain(record, lambda _, cell: fixed(cell["cpu_seconds"]["mean"], 1))
-    return section("Cost", markup.folded(summary, seconds))
+def _seconds(record: Record, cell: Cell) -> str:
+    return fixed(cell["cpu_seconds"]["mean"], 1)
 
 
 def _parts(record: Record) -> Html:

@@ -4,15 +4,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from covey.study.render.units import duration, rounded, size, span
+from covey.study.render.wording import note
 
 from .cells import Cell, Record, Row, panels
 
 COSTS = ("seeds", "rounds", "epochs", "trials", "up", "down", "seconds")
-COSTS_SAID = (
-    "Rounds: the one that validation selected. Epochs: local ones of a client in total. "
-    "Trials: of tuning, 0 is as published. Up and down: of one client in the whole run. "
-    "Seconds: of one run."
-)
+COSTS_SAID = note("costs")
 EACH = ("up, a round", "down, a round", "up, in all", "down, in all", "both, in all")
 TRAFFIC = ("", "on", "rounds", *EACH)
 MEAN = "Of one client, the mean over all clients and rounds of the first seed"
@@ -39,10 +36,14 @@ def costs(record: Record) -> list[Cost]:
 
 def cost_of(cells: Sequence[Cell]) -> tuple[str, ...]:
     """Return the costs of cells in the order of COSTS."""
-    seeds = list(dict.fromkeys(_seeds(cell) for cell in cells))
+    seeds = []
+    for cell in cells:
+        failed = {error["seed"] for error in cell["errors"]}
+        wanted = len({*cell["seeds"], *failed})
+        seeds.append(f"{wanted - len(failed)} of {wanted}" if failed else str(wanted))
     done = [cell for cell in cells if cell["mean"]]  # the cost of failed runs is unknown
     return (
-        seeds[0] if len(seeds) == 1 else "differ",
+        seeds[0] if len(set(seeds)) == 1 else "differ",
         span([n for cell in done for n in cell["rounds"] if n], "{:,}".format),
         span(_each(done, "work"), rounded),
         span(_each(done, "tuned"), str),
@@ -58,12 +59,6 @@ def _each(cells: Sequence[Cell], key: str) -> list[float]:
 
 def _sent(cells: Sequence[Cell], key: str) -> str:
     return span([cell[key] / cell["users"] for cell in cells if cell[key]], size)
-
-
-def _seeds(cell: Cell) -> str:
-    failed = {error["seed"] for error in cell["errors"]}
-    wanted = len({*cell["seeds"], *failed})
-    return f"{wanted - len(failed)} of {wanted}" if failed else str(wanted)
 
 
 def traffic(record: Record) -> list[list[str]]:

@@ -10,6 +10,7 @@ from typing import Any
 from covey.core import CoveyError, atomic
 from covey.study.render.tables import markdown as grid
 from covey.study.render.units import number, plain
+from covey.study.render.wording import note
 
 from .cells import Cell, Record, by_role, stat
 from .costs import COSTS, TRAFFIC, TRAFFIC_SAID, cost_of, traffic
@@ -18,13 +19,7 @@ from .terminal import made_by, markdown
 # The kind of table, the record, and rows if not all are shown: <!-- kind:record | row | row -->
 MARK = re.compile(r"(<!-- (\w+):([\w-]+)((?: \| [^|\n]+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
 READS = "the server can read"
-SAID = (
-    "Trials: settings that a search tried on validation. Rounds: the one that validation selected."
-    " Up and down: of one client in the whole run, in clear. Sums: the method needs only the"
-    " totals. With `fleet.secure = true` a server that keeps to the protocol learns no more than"
-    " these, but an exact total can still reveal single lists; without it, the server reads each"
-    " upload. Where a row has both, `fleet.clear` names the single ones."
-)
+SAID = note("families")
 
 
 def with_rows(record: Record, labels: Sequence[str]) -> Record:

@@ -89,19 +89,15 @@ def origin(record: Record) -> str:
     errors = {seed["error"] for cell in every for seed in cell["errors"]}
     none = f"no machine: {NOT_RUN if errors <= {NOT_RUN} else 'every run failed'}"
     made = {"commit": record["commit"], "machine": plain(record["machine"]) or none}
-    return units.origin(made | {"arithmetic": ARITHMETIC}) + _stale(record)
-
-
-def _stale(record: Record) -> str:
-    """A sentence on cells whose sums were made by an older arithmetic; pooled models have none."""
-    made = [
+    summed = [
         (cell.get("arithmetic", 1), f"{plain(row['label'])}, {plain(at)}")
         for row, at, cell in cells(record)
-        if cell["figures"] and "pooled" not in cell.get("config", {})
+        if cell["figures"] and "pooled" not in cell.get("config", {})  # these have no sums
     ]
-    old = [name for version, name in made if version < ARITHMETIC]
-    which = "all federated rows" if len(old) == len(made) else "; ".join(old)
-    return f". {units.STALE}: {which}" if old else ""
+    old = [name for version, name in summed if version < ARITHMETIC]
+    which = "all federated rows" if len(old) == len(summed) else "; ".join(old)
+    stale = f". {units.STALE}: {which}" if old else ""
+    return units.origin(made | {"arithmetic": ARITHMETIC}) + stale
 
 
 class Line(NamedTuple):

@@ -115,10 +115,8 @@ def terminal(record: Record) -> str:
     screen.show(notes.title(record), *(_sweep(record) if record["sweep"] else _columns(record)))
     screen.show(*_costs(record))
     for head, rounds, lines in notes.courses(record, TERMINAL_ROUNDS):
-        table = open_table("", *rounds, title=head)
-        for name, *figures in lines:
-            table.add_row(name, *(figure.replace(" to ", "\nto ") for figure in figures))
-        screen.show(table)
+        rows = ((name, *(f.replace(" to ", "\nto ") for f in figures)) for name, *figures in lines)
+        screen.show(open_table("", *rounds, title=head, rows=rows))
     if record.get("course"):
         screen.show(notes.COURSE_SAID)
     for mark in notes.impossible(record).values():
@@ -172,10 +170,10 @@ def _sweep(record: Record) -> list[Table]:
     for metric in record["metrics"]:
         for columns in chunks(record, [metric], TERMINAL_FIGURES, paper=False):
             heads = (_value(record, column) for column in columns)
-            table = open_table("", *heads, title=f"{metric}, {plain(columns[0]['panel'])}")
-            for name, *figures in _points(record, metric, columns, notes.impossible(record)):
-                table.add_row(name, *map(_short, figures))
-            out.append(table)
+            points = _points(record, metric, columns, notes.impossible(record))
+            rows = [(name, *map(_short, figures)) for name, *figures in points]
+            title = f"{metric}, {plain(columns[0]['panel'])}"
+            out.append(open_table("", *heads, title=title, rows=rows))
     return out
 
 

@@ -33,6 +33,7 @@ class Entry(NamedTuple):
     paper: float = math.nan  # NaN if the paper gives no figure
     impossible: str = ""  # why the paper's figure is impossible
     failed: bool = False
+    x: float = math.nan  # its place in a sweep
 
 
 Marks = Mapping[str, float]  # floor and ceiling by name, such as "ease (ceiling)"
@@ -140,13 +141,15 @@ def beside(title: str, metric: str, rows: Sequence[Entry]) -> Html:
     frame = Frame(380, 30 + 21.0 * len(rows), 124, 12, 4, 26)
     low, high = extent(v for row in rows for v in (*heights(row.stat), row.paper))
     x = frame.across(low, high)
-    tooltip = "; ".join(f"{row.name} {row.stat}{_theirs(row, ', paper ')}" for row in rows)
+    tooltip = "; ".join(f"{row.name} {row.stat}{theirs(row, ', paper ', False)}" for row in rows)
     grid = frame.columns(x, between(low, high, 5), tick)
     return frame.picture(f"{title}, {metric}: {tooltip}", grid, *_entries(frame, x, rows))
 
 
-def _theirs(row: Entry, lead: str) -> str:
-    return "" if math.isnan(row.paper) else f"{lead}{fixed(row.paper)}"
+def theirs(row: Entry, lead: str, reason: bool = True) -> str:
+    """Return the paper's figure, and why it is impossible; "" if the paper gives none."""
+    why = f" (impossible: {row.impossible})" if row.impossible and reason else ""
+    return "" if math.isnan(row.paper) else f"{lead}{fixed(row.paper)}{why}"
 
 
 def heights(stat: Stat) -> tuple[float, float]:
@@ -169,9 +172,8 @@ def _entries(frame: Frame, x: Axis, rows: Sequence[Entry], figures: bool = False
 def _entry(frame: Frame, x: Axis, row: Entry, y: float) -> Html:
     """Draw the paper's figure as a ring, each seed, the spread, and the mean."""
     kind, stat, parts = colour(row.colour), row.stat, list[Html]()
-    if tooltip := _theirs(row, f"{row.name}, the paper: "):
-        why = f" (impossible: {row.impossible})" if row.impossible else ""
-        parts.append(dot(x(row.paper), y, 5, "ring paper", tooltip + why))
+    if tooltip := theirs(row, f"{row.name}, the paper: "):
+        parts.append(dot(x(row.paper), y, 5, "ring paper", tooltip))
         parts += [words(x(row.paper), y + 4, "✗", "middle", "cross")] if row.impossible else []
     if row.failed:
         parts.append(words(frame.left + 4, y + 4, "failed", kind="fail"))

@@ -1,6 +1,6 @@
 """Tables as Markdown, as HTML and in a terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from io import StringIO
 from typing import Literal
 
@@ -58,13 +58,17 @@ class Screen:
         return "\n".join(line.rstrip() for line in self._text.getvalue().splitlines()).rstrip()
 
 
-def open_table(first: str, *heads: str, title: str | None = None) -> Table:
+def open_table(
+    first: str, *heads: str, title: str | None = None, rows: Iterable[Sequence[str]] = ()
+) -> Table:
     """Return a table without a frame: names, which may wrap, then figures, which do not."""
     out = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title)
     out.title_justify = "left"
     out.add_column(first, overflow="fold")
     for head in heads:
         out.add_column(head, justify="right", no_wrap=True)
+    for row in rows:
+        out.add_row(*row)
     return out
 
 

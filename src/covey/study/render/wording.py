@@ -1,7 +1,10 @@
 """Texts about results that the terminal and the reports share: attacks, privacy, references."""
 
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
 from typing import Any
 
 from covey.data.naming import named
@@ -11,24 +14,16 @@ from .units import NOTHING, many, percent
 
 SIMULATED = "simulated noise from the run's seed: it shows the cost but gives no protection"
 CLEAR = {"enrol": "enrolment messages", "report": "reports"}
-# What the counters of covey's own parts mean; a name that says it needs no entry.
-TOLD = {
-    ("co-clusters", "group"): "{:,.0f} clients shared item tables",
-    ("co-clusters", "participants"): "of {:,.0f} that took part",
-    ("co-clusters", "category"): "chosen by their rows of {:,.0f} items",
-    ("co-clusters", "elbow"): "sharpness of the group's limit {:.2f} (0: none, 1: a step)",
-    ("co-clusters", "explained"): "variance of the items between categories {:.0%}",
-    ("co-clusters", "often"): "{:.0%} of the clients were in over 70% of the groups so far",
-    ("co-clusters", "least"): "the rarest in {:,.0f}",
-    ("table clusters", "largest"): "{:.0%} of the clients are in the largest cluster",
-    ("table clusters", "alone"): "{:,.0f} clients are alone in theirs",
-    ("user graph", "links"): "a client has {:.1f} neighbours on average",
-    ("contribution", "items kept"): "{:.1%} of the contributed items are true ones",
-    ("uniformity", "rank"): "the item table has an effective rank of {:.1f}",
-    ("uniformity", "first"): "its first direction has {:.1%} of the spectrum",
-    ("spectral", "strength"): "the clients' validation items chose a strength of {:g}",
-    ("spectral", "valid"): "with ndcg@20 {:.4f} on them",
-}
+
+
+@cache
+def _texts() -> dict[str, Any]:
+    return tomllib.loads(resources.files(__package__).joinpath("texts.toml").read_text("utf-8"))
+
+
+def note(name: str) -> str:
+    """Return what explains the figures of a section."""
+    return str(_texts()["notes"][name])
 
 
 def attackers(result: Mapping[str, Any]) -> str:
@@ -86,7 +81,7 @@ def evaluation_fields(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def told(part: str, figures: Mapping[str, float]) -> str:
     """Describe the counters of a part, those of a user's own part by their names."""
-    known = {name: text for (of, name), text in TOLD.items() if of == part and name in figures}
+    known = {k: v for k, v in _texts()["told"].get(part, {}).items() if k in figures}
     known |= {name: f"{name} {{:.4g}}" for name in figures if name not in known}
     return f"{part}: {', '.join(text.format(figures[name]) for name, text in known.items())}"
 

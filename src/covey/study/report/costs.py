@@ -14,11 +14,6 @@ from .data import Group, Setting
 from .sections import marks, named
 
 PER_ROUND = {"seconds": "seconds", "up_bytes": "upload", "down_bytes": "download"}  # per round
-NOTE = (
-    "Seconds are those of the whole command: data, training, evaluation, floor and ceiling. Seconds"
-    " per round are training alone. Traffic is what the method sends, without the metrics that"
-    " clients send for evaluation."
-)
 
 
 def cost(setting: Setting) -> Html:
@@ -35,7 +30,7 @@ def cost(setting: Setting) -> Html:
     lost = sorted({why for traffic in results for why in traffic.get("dropped", {})})
     why = tag("p", f"Messages were dropped for these reasons: {', '.join(lost)}.") if lost else None
     drawn = _rounds(setting), _prices(setting), table(head, rows)
-    return section("Time and traffic", *drawn, why, aside(NOTE))
+    return section("Time and traffic", *drawn, why, aside(wording.note("cost")))
 
 
 def _rounds(setting: Setting) -> Html | None:
@@ -49,18 +44,17 @@ def _rounds(setting: Setting) -> Html | None:
         lines = [Line(g.name, per_round(g, key), colour=i) for i, g in found]
         drawn = spent(caption, lines, seconds if key == "seconds" else size)
         figures.append(figure(caption, drawn))
-    starts = "; ".join(f"{g.name}: {sent}" for _, g in found if (sent := _enrolment(g)))
+    starts = []
+    for _, group in found:
+        sent = {way: group.first.spent[0][f"{way}_bytes"] for way in ("up", "down")}
+        if any(sent.values()):
+            ways = (f"{size(bytes_)} {way}" for way, bytes_ in sent.items() if bytes_)
+            starts.append(f"{group.name}: {' and '.join(ways)}")
     return join(
         markup.legend((g.name, i) for i, g in found) if len(found) > 1 else None,
         gallery(figures, "three"),
-        aside(f"Enrolment, before the first round, sends {starts}.") if starts else None,
+        aside(f"Enrolment, before the first round, sends {'; '.join(starts)}.") if starts else None,
     )
-
-
-def _enrolment(group: Group) -> str:
-    row = group.first.spent[0]
-    ways = [f"{size(row[f'{way}_bytes'])} {way}" for way in ("up", "down") if row[f"{way}_bytes"]]
-    return " and ".join(ways)
 
 
 def per_round(group: Group, key: str) -> list[Point]:
@@ -108,12 +102,7 @@ def left_the_device(setting: Setting) -> Html:
             parts.append(_ledger(group))
         elif group.private and not group.pooled:
             parts.append(folded(f"{group.name}: every field", _ledger(group)))
-    note = (
-        "The epsilon of a user is the total over all messages of the user with the most, by basic"
-        " composition. Smaller is safer; “no guarantee” means that the content is unprotected."
-        " Fields that are protected together share one epsilon."
-    )
-    return section("What left the device", *parts, aside(note))
+    return section("What left the device", *parts, aside(wording.note("ledger")))
 
 
 def guarantee(group: Group) -> str:

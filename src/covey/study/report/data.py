@@ -254,7 +254,12 @@ def read_settings(folders: Sequence[Path]) -> list[Setting]:
 def _groups(runs: Sequence[Run]) -> tuple[Group, ...]:
     found: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(_but_seed(run), []).append(run)
+        # The configuration without the seed and what changes no result.
+        tree = {k: v for k, v in run.config.items() if k != "engine"}
+        own = tree.get("run", {}).items()
+        tree["run"] = {k: v for k, v in own if k not in ("seed", "checkpoint")}
+        same = [run.result["method"], run.result.get("preset", ""), tree]
+        found.setdefault(json.dumps(same, sort_keys=True), []).append(run)
     for mine in found.values():
         seeds = [run.seed for run in mine]
         if len(set(seeds)) < len(seeds):
@@ -279,10 +284,3 @@ def _place(group: Group) -> tuple[int, float]:
     first = next((m for m in selecting_first(group.first.result) if m in there), "")
     kind = 0 if group.first.label == "popularity" else 2 if group.pooled else 1
     return kind, group.test(first).mean
-
-
-def _but_seed(run: Run) -> str:
-    """Return the configuration as text, without the seed and what changes no result."""
-    tree = {k: v for k, v in run.config.items() if k != "engine"}
-    tree["run"] = {k: v for k, v in tree.get("run", {}).items() if k not in ("seed", "checkpoint")}
-    return json.dumps([run.result["method"], run.result.get("preset", ""), tree], sort_keys=True)

@@ -5,18 +5,16 @@ from dataclasses import dataclass
 
 from covey.core import CoveyError, Ragged, toml_writer
 from covey.inference.recommender import Recommender
-from covey.inference.writing import Choice
 from covey.run.checkpoint import STATE
-from covey.study.render import markup
+from covey.study.render import markup, wording
 from covey.study.render.charts import item_map
 from covey.study.render.markup import Child, Html, aside, figure, gallery, join, section, tag
 from covey.study.render.tables import table
 
-from .attacked import exposure, headline
 from .costs import cost, left_the_device
 from .data import Group, Run, Setting
 from .items import MOST_ITEMS, map_of, titles_of
-from .sections import activity, cards, learning, results, verdict
+from .sections import activity, cards, exposure, headline, learning, results, verdict
 
 PLACES = 8  # of a list of recommendations
 LATEST = 5  # of the items that a user has
@@ -98,17 +96,13 @@ def recommendations(setting: Setting) -> Html | None:
         return None
     names = [name for name, _ in found]
     people = _people([asked for _, asked in found])
-    note = (
-        "Ranked with what each device keeps at the end of the run; ticked items were held out."
-        " Only a simulation can show this: in production, only the user's own device could."
-    )
     if len(names) == 1:
         lists = ((tag("li", _ticked(*one)) for one in person.lists[0]) for person in people)
         alone = (_shown(person, tag("ol", *of)) for person, of in zip(people, lists))
         shown = tag("div", *alone, class_="people")
     else:
         shown = join(*(_beside(person, names) for person in people))
-    return section("Recommendations", shown, aside(note))
+    return section("Recommendations", shown, aside(wording.note("recommendations")))
 
 
 def _load(run: Run) -> Recommender | None:
@@ -131,18 +125,15 @@ def _people(asked: list[Recommender]) -> list[Person]:
         place = int(order[int(len(order) * at)])
         has = _of(split.train, place)
         titles = titles_of(asked[0].prepared)
-        lists = [_list(recommender, place) for recommender in asked]
+        lists = []
+        for recommender in asked:  # as in the test: the device knows train and validation items
+            held = {recommender.items[i] for i in _of(recommender.prepared.split.test, place)}
+            user = recommender.users[place]
+            ranked = recommender.ranked([user], PLACES, as_tested=True)[user]
+            lists.append([(c.title or f"item {c.item}", c.item in held) for c in ranked])
         latest = [titles[i] for i in has[-LATEST:]]
         out.append(Person(f"A {name} user, {len(has)} items", users[place], latest, lists))
     return out
-
-
-def _list(recommender: Recommender, place: int) -> list[tuple[str, bool]]:
-    """Rank as in the test, where the device knows the training and validation items only."""
-    split, items, user = recommender.prepared.split, recommender.items, recommender.users[place]
-    held = {items[i] for i in _of(split.test, place)}
-    ranked: list[Choice] = recommender.ranked([user], PLACES, as_tested=True)[user]
-    return [(choice.title or f"item {choice.item}", choice.item in held) for choice in ranked]
 
 
 def _of(lists: Ragged, place: int) -> list[int]:

@@ -1,8 +1,10 @@
-"""The sections of the page on accuracy: results, learning curves, users by activity."""
+"""The sections of the page on accuracy and attacks: results, curves, activity, exposed targets."""
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
+from covey.evaluate.exposure import NAMES, RATIOS
 from covey.study.render import markup, wording
 from covey.study.render.charts import Entry, Line, curves, strip
 from covey.study.render.markup import Html, aside, figure, gallery, join, legend, section, tag
@@ -82,7 +84,14 @@ def results(setting: Setting) -> Html:
         rows = [Entry(g.name, g.test(metric), i) for i, g in enumerate(setting.groups)]
         pictures.append(figure(metric, strip(metric, rows, marks(setting, metric))))
     about, chosen = f"{setting.title}: {setting.protocol}.", "The round is selected on validation"
-    tables = (tag("p", about), gallery(pictures), _result_table(setting), _personal(setting))
+    head, lines = ["method", *setting.metrics, "seeds"], _references(setting, "floor", " floor")
+    for group in setting.groups:
+        figures = [str(group.test(metric)) for metric in setting.metrics]
+        lines.append([named(setting, group), *figures, str(len(group.runs))])
+    lines += _references(setting, "ceiling", " ceiling, pooled data")
+    tables = [tag("p", about), gallery(pictures), table(head, lines)]
+    if personal := [[named(setting, g), *shown] for g, shown in lists(setting)]:
+        tables.append(table(LISTS, personal))
     notes = [aside(f"{line}.") for line in closing(setting)]
     last = aside(bars if several else "", f"{chosen}, never on the test.")
     return section("Results on the test", *tables, *notes, last)
@@ -106,20 +115,6 @@ def lists(setting: Setting) -> list[tuple[Group, list[str]]]:
     found = [group for group in setting.groups if group.lists("users").mean > 0]
     shapes = {"distinct": ".0f", "overlap": ".2f", "coverage": ".1%"}
     return [(g, [format(g.lists(k).mean, shape) for k, shape in shapes.items()]) for g in found]
-
-
-def _result_table(setting: Setting) -> Html:
-    rows = _references(setting, "floor", " floor")
-    for group in setting.groups:
-        figures = [str(group.test(metric)) for metric in setting.metrics]
-        rows.append([named(setting, group), *figures, str(len(group.runs))])
-    rows += _references(setting, "ceiling", " ceiling, pooled data")
-    return table(["method", *setting.metrics, "seeds"], rows)
-
-
-def _personal(setting: Setting) -> Html | None:
-    rows: list[list[str]] = [[named(setting, g), *shown] for g, shown in lists(setting)]
-    return table(LISTS, rows) if rows else None
 
 
 def _references(setting: Setting, kind: str, role: str) -> list[list[str]]:
@@ -185,3 +180,91 @@ def _thirds(setting: Setting, metric: str, parts: Sequence[str], kind: str) -> T
         stats = [Stat.of([of.get(f"{metric}/{part}", math.nan)]) for part in parts]
         out.append((join(name, tag("small", f" {kind}")), stats))
     return out
+
+
+When = Literal["selected", "last"]  # round
+WHEN: tuple[When, ...] = ("selected", "last")
+HEADLINE = "er@10"
+
+
+def watched(setting: Setting) -> list[Group]:
+    return [group for group in setting.groups if group.first.result.get("target")]
+
+
+def attackers(group: Group) -> int:
+    return int(group.first.result.get("attack", {}).get("clients", 0))
+
+
+def exposed(group: Group, when: When, name: str) -> Stat:
+    last = [run.rows[-1] if run.rows else {} for run in group.runs]
+    rows = last if when == "last" else [run.result for run in group.runs]
+    return Stat.of(float(row.get("target", {}).get(name, math.nan)) for row in rows)
+
+
+def pushed(group: Group, when: When, name: str) -> str:
+    stat = exposed(group, when, name)
+    spread = "" if stat.spread is None else f" ± {wording.exposure(name, stat.spread)}"
+    return wording.exposure(name, stat.mean) + spread
+
+
+def targets(setting: Setting) -> str:
+    by: dict[str, list[str]] = {}
+    for group in watched(setting):
+        by.setdefault(wording.targets(group.first.result), []).append(group.name)
+    if len(by) == 1:
+        return next(iter(by))
+    return "; ".join(f"{items} in {', '.join(who)}" for items, who in by.items())
+
+
+def attacks(setting: Setting) -> list[str]:
+    by: dict[str, list[str]] = {}
+    for group in setting.groups:
+        if attack := wording.attackers(group.first.result):
+            by.setdefault(attack, []).append(group.name)
+    return [f"{attack}, on {', '.join(who)}" for attack, who in by.items()]
+
+
+def headline(group: Group) -> Html | None:
+    """Describe the attack and its effect; of a run without one, the exposure of its targets."""
+    result, attack = group.first.result, wording.attackers(group.first.result)
+    parts: list[str] = [tag("b", "Attack"), f": {attack}. "] if attack else []
+    seen = exposed(group, "last", HEADLINE)
+    if result.get("target") and seen.values:
+        parts += ["After the last round, ", tag("b", f"{seen.mean:.1%}"), " of the honest users"]
+        best = f"among their best {HEADLINE.removeprefix('er@')}"
+        parts += [f" who do not have it see {wording.targets(result)} {best}."]
+    return tag("p", *parts, class_="verdict") if parts else None
+
+
+def exposure(setting: Setting) -> Html | None:
+    found = watched(setting)
+    if not found:
+        return None
+    rows: list[list[str]] = []
+    for group in found:
+        last = str(group.first.result["rounds"])
+        chosen = ", ".join(dict.fromkeys(str(run.result.get("round", 0)) for run in group.runs))
+        rounds: dict[str, When] = {f"{chosen}, selected": "selected", f"{last}, last": "last"}
+        if chosen == last:
+            rounds = {f"{last}, selected and last": "last"}
+        for label, when in rounds.items():
+            figures = [pushed(group, when, name) for name in NAMES]
+            rows.append([named(setting, group), f"{attackers(group):,}", label, *figures])
+    shown = _drawn(setting, found), table(["method", "attackers", "round", *NAMES], rows)
+    title = tag("p", f"Target: {targets(setting)}.")
+    return section("Exposure of the target", title, *shown, aside(wording.note("exposure")))
+
+
+def _drawn(setting: Setting, found: list[Group]) -> Html:
+    if len(found) == 1:
+        first = found[0]
+        lines = [line(first, "target", name, i, name) for i, name in enumerate(RATIOS)]
+        pictures = [("ER@K", lines), ("rank", [line(first, "target", "rank", len(RATIOS), "rank")])]
+    else:
+        colours = {id(group): i for i, group in enumerate(setting.groups)}
+        pictures = [
+            (name, [line(g, "target", name, colours[id(g)], g.name) for g in found])
+            for name in NAMES
+        ]
+    figures = (figure(what, curves(what, lines, {}, 1.0)) for what, lines in pictures)
+    return join(legend((one.name, one.colour) for one in pictures[0][1]), gallery(figures))

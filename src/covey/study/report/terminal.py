@@ -12,10 +12,10 @@ from covey.study.render import wording
 from covey.study.render.tables import Screen, framed_table, open_table
 from covey.study.render.units import brief, fixed, known, size
 
-from .attacked import WHEN, When, attackers, attacks, exposed, pushed, targets, watched
+from . import sections
 from .costs import guarantee
 from .data import Group, Setting, references, selecting_first
-from .sections import LISTS, closing, lists
+from .sections import LISTS, WHEN, When, attackers, exposed, lists, pushed, watched
 
 METRICS_A_TABLE = 4  # more do not fit into 80 columns
 WITH_COSTS, WITHOUT = 2, 4  # metrics of a table in 80 columns
@@ -29,12 +29,14 @@ def tables(settings: Sequence[Setting]) -> str:
         screen.show(_table(setting, setting.metrics[:WITH_COSTS], costs=True))
         for at in range(WITH_COSTS, len(setting.metrics), WITHOUT):
             screen.show(_table(setting, setting.metrics[at : at + WITHOUT], costs=False))
-        screen.show(*_personal(setting))
-        screen.show(*closing(setting))
+        if personal := lists(setting):
+            rows = ((group.name, *shown) for group, shown in personal)
+            screen.show(open_table(LISTS[0], *LISTS[1:], rows=rows))
+        screen.show(*sections.closing(setting))
         if watched(setting):
             screen.show(*(_exposure(setting, when) for when in WHEN))
-            screen.show(f"target: {targets(setting)}")
-        screen.show(*(f"attack: {attack}" for attack in attacks(setting)))
+            screen.show(f"target: {sections.targets(setting)}")
+        screen.show(*(f"attack: {attack}" for attack in sections.attacks(setting)))
     if len(settings) > 1:
         differ = "Data, split or evaluation differ between the tables"
         screen.show(f"{differ}: do not compare across them.")
@@ -56,20 +58,13 @@ def _table(setting: Setting, metrics: Sequence[str], costs: bool) -> Table:
     return out
 
 
-def _personal(setting: Setting) -> list[Table]:
-    out, rows = open_table(LISTS[0], *LISTS[1:]), lists(setting)
-    for group, shown in rows:
-        out.add_row(group.name, *shown)
-    return [out] * bool(rows)
-
-
 def _exposure(setting: Setting, when: When) -> Table:
     what = {"selected": "target, selected round", "last": "target, last round (in use)"}
-    out = open_table(what[when], "attackers", *NAMES)
+    rows = []
     for group in watched(setting):
         figures = (pushed(group, when, name).replace(" ± ", "±") for name in NAMES)
-        out.add_row(group.name, f"{attackers(group):,}", *figures)
-    return out
+        rows.append((group.name, f"{attackers(group):,}", *figures))
+    return open_table(what[when], "attackers", *NAMES, rows=rows)
 
 
 def plain(setting: Setting) -> dict[str, Any]:
@@ -99,7 +94,13 @@ def table(result: dict[str, Any], out: Path) -> str:
     metrics = selecting_first(result)
     for at in range(0, len(metrics), METRICS_A_TABLE):
         screen.show(_measured(result, metrics[at : at + METRICS_A_TABLE], titled=at == 0))
-    screen.show(*_footnotes(result))
+    me = result["method"] or "this run"  # means over all users, not over groups of them:
+    test = {k: v for k, v in result["test"].items() if isinstance(v, float) and "/" not in k}
+    above = {n: [me] for n, of in result["ceiling"].items() if wording.exceeds(test, of)}
+    lines = [wording.lists(result["lists"])] if "lists" in result else []
+    lines += wording.above_references(above) + wording.notes(me, test, result)
+    attack = wording.attackers(result)
+    screen.show(*lines, *([f"attack: {attack}"] if attack else []))
     if result.get("target"):
         screen.show(_pushed(result))
     if result.get("ledger"):
@@ -132,16 +133,6 @@ def _measured(result: dict[str, Any], metrics: Sequence[str], titled: bool) -> T
     for name, figures in rows:
         out.add_row(name, *(f"{figures[m]:.4f}" for m in metrics))
     return out
-
-
-def _footnotes(result: dict[str, Any]) -> list[str]:
-    me = result["method"] or "this run"  # means over all users, not over groups of them:
-    test = {k: v for k, v in result["test"].items() if isinstance(v, float) and "/" not in k}
-    above = {n: [me] for n, of in result["ceiling"].items() if wording.exceeds(test, of)}
-    lines = [wording.lists(result["lists"])] if "lists" in result else []
-    lines += wording.above_references(above) + wording.notes(me, test, result)
-    attack = wording.attackers(result)
-    return lines + ([f"attack: {attack}"] if attack else [])
 
 
 def _pushed(result: dict[str, Any]) -> Table:

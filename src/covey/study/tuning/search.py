@@ -28,6 +28,7 @@ from .trial import RUNS, Run, Trial, opened, validated
 STARTUP = 4  # finished trials before the estimator learns from them, including the published one
 WORST = -1.0  # the value of a failed trial for the sampler; every metric is 0 or more
 Progress = Callable[[str], None]
+Pool = ProcessPoolExecutor | None  # None for one job
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,13 @@ def search(
     """Return all trials in order; trials that `out` already holds are not repeated."""
     positive("tune", jobs=jobs)
     needed()
-    _possible(plan.config)
+    prepared = prepare(plan.config)
+    if not len(prepared.split.valid.values):  # would fail in every trial
+        wrong = "nothing is held out for validation, and tuning never uses the test part"
+        remedy = "set split.valid above 0, or use a preset with a validation part, such as loo-full"
+        raise CoveyError(f"{wrong}; {remedy}")
+    if "pooled" not in plan.config.tree:
+        method_of(plan.config, prepared.catalogue)
     done: list[Trial] = []
     with opened(out, plan.identity()) as journal, _pool(jobs) as pool:
         for first in range(0, plan.trials, jobs):
@@ -138,19 +145,8 @@ def preset_of(plan: Search, trials: Sequence[Trial], commit: str) -> Tree:
     return {**preset(plan.tree, best.values), "tuned": label | plan.about | {"commit": commit}}
 
 
-def _possible(config: Config) -> None:
-    """Refuse here what would fail in every trial."""
-    prepared = prepare(config)
-    if not len(prepared.split.valid.values):
-        wrong = "nothing is held out for validation, and tuning never uses the test part"
-        remedy = "set split.valid above 0, or use a preset with a validation part, such as loo-full"
-        raise CoveyError(f"{wrong}; {remedy}")
-    if "pooled" not in config.tree:
-        method_of(config, prepared.catalogue)
-
-
 @contextmanager
-def _pool(jobs: int) -> Iterator[ProcessPoolExecutor | None]:
+def _pool(jobs: int) -> Iterator[Pool]:
     """Yield processes of one thread each, or None for one job."""
     with nullcontext() if jobs == 1 else processes(jobs) as pool:
         try:
@@ -162,11 +158,7 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor | None]:
 
 
 def _trials(
-    plan: Search,
-    todo: Mapping[int, Values],
-    folder: Path,
-    pool: ProcessPoolExecutor | None,
-    jobs: int,
+    plan: Search, todo: Mapping[int, Values], folder: Path, pool: Pool, jobs: int
 ) -> Iterator[Trial]:
     """Yield trials as they finish; equal runs are run once."""
     wanted = {number: plan.configs(number, values) for number, values in todo.items()}
@@ -181,9 +173,7 @@ def _trials(
                 del wanted[number]
 
 
-def _runs(
-    configs: Mapping[str, Config], folder: Path, pool: ProcessPoolExecutor | None
-) -> Iterator[tuple[str, Run]]:
+def _runs(configs: Mapping[str, Config], folder: Path, pool: Pool) -> Iterator[tuple[str, Run]]:
     if pool is None:
         yield from ((digest, validated(config, folder)) for digest, config in configs.items())
         return

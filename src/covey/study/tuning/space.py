@@ -120,32 +120,24 @@ def declared(text: Any, option: str) -> Range | Choices:
         return Choices(tuple(assign({}, [f"x={word}"])["x"] for word in rest))
     if kind not in ("log", "linear") or len(rest) != 2:
         raise CoveyError(f"the space of {option} is {text!r}; {GRAMMAR}")
-    low, high = (_number(word, whole, option) for word in rest)
+    try:
+        low, high = (int(word) if whole else float(word) for word in rest)
+    except ValueError as error:
+        what = "whole numbers" if whole else "numbers"
+        wrong = f"the space of {option} has {' '.join(rest)!r} where {what} are needed"
+        raise CoveyError(f"{wrong}; {GRAMMAR}") from error
+    if not math.isfinite(low) or not math.isfinite(high):
+        raise CoveyError(f"the space of {option} is {text!r}; its ends must be finite")
     if not low < high or (kind == "log" and low <= 0):
         wrong = f"the space of {option} is {text!r}; low must be below high, and above 0 if log"
         raise CoveyError(wrong)
     return Range(low, high, kind == "log", whole)
 
 
-def _number(word: str, whole: bool, option: str) -> float:
-    try:
-        number = int(word) if whole else float(word)
-    except ValueError as error:
-        what = "a whole number" if whole else "a number"
-        wrong = f"the space of {option} has {word!r} where {what} is needed"
-        raise CoveyError(f"{wrong}; {GRAMMAR}") from error
-    if not math.isfinite(number):
-        raise CoveyError(f"the space of {option} has {word!r}; its ends must be finite")
-    return number
-
-
 def apply(tree: Tree, values: Mapping[str, Any]) -> Tree:
     """Return the configuration with these values."""
-    return assign(tree, [f"{option}={_text(value)}" for option, value in values.items()])
-
-
-def _text(value: Any) -> str:
-    return dumps({"x": value}).strip().partition("= ")[2]
+    lines = (dumps({"x": value}).strip().partition("= ")[2] for value in values.values())
+    return assign(tree, [f"{option}={text}" for option, text in zip(values, lines)])
 
 
 def check(tree: Tree, space: Space) -> Values:
