@@ -9,7 +9,7 @@ HEAD = """
 title = "Two rows"
 metrics = ["hit@10", "ndcg@10"]
 seeds = 2
-set = ["data.users=30", "data.items=60", "data.mean_items=8", "run.ceilings=[]", "run.checkpoint=1", "model.scale=0.1"]
+set = ["data.users=30", "data.items=60", "data.mean_items=8", "run.ceilings=[]", "run.checkpoint=1"]
 [[column]]
 label = "tiny"
 presets = ["loo-full"]

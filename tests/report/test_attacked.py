@@ -114,11 +114,11 @@ def test_a_control_stands_beside_the_attack(
         found = {
             line.split("  ")[0].strip(): line.split()[2:]
             for line in part.splitlines()
-            if "fedncf (" in line
+            if "fedncf-local (" in line
         }
-        assert found["fedncf (attacked-0)"][:5] == ["2", *figures(rows(place / "attacked-0")[at])]
-        assert found["fedncf (control)"][:5] == ["0", *figures(rows(place / "control")[2])]
-        assert "fedncf (plain)" not in found
+        assert found["fedncf-local (attacked-0)"][:5] == ["2", *figures(rows(place / "attacked-0")[at])]
+        assert found["fedncf-local (control)"][:5] == ["0", *figures(rows(place / "control")[2])]
+        assert "fedncf-local (plain)" not in found
     assert "target: row 3, id 3 (Tale & Song 3)\n" in out
     assert "attack: sign flip, by 2 of 26 clients, on fedncf (flipped)\n" in out
 
@@ -139,7 +139,7 @@ def test_seeds_have_a_spread(place: Path, capsys: pytest.CaptureFixture[str]) ->
     assert call("compare", *folders, place / "control", "--json") == 0
     (setting,) = json.loads(capsys.readouterr().out)["settings"]
     mine = {row["method"]: row for row in setting["rows"]}
-    attacked, control = mine["fedncf (attacked-0)"], mine["fedncf (control)"]
+    attacked, control = mine["fedncf-local (attacked-0)"], mine["fedncf-local (control)"]
     want = [rows(folder)[-1]["target"]["rank"] for folder in folders]
     assert attacked["target"]["last"]["rank"]["values"] == want and attacked["attackers"] == 2
     assert attacked["target"]["selected"]["er@5"]["values"] == [

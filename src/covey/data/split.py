@@ -168,14 +168,21 @@ def _ratio(user_S: Array, n_N: Array, config: SplitConfig) -> Array:
     kept_N = np.minimum(n_N, np.maximum(1, first_N))
     part_S = np.where(_place(user_S, n_N) < kept_N[user_S], TRAIN, TEST).astype(np.uint8)
     kept = np.flatnonzero(part_S == TRAIN)
-    kept = kept[_shuffled(kept_N, config.seed, "split.valid")]
-    # How many rows of each user validate is rounded at random, so that short histories take part.
-    rng = Rng.of(config.seed, 0, torch.arange(len(kept_N))).fold("split.round")
-    chance_N = rng.uniform(1)[:, 0].numpy()
-    valid_N = np.floor(kept_N * config.valid + chance_N).astype(np.int64)
-    user_K, valid_N = user_S[kept], valid_N.clip(max=(kept_N - 1).clip(min=0))
-    part_S[kept[_place(user_K, kept_N) < valid_N[user_K]]] = VALID
+    part_S[kept[_validates(user_S[kept], kept_N, config)]] = VALID
     return part_S
+
+
+def _validates(user_S: Array, n_N: Array, config: SplitConfig) -> Array:
+    """Whether each of some rows, sorted by user, is held out of training for validation.
+
+    How many of a user's rows are is rounded at random, so that short histories take part.
+    """
+    chance_N = Rng.of(config.seed, 0, torch.arange(len(n_N))).fold("split.round").uniform(1)
+    held_N = np.floor(n_N * config.valid + chance_N[:, 0].numpy()).astype(np.int64)
+    held_N = held_N.clip(max=(n_N - 1).clip(min=0))
+    held_S = np.empty(len(user_S), bool)
+    held_S[_shuffled(n_N, config.seed, "split.valid")] = _place(user_S, n_N) < held_N[user_S]
+    return held_S
 
 
 def _temporal(rows: Dataset, config: SplitConfig) -> Array:
@@ -208,9 +215,7 @@ def hold_out(split: Split, config: SplitConfig) -> Split:
     """Moves `config.valid` of each user's training items, drawn by the seed, to validation."""
     train, n_N = split.train, split.train.lengths.numpy()
     user_S = train.owner.numpy()
-    order_S = _shuffled(n_N, config.seed, "split.valid")
-    held_S = np.zeros(len(user_S), bool)
-    held_S[order_S[_place(user_S, n_N) < _validation(n_N, config)[user_S]]] = True
+    held_S = _validates(user_S, n_N, config)
     item_S = train.values.numpy()
     stays, held = (_ragged(user_S[at_S], item_S[at_S], split.n_users) for at_S in (~held_S, held_S))
     return replace(split, train=stays, valid=held)

@@ -11,7 +11,7 @@ from .tree import Tree, parse
 # Names that configurations had once, and what became of them.
 RENAMED = {
     "fedncf-adam": "it is fedncf now, with other settings;"
-    " papers/methods/fedncf-adam.toml in the source of covey has the earlier ones",
+    " papers/methods/fedncf-adam.toml in the source of covey has the earlier ones"
 }
 
 
