@@ -114,7 +114,7 @@ def test_training_begins_at_the_mixture() -> None:
     program = play.program
     public = {k: v[None] for k, v in play.server.public.items()}
     seen = replace(_client_view(play), params=public)
-    got = Adaptation(0.4, 0.2).begin(seen)
+    got = Adaptation(0.4, 0.2).renew(seen)
     want = (found := tables(public))[0][0] / 2 + found[2][0] / 2
     torch.testing.assert_close(got["items"][0], want)
     assert torch.equal(got["items"][1], found[0][0])  # in no cluster yet

@@ -36,7 +36,7 @@ class GraphExpansion(Mechanism):
             return Sent()
         return Sent({"key": view.server_rng.home(self.name).integers(2**BITS, 2)[0]})
 
-    def begin(self, view: ClientView) -> Fields:
+    def renew(self, view: ClientView) -> Fields:
         found = view.received.each.get("neighbours")
         return {} if found is None else {"neighbours": found}
 

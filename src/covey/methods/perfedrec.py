@@ -111,7 +111,7 @@ class Adaptation(Mechanism):
             raise CoveyError(f"{self.name}: with local = {self.local}, set model.{use}")
         return {}
 
-    def begin(self, view: ClientView) -> Fields:
+    def renew(self, view: ClientView) -> Fields:
         cluster_C, found = view.received.each.get("cluster"), tables(view.params)
         if cluster_C is None or not self.share:
             return {}
