@@ -27,7 +27,10 @@ BEGIN = ("run", "--method", "fedmf", "--keep-checkpoint")
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "done"
-    assert main([*BEGIN, *sets(*SMALL, "run.checkpoint=1", "evaluate.every=1"), "--out", str(out)]) == 0
+    assert (
+        main([*BEGIN, *sets(*SMALL, "run.checkpoint=1", "evaluate.every=1"), "--out", str(out)])
+        == 0
+    )
     return out
 
 
