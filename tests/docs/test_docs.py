@@ -262,7 +262,8 @@ def test_the_first_run_is_above_popularity(
     monkeypatch.setenv("COVEY_CACHE", str(tmp_path / "cache"))
     hundred_thousand(tmp_path / "ratings.csv")
     shown = ("run", "report", "recommend", "data")
-    first, *more = [words for page, words in commands() if page == name and words[0] in shown]
+    found = [words for page, words in commands() if page == name and words[0] in shown]
+    first, *more = [words for words in found if "ml-100k" not in words]
     assert main.main([*first, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     figure, floor = result["test"]["ndcg@20"], result["floor"]["popularity"]["ndcg@20"]
