@@ -66,14 +66,11 @@ class ActiveClients(Mechanism):
         if "user" not in view.model.uploaded:
             wrong = f"{self.name!r} clusters the clients' vectors"
             raise CoveyError(f"{wrong}: use covey.models.mf:MF with upload_user = true")
-        return self._joined({}, view)
+        return self.admit_clients(view, enrolment)
 
     def admit_clients(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
-        return self._joined(view.state, view)
-
-    def _joined(self, state: FieldDict, view: ServerView) -> FieldDict:
-        """The state with new clients, whose first vectors the server draws and hands out."""
-        new_C = view.round.ids_C
+        """The server draws the first vectors of new clients and hands them out."""
+        state, new_C = view.state, view.round.ids_C
         start = Rng.server(view.seed, 0, "start").to(new_C.device)
         user_CD = view.model.private(view.client_rng.home("birth"), start)["user"]
         user_CD = user_CD.to(view.public["items"])

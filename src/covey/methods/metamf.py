@@ -10,7 +10,7 @@ its own table; the client computes the table itself. Shape suffixes: K = numbers
 network, H = hidden units of the meta network, E = rank, P = participants.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar, Literal
 
@@ -116,22 +116,17 @@ class MetaNetwork(Mechanism):
             net[f"{head}/weight"] = xavier(rng.fold(head), wide, prod(shape))
             net[f"{head}/bias"] = torch.zeros(prod(shape))
         state = {META + k: v.to(view.public["output"]) for k, v in net.items()}
-        return self._with_users(state, view)
+        return self.admit_clients(replace(view, state=state), enrolment)
 
     def admit_clients(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
-        return self._with_users(view.state, view)
-
-    def _with_users(self, state: FieldDict, view: ServerView) -> FieldDict:
         """The state with vectors of all users up to the largest id; new ones are drawn."""
-        like = state[f"{META}memory"]
+        state, like = view.state, view.state[f"{META}memory"]
         old = state.get(f"{META}users", like.new_zeros(0, self.width))
         new = torch.arange(len(old), int(view.round.ids_C.max()) + 1, device=like.device)
         drawn = self.scale * Rng.of(view.seed, 0, new).home(self.name).normal(self.width).to(like)
-        more = {f"{META}users": torch.cat([old, drawn])}
-        for moment in ("users/m", "users/v"):
-            if moment in state:
-                more[moment] = torch.cat([state[moment], torch.zeros_like(drawn)])
-        return {**state, **more}
+        known = {k for k in ("users/m", "users/v") if k in state}
+        moments = {k: F.pad(state[k], (0, 0, 0, len(drawn))) for k in known}
+        return {**state, **moments, f"{META}users": torch.cat([old, drawn])}
 
     def hand_out(self, view: ServerView, everyone: Tensor) -> tuple[Tensor, Fields]:
         net = below(view.state, META)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from covey.contract.fleet import Fleet, Request
 from covey.core import CoveyError, Total, Upload
+from covey.core.checks import installed
 from covey.engine.fleet.base import Metered
 from covey.engine.fleet.meter import Meter
 
@@ -18,7 +19,6 @@ from . import messages
 from .coordinator import Coordinator, Outcome
 from .fixed_point import Fixed, Floats, Integers, OutOfRange
 from .groups import GroupSum, added, drawn, within
-from .keys import needed
 from .layout import Layout, nothing, part_of
 from .party import Party, Refused
 from .settings import SUMMED, FleetConfig, SumFailed
@@ -71,8 +71,6 @@ class Contributions:
         with meter.apart() as clear:
             upload = self.devices.ask(some)
         meter.down += clear.down
-        for reason, many in clear.dropped.items():
-            meter.drop(reason, many)
         assert isinstance(upload, Upload)
         self.equal &= bool((upload.weight_C == 1).all())
         self.ready |= {client: (upload, row) for row, client in enumerate(upload.ids_C.tolist())}
@@ -89,7 +87,7 @@ class SecureFleet:
 
     def __post_init__(self) -> None:
         if self.config.masks:
-            needed()
+            installed("cryptography", "secure sums", "secure")
 
     @property
     def hides(self) -> frozenset[str]:

@@ -5,11 +5,8 @@ and HKDF-SHA256 for keys, AES-256 in counter mode for masks, AES-256-GCM for pac
 """
 
 import hashlib
-from importlib.util import find_spec
 
 import numpy as np
-
-from covey.core.errors import CoveyError
 
 from .fixed_point import Integers
 
@@ -23,11 +20,6 @@ class BadKey(ValueError):
 
 class BadPacket(ValueError):
     """A sealed packet that was changed, or was sealed for another client."""
-
-
-def needed() -> None:
-    if not find_spec("cryptography"):
-        raise CoveyError("secure sums need the cryptography package; pip install 'covey[secure]'")
 
 
 class Pair:
