@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covey.core import FieldDict, Fields, Sent, Total, Upload
+from covey.core import Answers, Extra, FieldDict, Fields, Sent, Upload
 
 from .examples import Examples
 from .ledger import Disclosure
@@ -151,9 +151,7 @@ class ServerHooks:
         """Returns which of `everyone` [N] report in this round; None for the round's cohort."""
         return None
 
-    def receive_reports(
-        self, view: ServerView, reports: Upload | Total
-    ) -> tuple[FieldDict, Fields]:
+    def receive_reports(self, view: ServerView, reports: Answers) -> tuple[FieldDict, Fields]:
         """Returns the new state, and public parameters that the reports of a round change.
 
         `view.round.ids_C` are the clients that answered. `reports` has one entry per client, or is
@@ -256,9 +254,10 @@ class Mechanism(ClientHooks, ServerHooks, PlanningHooks):
         return getattr(type(self), hook) is not getattr(Mechanism, hook)
 
 
-def client_views(
-    mechanisms: Sequence[Mechanism], view: ClientView, extra: dict[str, Sent]
-) -> list[ClientView]:
+Mechanisms = Sequence[Mechanism]
+
+
+def client_views(mechanisms: Mechanisms, view: ClientView, extra: Extra) -> list[ClientView]:
     """The cohort as each mechanism sees it: with what was sent to it, and its random stream."""
     return [
         replace(view, received=extra.get(m.listens or m.name, Sent()), rng=view.rng.fold(m.name))

@@ -7,15 +7,15 @@ import torch
 from covey.aggregate.fold import total_of
 from covey.contract.aggregation import Group
 from covey.contract.fleet import Fleet, Request
-from covey.core import Download, Fields, Round, Sent, Total, Upload
+from covey.core import Answers, Download, Fields, Round, Sent, Total, Upload
 
 from .method import Method
 from .server_state import METRIC, Server, view
 
 
 def filtered(
-    server: Server, method: Method, round: Round, upload: Upload | Total
-) -> tuple[Server, Upload | Total]:
+    server: Server, method: Method, round: Round, upload: Answers
+) -> tuple[Server, Answers]:
     """The uploads that mechanisms let through. The others' ids are kept until the next round."""
     filters = [m for m in method.mechanisms if m.implements("filter_uploads")]
     if not filters or isinstance(upload, Total):
@@ -30,7 +30,7 @@ def filtered(
 
 
 def aggregated(
-    server: Server, fleet: Fleet, method: Method, round: Round, upload: Upload | Total
+    server: Server, fleet: Fleet, method: Method, round: Round, upload: Answers
 ) -> Server:
     """The server after an upload; what is not public is delivered to the group's clients."""
     grouping = method.grouping
@@ -50,7 +50,7 @@ def aggregated(
     return server
 
 
-def _part(method: Method, group: Group, upload: Upload | Total) -> Upload | Total:
+def _part(method: Method, group: Group, upload: Answers) -> Answers:
     part = upload
     if group.rows is not None and isinstance(upload, Upload):
         sums = method.combine.reads_uploads == "total"
@@ -61,7 +61,7 @@ def _part(method: Method, group: Group, upload: Upload | Total) -> Upload | Tota
 
 
 def _stepped(
-    server: Server, method: Method, round: Round, group: Group, part: Upload | Total
+    server: Server, method: Method, round: Round, group: Group, part: Answers
 ) -> tuple[Server, Fields]:
     """One group's parameters after the server's step, and the server with the parts' new states."""
     update, model = method.combine.combine(part, group.names)

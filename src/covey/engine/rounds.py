@@ -6,7 +6,7 @@ from torch import Tensor
 
 from covey.aggregate.fold import total_of
 from covey.contract.fleet import Fleet, Request
-from covey.core import Download, FieldDict, Fields, Round, Sent, Total, Upload
+from covey.core import Answers, Download, FieldDict, Fields, Round, Sent, Upload
 
 from .aggregation import aggregated, filtered
 from .method import Method
@@ -40,9 +40,7 @@ def run_round(server: Server, fleet: Fleet, method: Method, round: Round) -> tup
     return server, round
 
 
-def _exchange(
-    step: str, server: Server, fleet: Fleet, method: Method, round: Round
-) -> Upload | Total:
+def _exchange(step: str, server: Server, fleet: Fleet, method: Method, round: Round) -> Answers:
     """Sends the public parameters and what parts add to them; returns what the clients answer."""
     sent = {m.name: m.send(view(server, method, m.name, round, step)) for m in method.mechanisms}
     if step == "train":
@@ -72,7 +70,7 @@ def _with_cohort(server: Server, fleet: Fleet, method: Method, round: Round) -> 
     return round
 
 
-def _uploaded(server: Server, method: Method, round: Round, upload: Upload | Total) -> Server:
+def _uploaded(server: Server, method: Method, round: Round, upload: Answers) -> Server:
     """The server after mechanisms have read the single uploads."""
     for m in method.mechanisms:
         if isinstance(upload, Upload) and m.implements("receive_uploads"):
@@ -99,7 +97,7 @@ def _asked_to_report(server: Server, fleet: Fleet, method: Method, round: Round)
 
 
 def _received(
-    server: Server, fleet: Fleet, method: Method, round: Round, reports: Upload | Total
+    server: Server, fleet: Fleet, method: Method, round: Round, reports: Answers
 ) -> Server:
     """The server after the reports; what they change is delivered to the clients that keep it."""
     for m in method.mechanisms:

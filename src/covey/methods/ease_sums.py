@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from covey.core import CoveyError, FieldDict, Fields, Ragged, Rows, Sent, Total, Upload, positive
+from covey.core import Answers, CoveyError, FieldDict, Fields, Ragged, Rows, Sent, Total, Upload
+from covey.core.checks import positive
 from covey.evaluate.ranking import distinct, merged, nothing
 from covey.mechanism import ClientView, Disclosure, Mechanism, Reads, ServerView
 from covey.models.ease import ItemWeights
@@ -60,9 +61,7 @@ class GramTiles(Mechanism):
             before = distinct(view.data.avoid)  # the list as it was
         return {"rows": difference(after, before, start, stop, view.catalogue.n_items, dtype)}
 
-    def receive_reports(
-        self, view: ServerView, reports: Upload | Total
-    ) -> tuple[FieldDict, Fields]:
+    def receive_reports(self, view: ServerView, reports: Answers) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Total)
         start, stop = span_of(view.round.number, self.tiles, view.catalogue.n_items)
         gram_II, rows_IW = view.state["gram"].clone(), reports.extra[self.name]["rows"]

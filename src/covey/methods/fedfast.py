@@ -15,7 +15,7 @@ from torch import Tensor
 
 from covey.aggregate.combine import Mean
 from covey.aggregate.fold import total_of
-from covey.core import CoveyError, FieldDict, Fields, Ragged, Rng, Rows, Total, Upload
+from covey.core import Answers, CoveyError, FieldDict, Fields, Ragged, Rng, Rows, Upload
 from covey.core.checks import positive
 from covey.core.ragged import offsets_of
 from covey.mechanism import Combine, Mechanism, Reads, ServerView
@@ -29,7 +29,7 @@ class ActiveAverage(Combine):
 
     reads_uploads: Reads = "each"
 
-    def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
+    def combine(self, upload: Answers, names: Sequence[str]) -> tuple[Fields, Fields]:
         assert isinstance(upload, Upload)
         tables = {k: v for k, v in upload.update.items() if isinstance(v, Rows) and k in names}
         rest = {k: v for k, v in upload.update.items() if k not in tables}

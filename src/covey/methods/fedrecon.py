@@ -46,11 +46,9 @@ class ReconstructedMF(ListModel):
         """Where the reconstruction of each client starts, [C, D]."""
         return self.start * (2 * rng.fold("reconstruction").uniform(self.dim) - 1)
 
-    def reconstruct(
-        self, u_CD: Tensor, v_CLD: Tensor, label_CL: Tensor, weight_CL: Tensor
-    ) -> Tensor:
+    def reconstruct(self, u_CD: Tensor, v_CLD: Tensor, label_CL: Tensor, w_CL: Tensor) -> Tensor:
         """Steps from u_CD along the gradient of the mean cross-entropy, with fixed items."""
-        share_CL = weight_CL / weight_CL.sum(1, keepdim=True).clamp(min=1)
+        share_CL = w_CL / w_CL.sum(1, keepdim=True).clamp(min=1)
         for _ in range(self.steps):
             error_CL = share_CL * (dot(u_CD, v_CLD).sigmoid() - label_CL)
             u_CD = u_CD - self.lr * (error_CL[..., None] * v_CLD).sum(1)

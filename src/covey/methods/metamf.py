@@ -124,8 +124,8 @@ class MetaNetwork(Mechanism):
         old = state.get(f"{META}users", like.new_zeros(0, self.width))
         new = torch.arange(len(old), int(view.round.ids_C.max()) + 1, device=like.device)
         drawn = self.scale * Rng.of(view.seed, 0, new).home(self.name).normal(self.width).to(like)
-        known = {k for k in ("users/m", "users/v") if k in state}
-        moments = {k: F.pad(state[k], (0, 0, 0, len(drawn))) for k in known}
+        moments = {k: v for k, v in state.items() if k in ("users/m", "users/v")}
+        moments = {k: F.pad(v, (0, 0, 0, len(drawn))) for k, v in moments.items()}
         return {**state, **moments, f"{META}users": torch.cat([old, drawn])}
 
     def hand_out(self, view: ServerView, everyone: Tensor) -> tuple[Tensor, Fields]:

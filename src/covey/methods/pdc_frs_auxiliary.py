@@ -66,9 +66,7 @@ class Auxiliary:
         for leaf in leaves.values():
             leaf.requires_grad_(False)
 
-    def _rows(
-        self, view: ServerView, lists: Ragged, like: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _rows(self, view: ServerView, lists: Ragged, like: Tensor) -> tuple[Tensor, ...]:
         """Users [R], and the items, labels and weights (their counts) of examples, [R, W]."""
         n_items, device = view.catalogue.n_items, lists.values.device
         rng = view.server_rng.fold("negatives").streams(len(lists)).to(device)

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covey.core import CoveyError, FieldDict, Fields, Ragged, Rows, Sent, Total, Upload, offsets_of
+from covey.core import CoveyError, FieldDict, Fields, Ragged, Rows, offsets_of
 from covey.core.checks import positive
+from covey.core.messages import Answers, Sent, Total, Upload
 from covey.evaluate.metrics import EvaluateConfig, measure
 from covey.evaluate.ranking import distinct as sorted_lists
 from covey.evaluate.ranking import nothing, ranks_full, span
@@ -77,9 +78,7 @@ class SubspaceIteration(Mechanism):
         row_TE = row_TE * count_T[:, None] if bool((count_T > 1).any()) else row_TE
         return {"rows": Rows(items, row_TE, view.catalogue.n_items)}
 
-    def receive_reports(
-        self, view: ServerView, reports: Upload | Total
-    ) -> tuple[FieldDict, Fields]:
+    def receive_reports(self, view: ServerView, reports: Answers) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Total)
         fields = reports.extra[self.name]
         if "valid" in fields:

@@ -21,7 +21,7 @@ from covey.run.config.schema import Config
 
 from . import checkpoint, privacy_budget
 from .assemble import Assembly, Prepared, assemble
-from .checkpoint import CHECKPOINT, MODEL, USERS
+from .checkpoint import CHECKPOINT, MODEL, USERS, Row
 from .evaluation import averages, evaluate_clients, is_better, lists
 from .rounds_log import ROUNDS, RoundsLog, Stopwatch
 from .schedule import cohort, ends_early, is_measured, joins_late, rounds_of
@@ -30,7 +30,6 @@ from .summary import detection_counts, summary
 _log = logging.getLogger(__name__)
 LARGE = 256_000_000  # bytes of a checkpoint that are said before a run begins
 LOSSES = 3  # of workers, after which a run gives up
-Row = dict[str, Any]  # of metrics
 Progress = Callable[[int, int, Row], None]  # round, of how many, the newest metrics
 
 

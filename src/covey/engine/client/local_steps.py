@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from covey.contract.mechanism import Mechanism, client_views
-from covey.core import FieldDict, Fields, Rng, Sent
+from covey.core import Extra, FieldDict, Fields, Rng
 from covey.mechanism import Batch, ClientView, Model, Objective, rows
 from covey.solvers import Local
 
@@ -64,7 +64,7 @@ class BlockTraining:
     block: Block
     solver: Local
     mechanisms: tuple[Mechanism, ...]
-    received: dict[str, Sent]  # by mechanism
+    received: Extra  # by mechanism
     base: Fields
     leaves: Fields
     packing: Packing

@@ -9,7 +9,7 @@ from covey.contract.attack import Attack, AttackView, Informed, Profiled
 from covey.contract.fleet import Request
 from covey.core import FieldDict, Fields, Ragged, Rng, below, cat, offsets_of, stack, take
 
-from .program import LocalData, Program, Reply, SumReply
+from .program import LocalData, Program, Reply, Summed
 
 CLAIMED = 30  # examples that attackers without a list claim, where uploads are weighted by them
 
@@ -59,9 +59,7 @@ class Malicious:
     def can_sum(self) -> bool:
         return False
 
-    def answer_total(
-        self, request: Request, kept: FieldDict, data: LocalData, rng: Rng
-    ) -> SumReply:
+    def answer_total(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> Summed:
         raise ValueError("malicious clients answer one by one")
 
     def answer(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> Reply:

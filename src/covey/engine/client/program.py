@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from covey.contract.fleet import Request
-from covey.contract.mechanism import Mechanism, client_views, unique_names
-from covey.core import Catalogue, Download, FieldDict, Fields, Ragged, Rng, Sent, Total, Upload
+from covey.contract.mechanism import Mechanism, Mechanisms, client_views, unique_names
+from covey.core import Extra, FieldDict, Fields, Ragged, Rng
 from covey.core.errors import CoveyError
 from covey.core.fixed_point import WEIGHT
+from covey.core.messages import Catalogue, Download, Sent, Total, Upload
 from covey.core.ragged import below
 from covey.evaluate.metrics import EvaluateConfig
 from covey.mechanism import ClientView, Disclosure, Model, Objective, TrainingData
@@ -23,7 +24,7 @@ from .ranking import HeldOut, Ranker, measure
 from .training import Trained, Trainer, check_training, upload_rows
 
 Reply = tuple[FieldDict, Upload]  # what clients keep from now on, and what leaves the devices
-SumReply = tuple[FieldDict, Total]
+Summed = tuple[FieldDict, Total]
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,7 @@ class ClientProgram(Protocol):
     def can_sum(self) -> bool:
         """Whether `answer_total` may take the place of `answer` in a training step."""
 
-    def answer_total(
-        self, request: Request, kept: FieldDict, data: LocalData, rng: Rng
-    ) -> SumReply:
+    def answer_total(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> Summed:
         """The same as `answer` for the step "train", with only the sum of the uploads."""
 
 
@@ -135,7 +134,7 @@ class Program:
                 return kept, replace(upload, extra=extra)
             case "train":
                 view, kept = self._renewed(view, kept, download.extra)
-                return self._train(view, kept, download, upload)
+                return self._train(view, kept, download.extra, upload)
             case "deliver":
                 return self._deliver(kept, download, len(ids_C)), upload
             case "evaluate":
@@ -152,19 +151,17 @@ class Program:
         plain = not self.model.tuned and not self.model.uploaded and self.weighting == "equal"
         return self.solver is not None and self.solver.one_gradient and plain and not protected
 
-    def answer_total(
-        self, request: Request, kept: FieldDict, data: LocalData, rng: Rng
-    ) -> SumReply:
+    def answer_total(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> Summed:
         """See `ClientProgram`."""
         ids_C, download = request.ids_C, request.download
         view, kept = self._renewed(self._view(kept, data, download, rng), kept, download.extra)
-        work, update, out = self._trainer().summed(view, kept, download.extra)
+        work, out = self._trainer().summed(view, kept, download.extra)
         items = work.row_items().values
         count_I = torch.zeros(self.catalogue.n_items, device=ids_C.device)
         count_I.index_add_(0, items, torch.ones(len(items), device=ids_C.device))
-        touched = {k: count_I for k in self.model.tables if k in update}
+        touched = {k: count_I for k in self.model.tables if k in out.sums}
         weight = torch.tensor(float(len(ids_C)), device=ids_C.device)
-        return {**kept, **out.moved}, Total(ids_C, weight, update, touched=touched)
+        return {**kept, **out.moved}, Total(ids_C, weight, out.sums, touched=touched)
 
     def _view(self, kept: FieldDict, data: LocalData, download: Download, rng: Rng) -> ClientView:
         """The clients with what was sent; what they keep takes precedence."""
@@ -176,7 +173,7 @@ class Program:
         return ClientView(params, data.training, Sent(), rng, *parts)
 
     def _renewed(
-        self, view: ClientView, kept: FieldDict, extra: dict[str, Sent]
+        self, view: ClientView, kept: FieldDict, extra: Extra
     ) -> tuple[ClientView, FieldDict]:
         """The clients with the private parameters that mechanisms renew, and new moments."""
         fresh: Fields = {}
@@ -187,7 +184,7 @@ class Program:
         return replace(view, params={**view.params, **fresh}), kept
 
     def _messages(
-        self, step: str, view: ClientView, kept: FieldDict, extra: dict[str, Sent]
+        self, step: str, view: ClientView, kept: FieldDict, extra: Extra
     ) -> tuple[FieldDict, dict[str, FieldDict]]:
         """What mechanisms send in "enrol" or "report", and what clients keep of it."""
         views = client_views(self.mechanisms, view, extra)
@@ -203,17 +200,15 @@ class Program:
             raise CoveyError("this method has no training step")
         return Trainer(self.solver, self.mechanisms, self.engine)
 
-    def _train(
-        self, view: ClientView, kept: FieldDict, download: Download, upload: Upload
-    ) -> Reply:
-        work, out = self._trainer().train(view, kept, download.extra)
+    def _train(self, view: ClientView, kept: FieldDict, extra: Extra, upload: Upload) -> Reply:
+        work, out = self._trainer().train(view, kept, extra)
         update: FieldDict = {k: out.moved[k] for k in self.model.shared}
         update |= {k: upload_rows(work, update[k]) for k in update if k in self.model.tables}
         model: FieldDict = {k: out.moved[k] for k in self.model.uploaded}
         upload = replace(upload, update=update, model=model)
         if self.weighting == "examples":
             upload = replace(upload, weight_C=view.data.items.lengths.to(upload.weight_C))
-        views = client_views(self.mechanisms, view, download.extra)
+        views = client_views(self.mechanisms, view, extra)
         for m, v in zip(self.mechanisms, views, strict=True):
             upload = m.protect_upload(v, upload)
         return self._kept_after(view, kept, out, work), upload
@@ -250,26 +245,24 @@ class Program:
         return tuple(replace(d, what=d.what + summed[d.step in self.hidden]) for d in found)
 
 
-def materialised(mechanisms: Sequence[Mechanism], params: Fields) -> Fields:
+def materialised(mechanisms: Mechanisms, params: Fields) -> Fields:
     """The parameters of clients, with those that mechanisms compute from them."""
     for m in mechanisms:
         params = {**params, **m.materialise(params)}
     return params
 
 
-def _repeated(
-    kept: FieldDict, fresh: FieldDict, where: str, most: int
-) -> tuple[FieldDict, FieldDict]:
+def _repeated(kept: FieldDict, new: FieldDict, where: str, most: int) -> tuple[FieldDict, ...]:
     """What clients keep and send that make `most` different reports and then repeat the last one.
 
-    `fresh` are this round's, [C, ...] by name; `kept` has the last ones under `where`.
+    `new` are this round's, [C, ...] by name; `kept` has the last ones under `where`.
     """
-    one = next(iter(fresh.values()))
+    one = next(iter(new.values()))
     none_C = torch.zeros(len(one), dtype=torch.int64, device=one.device)
     count_C = kept.get(f"{where}/count", none_C)
     over_C = count_C >= most
-    last = {f"{where}/{k}": x for k, x in fresh.items()} | kept
-    over = {k: over_C.view(-1, *[1] * (x.dim() - 1)) for k, x in fresh.items()}
-    sent = {k: torch.where(over[k], last[f"{where}/{k}"], x) for k, x in fresh.items()}
+    last = {f"{where}/{k}": x for k, x in new.items()} | kept
+    over = {k: over_C.view(-1, *[1] * (x.dim() - 1)) for k, x in new.items()}
+    sent = {k: torch.where(over[k], last[f"{where}/{k}"], x) for k, x in new.items()}
     remembered = {f"{where}/{k}": x for k, x in sent.items()}
     return {**kept, **remembered, f"{where}/count": count_C + ~over_C}, sent

@@ -14,7 +14,7 @@ from covey.aggregate.step import Add
 from covey.contract.aggregation import ServerStep
 from covey.contract.fleet import Request
 from covey.contract.mechanism import ServerHooks
-from covey.core import CoveyError, Download, FieldDict, Fields, Sent, Total, Upload
+from covey.core import Answers, CoveyError, Download, FieldDict, Fields, Sent, Total
 from covey.core.checks import installed
 from covey.engine.fleet.base import KeyHolders
 from covey.engine.method import Method
@@ -74,7 +74,7 @@ class EncryptedFleet:
         self.devices.meter.up += len(self.server.public) + len(table)
         return replace(server, public={NAME: pack(table).to(self.devices.device)})
 
-    def ask(self, request: Request) -> Upload | Total:
+    def ask(self, request: Request) -> Answers:
         """Clients decrypt the parameters. The server gets the sum of their encrypted updates."""
         table = request.download.public.shared.get(NAME)
         if isinstance(table, Tensor):

@@ -108,13 +108,13 @@ class Hosted:
         if step == "deliver":
             self.store.offer(request.download.public.shared)
         whole = self._whole_table()
-        for number, (program, pick) in enumerate(self._chunks(rows_C, step, fold)):
+        for number, (program, pick) in enumerate(self._chunks(rows_C, request)):
             if number and whole:  # the blocks of whole tables would stay between others
                 release_heap()
             some, rows = request.take(pick), rows_C[pick]
             rng = Rng.of(self.seed, request.round, some.ids_C)
             kept, data = self.store.take(rows), self.data.take(rows)
-            if fold and step == "train" and self._in_one_pass(program):
+            if self._in_one_pass(request, program):
                 after, total = program.answer_total(some, kept, data, rng)
                 if _finite(total.update, scales):
                     self.store.put(rows, after)
@@ -130,12 +130,11 @@ class Hosted:
             del kept, upload, some, data
         return answer
 
-    def _in_one_pass(self, program: ClientProgram) -> bool:
-        return self.program.engine.one_pass and program.can_sum()
+    def _in_one_pass(self, request: Request, program: ClientProgram) -> bool:
+        summed = request.fold and request.step == "train" and self.program.engine.one_pass
+        return summed and program.can_sum()
 
-    def _chunks(
-        self, rows_C: Tensor, step: str, fold: bool
-    ) -> Iterator[tuple[ClientProgram, Tensor]]:
+    def _chunks(self, rows_C: Tensor, request: Request) -> Iterator[tuple[ClientProgram, Tensor]]:
         """Clients with the same program and the same received tables, cut to fit the memory.
 
         They are in the order of the length of their lists, then of their ids, so that the clients
@@ -150,19 +149,19 @@ class Hosted:
             rows = rows_C[mine]
             lengths = self.data.training.items.lengths[rows]
             order = (lengths * (int(rows.max()) + 1) + rows).argsort()
-            for pick in self._cut(mine[order], rows_C, step, fold):
+            for pick in self._cut(mine[order], rows_C, request):
                 yield program, pick
 
-    def _cut(self, order: Tensor, rows_C: Tensor, step: str, fold: bool) -> Iterator[Tensor]:
+    def _cut(self, order: Tensor, rows_C: Tensor, request: Request) -> Iterator[Tensor]:
         """Chunks of the clients in this order; of a fixed size if the bits of sums depend on it."""
-        if fold and step == "train" and self._in_one_pass(self.program):
+        if self._in_one_pass(request, self.program):
             yield from order.split(LARGEST_SUM)
             return
         if self.program.engine.chunk:
             yield from order.split(self.program.engine.chunk)
             return
         budget = self.program.engine.floats_per_chunk()
-        yield from _by_budget(order, self._floats(rows_C[order], step), budget)
+        yield from _by_budget(order, self._floats(rows_C[order], request.step), budget)
 
     def _floats(self, rows_C: Tensor, step: str) -> Tensor:
         """About how many numbers each client's answer holds."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from covey.aggregate.fold import Fold
 from covey.contract.fleet import Request
-from covey.core import CoveyError, Field, FieldDict, Fields, Total, Upload, cat, take
+from covey.core import Answers, CoveyError, Field, FieldDict, Fields, Upload, cat, take
 
 from .base import Clients, LocalFleet
 from .hosted import Answer, Hosted
@@ -109,7 +109,7 @@ class SimulatedFleet(LocalFleet):
     def convert(self, change: Callable[[FieldDict], FieldDict]) -> None:
         self.store.dense = change(self.store.dense)
 
-    def ask(self, request: Request) -> Upload | Total:
+    def ask(self, request: Request) -> Answers:
         request = self.scaled(request.to(self.device))
         answers = self._asked(request)
         for answer in answers:

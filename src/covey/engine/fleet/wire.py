@@ -10,7 +10,7 @@ from torch import Tensor
 
 from covey.aggregate.fold import total_of
 from covey.contract.fleet import Request
-from covey.core import Download, Field, FieldDict, Fields, Ragged, Rng, Rows, Total, Upload, stack
+from covey.core import Answers, Download, Field, FieldDict, Fields, Ragged, Rng, Rows, Upload, stack
 from covey.engine.client.program import ClientProgram, LocalData
 
 from . import codec
@@ -137,7 +137,7 @@ class WireFleet(LocalFleet):
         for number, node in self.nodes.items():
             node.kept = restored(mine[number])
 
-    def ask(self, request: Request) -> Upload | Total:
+    def ask(self, request: Request) -> Answers:
         request = self.scaled(request)
         uploads: dict[int, Upload] = {}
         for row, client in enumerate(request.ids_C.tolist()):

@@ -16,7 +16,7 @@ from . import keys, messages, shamir
 from .fixed_point import Integers
 from .graph import graph_of
 from .messages import Bits, Malformed, Reader
-from .party import KEY, NOTHING, PACKET_BYTES, SEED
+from .party import KEY, NOTHING, PACKET_BYTES, SEED, Secrets
 from .settings import FEWEST, FleetConfig, SumFailed
 
 # From a request for each client to the replies that came.
@@ -196,15 +196,13 @@ class Coordinator:
                 shares[dealer, column], true[dealer, column] = sent[j], True
         return shares, true
 
-    def _secrets(
-        self, shares: NDArray[np.uint32], true: Bits
-    ) -> tuple[dict[int, bytes], dict[int, bytes]]:
+    def _secrets(self, shares: NDArray[np.uint32], true: Bits) -> tuple[Secrets, Secrets]:
         """Seeds of the clients in the sum and mask keys of those that dropped out, by place.
 
         Checks each against what its client sent before: the hash of the seed, or the public key.
         """
         t = self.config.shares(self.H)
-        seeds, mask_keys = dict[int, bytes](), dict[int, bytes]()
+        seeds, mask_keys = Secrets(), Secrets()
         for place in np.flatnonzero(self.alive).tolist():
             have, client = np.flatnonzero(true[place])[:t], self.roster[place]
             if len(have) < t:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from covey.contract.fleet import Fleet, Request
-from covey.core import CoveyError, Total, Upload
+from covey.core import Answers, CoveyError, Total, Upload
 from covey.core.checks import installed
 from covey.engine.fleet.base import Metered
 from covey.engine.fleet.meter import Meter
@@ -97,7 +97,7 @@ class SecureFleet:
     def ids_N(self) -> Tensor:
         return self.devices.ids_N
 
-    def ask(self, request: Request) -> Upload | Total:
+    def ask(self, request: Request) -> Answers:
         """Sums each step of a round once: the difference of two sums may be one contribution."""
         step, round = request.step, request.round
         if step not in SUMMED or step not in self.hides:
