@@ -21,9 +21,9 @@ def run_round(server: Server, fleet: Fleet, method: Method, round: Round) -> tup
     `round` has the cohort. Returns the server after it, and `round` with the clients that answered.
     """
     server = server.with_state(_states("begin_round", server, method, round))
-    round = _with_cohort(server, fleet, method, round)  # select_cohort
+    round = _chosen("select_cohort", server, fleet, method, round, "train")
     if method.has_exchange("report"):
-        asked = _asked_to_report(server, fleet, method, round)  # select_reporters
+        asked = _chosen("select_reporters", server, fleet, method, round, "report")
         reports = _exchange("report", server, fleet, method, asked)  # send, report
         answered = replace(asked, ids_C=reports.ids_C)
         server = _received(server, fleet, method, answered, reports)  # receive_reports
@@ -48,8 +48,7 @@ def _exchange(step: str, server: Server, fleet: Fleet, method: Method, round: Ro
         sent[grouping.name] = grouping.send(view(server, method, grouping.name, round))
     extra = {name: s for name, s in sent.items() if s.shared or s.each}
     download = Download(sent_parameters(server, method), extra)
-    fold = method.folds_uploads if step == "train" else method.folds_reports
-    return fleet.ask(Request(step, round.number, round.ids_C, download, fold))
+    return fleet.ask(Request(step, round.number, round.ids_C, download, method.folds(step)))
 
 
 def _states(
@@ -61,11 +60,13 @@ def _states(
     return {m.name: getattr(m, hook)(v, *more) for m, v in pairs}
 
 
-def _with_cohort(server: Server, fleet: Fleet, method: Method, round: Round) -> Round:
-    """The round with the cohort that the first mechanism with a choice selects."""
+def _chosen(
+    hook: str, server: Server, fleet: Fleet, method: Method, round: Round, step: str
+) -> Round:
+    """The round with the clients that the first mechanism with a choice selects by a hook."""
     for m in method.mechanisms:
-        chosen_C = m.select_cohort(view(server, method, m.name, round), fleet.ids_N)
-        if chosen_C is not None:
+        see = view(server, method, m.name, round, step)
+        if (chosen_C := getattr(m, hook)(see, fleet.ids_N)) is not None:
             return replace(round, ids_C=chosen_C)
     return round
 
@@ -85,15 +86,6 @@ def _hand_out(server: Server, fleet: Fleet, method: Method, round: Round) -> Non
         ids_C, own = m.hand_out(view(server, method, m.name, round), fleet.ids_N)
         if len(ids_C):
             fleet.ask(Request("deliver", round.number, ids_C, Download(Sent(each=dict(own)))))
-
-
-def _asked_to_report(server: Server, fleet: Fleet, method: Method, round: Round) -> Round:
-    """The clients that the first mechanism with a choice selects, else the round's cohort."""
-    for m in method.mechanisms:
-        see = view(server, method, m.name, round, "report")
-        if (chosen_C := m.select_reporters(see, fleet.ids_N)) is not None:
-            return replace(round, ids_C=chosen_C)
-    return round
 
 
 def _received(

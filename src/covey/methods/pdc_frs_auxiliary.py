@@ -94,7 +94,7 @@ class Adam:
         grads = [g.contiguous() for g in torch.autograd.grad(loss, self.leaves)]
         self.count.add_(1)
         with torch.no_grad():
-            fused_adam(self.leaves, grads, self.first, self.second, self.count, self.lr)
+            fused_adam(self.leaves, grads, self.first, self.second, self.count, lr=self.lr)
 
 
 @dataclass

@@ -15,6 +15,7 @@ from covey.core import CoveyError, Fields, Rng, positive, share
 
 from .base import cosine, dot
 
+Encode = Callable[[Fields, History], Tensor]
 FEWEST = 8  # clients at a time; matrix kernels round differently for one to three
 CPU_NUMBERS, CUDA_NUMBERS = 1 << 22, 1 << 27
 
@@ -83,11 +84,7 @@ class Transformer(SequenceModel):
 
 
 def by_length(
-    params: Fields,
-    history: History,
-    most: int,
-    encode: Callable[[Fields, History], Tensor],
-    numbers: Callable[[int], int],
+    params: Fields, history: History, most: int, encode: Encode, numbers: Callable[[int], int]
 ) -> Tensor:
     """Computes user vectors, [C, D], a few clients of similar length at a time.
 

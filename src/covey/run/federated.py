@@ -44,46 +44,46 @@ class State:
     written: int = 0  # the length of `metrics.jsonl` in bytes
 
 
-def federated(
-    config: Config,
-    prepared: Prepared,
-    out: Path,
-    resume: bool,
-    progress: Progress | None,
-    stopwatch: Stopwatch,
-) -> Row:
+@dataclass(frozen=True)
+class Conduct:
+    """How a run is carried out."""
+
+    resume: bool  # from the last checkpoint, if there is one
+    progress: Progress | None
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
+
+
+def federated(config: Config, prepared: Prepared, out: Path, how: Conduct) -> Row:
     """Trains in rounds, again from the last checkpoint if a worker is lost; returns its result."""
     lost = 0
     while True:
         made = None
         try:
             made = assemble(config, prepared)
-            return _trained(made, out, resume, progress, stopwatch)
+            return _trained(made, out, how)
         except WorkerLost as error:
             lost += 1
             if lost == LOSSES:
                 why = f"workers ended {lost} times ({error}), as those do that need too much memory"
                 raise CoveyError(f"{why}; try fewer --jobs, then covey resume {out}") from error
             _log.warning("%s; the run goes back to its last checkpoint", error)
-            resume = True
-            stopwatch.restart()
+            how = replace(how, resume=True)
+            how.stopwatch.restart()
         finally:
             if made and (close := getattr(made.fleet, "close", None)):
                 close()
 
 
-def _trained(
-    made: Assembly, out: Path, resume: bool, progress: Progress | None, stopwatch: Stopwatch
-) -> Row:
+def _trained(made: Assembly, out: Path, how: Conduct) -> Row:
     config, prepared = made.config, made.prepared
     method, people, fleet = made.method, made.population, made.fleet
     longest = int(prepared.split.train.lengths.max())
     privacy_budget.check(config, method, people, fleet.ids_N, longest)
-    if resume:
+    if how.resume:
         privacy_budget.check_resume(method, out)
-    stopwatch.elsewhere = lambda: sum(getattr(fleet, "spent", ()))
-    begun = resume and (out / CHECKPOINT).exists()
-    state, rounds_log = (_load if begun else _begin)(made, out, stopwatch)
+    how.stopwatch.elsewhere = lambda: sum(getattr(fleet, "spent", ()))
+    begun = how.resume and (out / CHECKPOINT).exists()
+    state, rounds_log = (_load if begun else _begin)(made, out, how.stopwatch)
     if not begun and (size := kept_bytes(method, len(people))) > LARGE:
         _log.warning("checkpoints take up to %.1f GB while the run lasts", size / 1e9)
     total = rounds_of(config, len(people))
@@ -91,8 +91,8 @@ def _trained(
     last = ends_early(config, len(people), state.round, state.best)
     for number in range(state.round + 1, total + 1) if not last else ():
         state, row = _round(made, state, rounds_log, number, out)
-        if progress:
-            progress(number, total, row)
+        if how.progress:
+            how.progress(number, total, row)
         last = number == total or ends_early(config, len(people), number, state.best)
         if number % config.run.checkpoint == 0 or last:
             rounds_log.flush()

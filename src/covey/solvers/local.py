@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from covey.core import CoveyError, Fields
 # Where a client's numbers fill whole vector registers, the fused kernel rounds them in the same way
 # whichever clients share the block.
 FUSED = 16
+Tensors = list[Tensor]
 Forward = Callable[[Fields, int], Tensor]  # leaves and step -> loss [C]
 Window = Callable[[int], Tensor]  # step -> rows [C, B] of the leaves' tables that the step touches
 
@@ -127,8 +128,8 @@ class Local:
             count = torch.full((), step + 1.0, device=leaves[fused[0]].device)
             first, second = ([state[f"{k}/{moment}"] for k in fused] for moment in ("m", "v"))
             params, gradients = [leaves[k] for k in fused], [grads[k].contiguous() for k in fused]
-            betas = (self.beta1, self.beta2)
-            fused_adam(params, gradients, first, second, count, lr, betas, self.eps)
+            rates = {"lr": lr, "beta1": self.beta1, "beta2": self.beta2, "eps": self.eps}
+            fused_adam(params, gradients, first, second, count, **rates)
         for name in grads:
             if name not in fused:
                 self._adam_single(name, leaves[name], grads[name], lr, step, state)
@@ -151,23 +152,16 @@ class Local:
 
 
 def fused_adam(
-    params: list[Tensor],
-    grads: list[Tensor],
-    first: list[Tensor],
-    second: list[Tensor],
-    count: Tensor,
-    lr: float,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
+    params: Tensors, grads: Tensors, first: Tensors, second: Tensors, count: Tensor, **rates: float
 ) -> None:
     """Takes a step of Adam in place, in torch's fused kernel.
 
     Gradients are contiguous; `first` and `second` are the moments, and `count` is the number of
-    this step, from 1, as a tensor without dimensions.
+    this step, from 1, as a tensor without dimensions. `rates` are lr, beta1, beta2 and eps.
     """
-    plain = partial(torch._fused_adam_, weight_decay=0.0, amsgrad=False, maximize=False)
-    (beta1, beta2), counts = betas, [count] * len(params)
-    plain(params, grads, first, second, [], counts, lr=lr, beta1=beta1, beta2=beta2, eps=eps)
+    options: Any = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, **rates, "weight_decay": 0.0}
+    counts, plain = [count] * len(params), partial(torch._fused_adam_, amsgrad=False)
+    plain(params, grads, first, second, [], counts, maximize=False, **options)
 
 
 def _rows(table_CRD: Tensor, rows_CB: Tensor) -> Tensor:

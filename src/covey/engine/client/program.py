@@ -119,7 +119,6 @@ class Program:
         return kept
 
     def answer(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> Reply:
-        """See `ClientProgram`."""
         ids_C, download = request.ids_C, request.download
         view = self._view(kept, data, download, rng)
         if request.step != "deliver":
@@ -152,7 +151,6 @@ class Program:
         return self.solver is not None and self.solver.one_gradient and plain and not protected
 
     def answer_total(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> Summed:
-        """See `ClientProgram`."""
         ids_C, download = request.ids_C, request.download
         view, kept = self._renewed(self._view(kept, data, download, rng), kept, download.extra)
         work, out = self._trainer().summed(view, kept, download.extra)

@@ -93,34 +93,22 @@ class Trainer:
         """Trains each client; `kept` is what clients keep, `extra` what mechanisms received."""
         work, out, extra = self.work(view, extra), Trained(), self._precomputed(view, extra)
         packing = Packing.of(view.model, self.solver, view.params)
+        windowed, tables = self._windowed(work), view.model.tables
         for block in self.blocks(work):
-            self._block(view, kept, extra, work, block, packing, out)
+            batch, pick = whole_batch(work, block), block.pick
+            data = view.data.take(pick) if self.mechanisms else view.data
+            here = replace(view, data=data, rng=view.rng.take(pick))
+            base, leaves = start(here, kept, batch, pick, windowed, packing)
+            own = {k: s.take(pick) for k, s in extra.items()}
+            parts = here, batch, block, self.solver, self.mechanisms
+            training = BlockTraining(*parts, own, base, leaves, packing)
+            steps, old = block.steps * self.solver.epochs, self._optimizer_state(view, kept, pick)
+            about = steps, work.n_items, old, tables, training.window if windowed else None
+            state = self.solver.run(leaves, training.loss, *about)
+            self._collect(view.model, work, block, leaves, state, out)
         if PACKED in out.moved:
             out.moved |= packing.unpack(out.moved.pop(PACKED))
         return work, out
-
-    def _block(
-        self,
-        view: ClientView,
-        kept: FieldDict,
-        extra: Extra,
-        work: Work,
-        block: Block,
-        packing: Packing,
-        out: Trained,
-    ) -> None:
-        batch, pick = whole_batch(work, block), block.pick
-        data = view.data.take(pick) if self.mechanisms else view.data
-        view = replace(view, data=data, rng=view.rng.take(pick))
-        windowed = self._windowed(work)
-        base, leaves = start(view, kept, batch, pick, windowed, packing)
-        own = {k: s.take(pick) for k, s in extra.items()}
-        parts = view, batch, block, self.solver, self.mechanisms
-        training = BlockTraining(*parts, own, base, leaves, packing)
-        steps, tables = block.steps * self.solver.epochs, view.model.tables
-        old, window = self._optimizer_state(view, kept, pick), training.window if windowed else None
-        state = self.solver.run(leaves, training.loss, steps, work.n_items, old, tables, window)
-        self._collect(view.model, work, block, leaves, state, out)
 
     def _collect(
         self, model: Model, work: Work, block: Block, leaves: Fields, state: Fields, out: Trained

@@ -59,22 +59,19 @@ class Hosted:
         self._born(torch.arange(len(self.ids_N), device=self.ids_N.device))
 
     def _empty(self, n: int) -> Store:
-        return Store(n, limit_of(self.program.engine), self._sparse())
+        """A store in which tables that clients keep, change in few rows and get back are alike.
+
+        They are stored as differences, except on a GPU, which holds them whole.
+        """
+        model, cpu = self.program.model, self.ids_N.device.type == "cpu"
+        own = frozenset(model.tables).intersection(model.kept, model.uploaded)
+        sparse = own if cpu and not self._whole_table() else frozenset()
+        return Store(n, limit_of(self.program.engine), sparse)
 
     def _born(self, rows: Tensor) -> None:
         for some in rows.split(BORN_AT_ONCE):
             rng = Rng.of(self.seed, 0, self.ids_N[some])
             self.store.put(some, self.program.birth(rng))
-
-    def _sparse(self) -> frozenset[str]:
-        """Tables that clients keep, change in few rows and receive back, so that most are alike.
-
-        They are stored as differences, except on a GPU, which holds them whole.
-        """
-        model = self.program.model
-        own = set(model.tables).intersection(model.kept, model.uploaded)
-        cpu = self.ids_N.device.type == "cpu"
-        return frozenset() if self._whole_table() or not cpu else frozenset(own)
 
     def add(self, ids_C: Tensor, data: LocalData) -> None:
         """Adds clients, `ids_C` [C] with their data; they start like new ones."""

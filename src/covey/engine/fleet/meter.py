@@ -96,11 +96,6 @@ class Meter:
             for reason, many in other.dropped.items():
                 self.drop(reason, many)
 
-    def note(self, step: str, upload: Upload) -> None:
-        """Counts the fields of a message whose bytes were counted when it came in."""
-        with self.paused():
-            self.received(step, upload)
-
     def envelope(self, many: int) -> None:
         self.up += SIZE_OF_HEADER * many
 

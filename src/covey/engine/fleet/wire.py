@@ -144,15 +144,12 @@ class WireFleet(LocalFleet):
             envelope = codec.Envelope(request.step, self.run, request.round, client)
             sent = codec.encode_download(envelope, request.download.take(torch.tensor([row])))
             self.meter.down += len(sent)
-            handle = self.transport or self._handle
+            handle = self.transport or (lambda client, sent: [self.nodes[client].handle(sent)])
             for reply in handle(client, sent):
                 self._receive(envelope, reply, request, uploads)
         good = self._alike(uploads)
         upload = stack(good) if good else Upload(request.ids_C[:0], torch.zeros(0))
         return total_of(upload, scales=request.scales) if request.fold else upload
-
-    def _handle(self, client: int, request: bytes) -> Iterable[bytes]:
-        return [self.nodes[client].handle(request)]
 
     def _receive(
         self, asked: codec.Envelope, reply: bytes, request: Request, uploads: dict[int, Upload]
@@ -170,7 +167,8 @@ class WireFleet(LocalFleet):
             return self.meter.drop("replayed")
         if any((asked.step, path) not in self.declared for path, _ in codec.upload_fields(upload)):
             return self.meter.drop("undeclared")
-        self.meter.note(asked.step, upload)
+        with self.meter.paused():  # its bytes were counted when it came in
+            self.meter.received(asked.step, upload)
         shared = request.download.public.shared
         if not all(_moves(v, shared.get(k)) for k, v in upload.update.items()):
             return self.meter.drop("odd shape")
