@@ -10,7 +10,6 @@ from covey.engine.fleet.deltas import Deltas
 from covey.engine.fleet.hosted import Hosted
 from covey.engine.fleet.simulated import SimulatedFleet
 from covey.engine.fleet.store import Store
-from covey.engine.fleet.store import Store
 from covey.engine.method import Method
 from covey.methods.cofedrec import CoClusters, ItemContrast
 from covey.models.pfedrec import LinearScore

@@ -155,10 +155,7 @@ def distinct(lists: Ragged) -> Ragged:
     key_T = lists.owner * width + lists.values
     if bool((key_T.diff() > 0).all()):
         return lists
-    key_T = torch.unique(key_T)
-    owner_T = key_T.div(width, rounding_mode="floor")
-    lengths = torch.bincount(owner_T, minlength=len(lists))
-    return Ragged(key_T - owner_T * width, offsets_of(lengths))
+    return Ragged.of_keys(torch.unique(key_T), width, len(lists))
 
 
 def merged(one: Ragged, two: Ragged) -> Ragged:

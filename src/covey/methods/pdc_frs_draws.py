@@ -103,4 +103,4 @@ def as_sets(lists: Ragged, n_items: int) -> Ragged:
     """The lists sorted and distinct, with only items that exist, whatever a client has sent."""
     valid = (lists.values >= 0) & (lists.values < n_items)
     key = (lists.owner[valid] * n_items + lists.values[valid]).unique()
-    return Ragged(key % n_items, offsets_of(torch.bincount(key // n_items, minlength=len(lists))))
+    return Ragged.of_keys(key, n_items, len(lists))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covey.core import CoveyError, FieldDict, Fields, Ragged, Rows, offsets_of
+from covey.core import CoveyError, FieldDict, Fields, Ragged, Rows
 from covey.core.checks import positive
 from covey.core.messages import Answers, Sent, Total, Upload
 from covey.evaluate.metrics import EvaluateConfig, measure
@@ -164,5 +164,4 @@ def tried(view: ClientView, filters_KD: Tensor) -> Tensor:
 def distinct(lists: Ragged, n_items: int) -> tuple[Ragged, Tensor]:
     """The distinct items of each list, and how often each occurs."""
     key_T, count_T = torch.unique(lists.owner * n_items + lists.values, return_counts=True)
-    lengths = torch.bincount(key_T // n_items, minlength=len(lists))
-    return Ragged(key_T % n_items, offsets_of(lengths)), count_T
+    return Ragged.of_keys(key_T, n_items, len(lists)), count_T

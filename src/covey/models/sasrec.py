@@ -29,14 +29,10 @@ class SASRec(Transformer):
 
     def public(self, n_items: int, rng: Rng) -> Fields:
         N, D = self.layers, self.dim
-
-        def drawn(name: str, *shape: int) -> Tensor:
-            return rng.fold(name).normal(*shape)[0]
-
         return {
-            "items": self.scale * drawn("items", n_items, D),
-            "positions": self.scale * drawn("positions", self.last - 1, D),
-            "w": drawn("w", 5 * N, D, D) * D**-0.5,
+            "items": self.scale * rng.fold("items").normal(n_items, D)[0],
+            "positions": self.scale * rng.fold("positions").normal(self.last - 1, D)[0],
+            "w": rng.fold("w").normal(5 * N, D, D)[0] * D**-0.5,
             "b": torch.zeros(5 * N, D),
             "norm": initial_norms(2 * N + 1, D),
         }

@@ -69,7 +69,9 @@ class Malicious:
         own_tables = uploads_table(self.honest.model)
         if own_tables and len(request.ids_C) > 1:
             return self._one_by_one(request, kept, data, rng)
-        view = self._view(request, kept, data, rng)
+        asked = request.step, request.round, request.download, data.training, request.ids_C
+        parts = rng.fold(self.attack.name), self.honest.model, self.honest.catalogue
+        view = AttackView(*asked, *parts, self.memory.at(request.round), kept, self.known)
         view = as_shared(view) if own_tables else view
         if isinstance(self.attack, Profiled):
             view = replace(view, data=self.attack.profile(view))
@@ -80,11 +82,6 @@ class Malicious:
         if self.honest.weighting == "examples":  # the server cannot check the number
             upload = replace(upload, weight_C=upload.weight_C.clamp(min=CLAIMED))
         return after, as_table(view, upload) if own_tables else upload
-
-    def _view(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> AttackView:
-        asked = request.step, request.round, request.download, data.training, request.ids_C
-        parts = rng.fold(self.attack.name), self.honest.model, self.honest.catalogue
-        return AttackView(*asked, *parts, self.memory.at(request.round), kept, self.known)
 
     def _one_by_one(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> Reply:
         """The answers of attackers that each hold a table of their own."""

@@ -161,7 +161,7 @@ def measure(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig
     parts, known = [], train
     for name, relevant in (("valid", held.valid), ("test", held.test)):
         if name in held.parts:
-            u_CD = ranker.user(_shown(train, known, config))
+            u_CD = ranker.user(known if config.history == "known" else train)
             parts.append(HeldOutPart(name, u_CD, ranking.distinct(relevant), known))
             known = merged(train, held.valid)
     rank = _sampled if config.candidates == "sampled" else _full
@@ -174,14 +174,10 @@ def measure(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig
     return out
 
 
-def _shown(train: Ragged, known: Ragged, config: EvaluateConfig) -> Ragged:
-    return known if config.history == "known" else train
-
-
 def _exposed(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig) -> Fields:
     """Exposure of attack targets to clients without them, with known items left out."""
     known, ranks = merged(train, held.valid), []
-    u_CD = ranker.user(_shown(train, known, config))
+    u_CD = ranker.user(known if config.history == "known" else train)
     for start, stop in _spans(ranker, len(held.test)):
         score_CI = ranker.span(start, stop).all_items(u_CD[start:stop])
         ranks.append(target_ranks(score_CI, span(known, start, stop), config.targets))

@@ -15,7 +15,7 @@ from covey.engine.client.program import ClientProgram, LocalData
 
 from . import codec
 from .base import LocalFleet
-from .flat import flattened, restored
+from .store import Store
 from .validation import checked
 
 RELEASES = ("enrol", "report", "train")  # steps whose answers may hold noise
@@ -118,9 +118,11 @@ class WireFleet(LocalFleet):
 
     def state(self) -> Fields:
         """What every node keeps, and what was counted, without the replies of the current round."""
-        kept: Fields = {}
+        kept, first = Fields(), torch.tensor([0])
         for client, node in self.nodes.items():
-            kept |= {f"node/{client}/{k}": v for k, v in flattened(node.kept).items()}
+            alone = Store(1)
+            alone.put(first, node.kept)
+            kept |= {f"node/{client}/{k}": v for k, v in alone.state(first).items()}
         shared = self.malicious.memory.state() if self.malicious else {}
         return {**kept, **shared, **super().state()}
 
@@ -135,7 +137,9 @@ class WireFleet(LocalFleet):
                 _, client, name = path.split("/", 2)
                 mine[int(client)][name] = value
         for number, node in self.nodes.items():
-            node.kept = restored(mine[number])
+            alone, first = Store(1), torch.tensor([0])
+            alone.load(first, mine[number])
+            node.kept = alone.take(first)
 
     def ask(self, request: Request) -> Answers:
         request = self.scaled(request)
