@@ -10,7 +10,7 @@ from covey.core.errors import CoveyError
 from covey.core.messages import Catalogue, Round, Upload
 from covey.core.ragged import Ragged, Rows
 from covey.engine.method import Method
-from covey.methods.gpfedrec import GraphPull, UserGraph, _updated
+from covey.methods.gpfedrec import GraphPull, UserGraph, latest
 from covey.models.ncf import NCF
 from covey.objectives.pairs import Bce
 from covey.solvers import Local
@@ -102,7 +102,7 @@ def test_the_public_table_is_the_mean_of_the_neighbours() -> None:
 
 def test_tables_of_those_who_were_away_are_kept() -> None:
     old = {"ids": torch.tensor([1, 4]), "table": torch.tensor([[[1.0]], [[4.0]]])}
-    new = _updated(old, torch.tensor([9, 4, 2]), torch.tensor([[[9.0]], [[40.0]], [[2.0]]]))
+    new = latest(old, torch.tensor([9, 4, 2]), torch.tensor([[[9.0]], [[40.0]], [[2.0]]]))
     assert new["ids"].tolist() == [1, 2, 4, 9] and new["table"].flatten().tolist() == [1, 2, 40, 9]
 
 

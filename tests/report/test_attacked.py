@@ -116,11 +116,14 @@ def test_a_control_stands_beside_the_attack(
             for line in part.splitlines()
             if "fedncf-local (" in line
         }
-        assert found["fedncf-local (attacked-0)"][:5] == ["2", *figures(rows(place / "attacked-0")[at])]
+        assert found["fedncf-local (attacked-0)"][:5] == [
+            "2",
+            *figures(rows(place / "attacked-0")[at]),
+        ]
         assert found["fedncf-local (control)"][:5] == ["0", *figures(rows(place / "control")[2])]
         assert "fedncf-local (plain)" not in found
     assert "target: row 3, id 3 (Tale & Song 3)\n" in out
-    assert "attack: sign flip, by 2 of 26 clients, on fedncf (flipped)\n" in out
+    assert "attack: sign flip, by 2 of 26 clients, on fedncf-local (flipped)\n" in out
 
 
 def test_without_a_target_there_are_no_such_columns(

@@ -11,7 +11,10 @@ from covey.study.papers.plan import WHOLE, Scope
 from covey.study.papers.record import reproduce, store
 from reproduce_tables import HEAD, made
 
-ROW = '[[row]]\nlabel = "{0}"\nmethod = "fedmf"\nset = ["run.rounds={1}", "model.dim=4", "model.scale=0.1"]\n'
+ROW = (
+    '[[row]]\nlabel = "{0}"\nmethod = "fedmf"\n'
+    'set = ["run.rounds={1}", "model.dim=4", "model.scale=0.1"]\n'
+)
 CLAIM = (
     '[[claim]]\ntext = "{0} beats {1}"\nbetter = "{0}"\nworse = "{1}"\n'
     'columns = ["tiny"]\nmetrics = ["hit@10"]\n'

@@ -159,14 +159,14 @@ def test_the_log_has_the_start_and_the_end_of_each_run(
 
 def test_two_commands_make_a_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second waits while the first runs, and finds what it made."""
-    begun, real = [], execution._run
+    begun, real = [], execution.run
 
-    def slowly(config: Config, folder: Path) -> Outcome:
+    def slowly(config: Config, folder: Path, **how: Any) -> dict[str, Any]:
         begun.append(folder)
         time.sleep(0.3)
-        return real(config, folder)
+        return real(config, folder, **how)
 
-    monkeypatch.setattr(execution, "_run", slowly)
+    monkeypatch.setattr(execution, "run", slowly)
     small = made(tmp_path)
     config = configs(small, small.rows[1], small.columns[0])[0]
     with ThreadPoolExecutor(2) as pool:

@@ -18,6 +18,7 @@ class Group:
     rows: Tensor | None = None  # the places of the clients in the upload; None for all of them
     public: bool = True  # whether the result is the new public model; else only they receive it
     weight: Tensor | None = None  # the weight of each client, in place of its own; None for its own
+    prefix: str = ""  # of the names of a further public model, which begins as the usual one
 
 
 class Grouping:

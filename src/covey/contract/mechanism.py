@@ -65,7 +65,8 @@ class ClientHooks:
     def renew(self, view: ClientView) -> Fields:
         """Returns private parameters [C, ...] that take the place of those the clients kept.
 
-        Called once per participation, before all else in training.
+        Called once per participation, before all else in training, which starts from a shared
+        parameter among them in place of the public one.
         """
         return {}
 
@@ -213,6 +214,10 @@ class PlanningHooks:
     def compared_pairs(self, n_rows: int) -> int:
         """Returns how many pairs of rows a client's loss compares in a step, for plans on a GPU."""
         return 0
+
+    def tuned_share(self) -> float:
+        """Returns the weight of a client's own update of a tuned table where the client ranks."""
+        return 1.0
 
     def disclosures(self) -> tuple[Disclosure, ...]:
         """Returns every field that the mechanism's messages contain; others may not be sent."""

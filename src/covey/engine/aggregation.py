@@ -7,7 +7,7 @@ import torch
 from covey.aggregate.fold import total_of
 from covey.contract.aggregation import Group
 from covey.contract.fleet import Fleet, Request
-from covey.core import Answers, Download, Fields, Round, Sent, Total, Upload
+from covey.core import Answers, Download, Fields, Round, Sent, Total, Upload, below
 
 from .method import Method
 from .server_state import METRIC, Server, view
@@ -69,13 +69,14 @@ def _stepped(
     for m in method.mechanisms:
         update = m.adjust_update(view(server, method, m.name, round), update)
     step = method.server_step
-    state, stepped = step.step(server.state.get(step.name, {}), server.public, update)
-    server = server.with_state({step.name: state})
+    name, before = group.prefix + step.name, {**server.public, **below(server.public, group.prefix)}
+    state, stepped = step.step(server.state.get(name, {}), before, update)
+    server = server.with_state({name: state})
     params = {**{k: stepped[k] for k in update}, **model}
     for m in method.mechanisms:
         state, params = m.adjust_model(view(server, method, m.name, round), params)
         server = server.with_state({m.name: state})
-    return server, params
+    return server, {group.prefix + k: v for k, v in params.items()}
 
 
 def _counted(server: Server, tally: dict[str, int]) -> Server:

@@ -95,11 +95,13 @@ def _cut(joins: np.ndarray, n: int, clusters: int) -> Tensor:
     return torch.from_numpy(connected_components(edges, directed=False)[1]).long()
 
 
-def kmeans(x_ND: Tensor, clusters: int, seed: int) -> Tensor:
-    """Lloyd's algorithm from one k-means++ start."""
+def kmeans(x_ND: Tensor, clusters: int, seed: int, start_KD: Tensor | None = None) -> Tensor:
+    """Lloyd's algorithm from `start_KD`, if it has as many rows, or from one k-means++ start."""
     x = x_ND.double().cpu().numpy()
     many = min(clusters, len(np.unique(x, axis=0)))
-    label = KMeans(many, n_init=1, random_state=seed).fit_predict(x)
+    known = start_KD is not None and len(start_KD) == many
+    init = start_KD.double().cpu().numpy() if start_KD is not None and known else "k-means++"
+    label = KMeans(many, init=init, n_init=1, random_state=seed).fit_predict(x)
     return torch.from_numpy(label).long().to(x_ND.device)
 
 

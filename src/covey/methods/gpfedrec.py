@@ -43,11 +43,9 @@ class UserGraph(Grouping):
         """Sends r_u, the table of the client's last participation, or the public one."""
         if "table" not in view.state:
             return Sent()
-        known, table_NID = view.state["ids"], view.state["table"]
-        ids_C = view.round.ids_C.to(known.device)
-        place_C = torch.searchsorted(known, ids_C).clamp(max=len(known) - 1)
-        found_C11 = (known[place_C] == ids_C)[:, None, None]
-        return Sent(each={"table": table_NID[place_C].where(found_C11, view.public["items"])})
+        place_C, found_C = places(view.state["ids"], view.round.ids_C)
+        found_C11, table_CID = found_C[:, None, None], view.state["table"][place_C]
+        return Sent(each={"table": table_CID.where(found_C11, view.public["items"])})
 
     def groups(self, view: ServerView, upload: Answers) -> tuple[FieldDict, Sequence[Group]]:
         moved = upload.update.get("items") if isinstance(upload, Upload) else None
@@ -60,7 +58,7 @@ class UserGraph(Grouping):
         own_PID = (paths_PP @ table_PID.flatten(1)).view_as(table_PID)
         # The average of all r_u, in which each table has the weight of its links.
         weight_P = paths_PP.sum(0).to(upload.weight_C)
-        state = _updated(view.state, upload.ids_C, own_PID)
+        state = latest(view.state, upload.ids_C, own_PID)
         state["tell/links"] = (links_PP > 0).sum(1).double().mean()
         return state, [Group(tuple(view.public), weight=weight_P)]
 
@@ -80,7 +78,14 @@ class UserGraph(Grouping):
         return linked_PP / linked_PP.sum(1, keepdim=True)
 
 
-def _updated(state: FieldDict, ids_P: Tensor, table_PID: Tensor) -> FieldDict:
+def places(known_N: Tensor, ids_C: Tensor) -> tuple[Tensor, Tensor]:
+    """Where clients are among known ones, ascending, and whether they are known."""
+    ids_C = ids_C.to(known_N.device)
+    place_C = torch.searchsorted(known_N, ids_C).clamp(max=len(known_N) - 1)
+    return place_C, known_N[place_C] == ids_C
+
+
+def latest(state: FieldDict, ids_P: Tensor, table_PID: Tensor) -> FieldDict:
     """The latest table of every client that ever took part, by ascending id."""
     if "ids" in state:
         stay = ~torch.isin(state["ids"], ids_P)

@@ -15,6 +15,7 @@ from covey.data.split import Split, hold_out
 from covey.run.config.schema import Config
 from covey.run.config.tree import Tree, merge
 
+from . import checkpoint
 from .assemble import Prepared, prepare_split
 
 FOLDER = "selection"
@@ -51,6 +52,7 @@ def select(
     if not file.exists():
         found = run(config, with_validation(config, prepared), folder)
         atomic.write_text(file, json.dumps(found, indent=1) + "\n")
+    checkpoint.remove(folder)
     found = json.loads(file.read_text(encoding="utf-8"))
     return chosen(config, found), found
 

@@ -129,7 +129,8 @@ class BlockTraining:
     def _norms(self, params: Fields, now: Batch) -> Tensor:
         """Squared norms of each client's own vectors, and their mean over its item rows, [C]."""
         model, norm_C = self.view.model, torch.zeros(len(now.items_CR), device=now.real_CR.device)
-        for name in (*model.tables, *(k for k in model.kept if k not in model.tables)):
+        fixed = (*model.tables, *getattr(model, "given", ()))
+        for name in (*model.tables, *(k for k in model.kept if k not in fixed)):
             x = params[name]
             if name not in model.tables:
                 norm_C = norm_C + x.flatten(1).square().sum(1)

@@ -132,8 +132,10 @@ class Program:
                 kept, extra = self._messages(step, view, kept, download.extra)
                 return kept, replace(upload, extra=extra)
             case "train":
-                view, kept = self._renewed(view, kept, download.extra)
-                return self._train(view, kept, download.extra, upload)
+                begun, kept = self._renewed(view, kept, download.extra)
+                kept, upload = self._train(begun, kept, download.extra, upload)
+                tuned = (k for k in self.model.tuned if k in self.model.shared)
+                return {**kept, **{f"received/{k}": view.params[k] for k in tuned}}, upload
             case "deliver":
                 return self._deliver(kept, download, len(ids_C)), upload
             case "evaluate":
@@ -178,7 +180,8 @@ class Program:
         for m, v in zip(self.mechanisms, client_views(self.mechanisms, view, extra), strict=True):
             fresh |= m.renew(v)
         moments = {k for k in kept if k.startswith("opt/") and k.split("/")[1] in fresh}
-        kept = {**kept, **fresh, **{k: torch.zeros_like(kept[k]) for k in moments}}
+        own = {k: x for k, x in fresh.items() if k in self.model.kept}
+        kept = {**kept, **own, **{k: torch.zeros_like(kept[k]) for k in moments}}
         return replace(view, params={**view.params, **fresh}), kept
 
     def _messages(
@@ -212,14 +215,13 @@ class Program:
         return self._kept_after(view, kept, out, work), upload
 
     def _kept_after(self, view: ClientView, kept: FieldDict, out: Trained, work: Work) -> FieldDict:
-        """Of tuned tables, clients keep what they received and their own update of some rows."""
+        """Of tuned tables, clients keep their own update of some rows."""
         tuned = [k for k in self.model.tuned if k in self.model.shared]
         return {
             **kept,
             **{k: out.moved[k] for k in self.model.kept},
             **{f"tuned/{k}": upload_rows(work, out.moved[k]) for k in tuned},
             **{f"opt/{k}": v for k, v in out.state.items()},
-            **{f"received/{k}": view.params[k] for k in tuned},
         }
 
     def _deliver(self, kept: FieldDict, download: Download, many: int) -> FieldDict:

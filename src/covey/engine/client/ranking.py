@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 import torch
 from torch import Tensor
@@ -65,7 +66,10 @@ class Ranker:
         tuned = kept.get("tuned/items")
         found = [b for m in mechanisms if (b := m.base_model(params)) is not None]
         base = cls(*found[0], None, rng) if found else None
-        return cls(model, params, tuned if isinstance(tuned, Rows) else None, rng, base)
+        if not isinstance(tuned, Rows):
+            return cls(model, params, None, rng, base)
+        share = prod(m.tuned_share() for m in mechanisms)
+        return cls(model, params, replace(tuned, values=tuned.values * share), rng, base)
 
     def span(self, start: int, stop: int) -> "Ranker":
         """The clients from `start` to before `stop`."""
