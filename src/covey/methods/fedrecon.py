@@ -39,9 +39,6 @@ class ReconstructedMF(ListModel):
         counts = {"steps": self.steps, "negatives": self.negatives}
         positive("model", dim=self.dim, **counts, lr=self.lr)
 
-    def public(self, n_items: int, rng: Rng) -> Fields:
-        return {"items": self.scale * rng.fold("items").normal(n_items, self.dim)[0]}
-
     def first(self, rng: Rng) -> Tensor:
         """Where the reconstruction of each client starts, [C, D]."""
         return self.start * (2 * rng.fold("reconstruction").uniform(self.dim) - 1)
@@ -71,9 +68,6 @@ class ReconstructedMF(ListModel):
 
         examples = History.of(made.items)
         return by_length({**params, **own}, examples, ALL, encode, lambda n: 4 * n * self.dim)
-
-    def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
-        return dot(u, v_CLD)
 
 
 @dataclass(frozen=True)

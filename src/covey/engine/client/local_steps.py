@@ -153,11 +153,7 @@ class BlockTraining:
 def start(
     view: ClientView, kept: FieldDict, batch: Batch, pick: Tensor, windowed: bool, packing: Packing
 ) -> tuple[Fields, Fields]:
-    """Where training starts: what was sent, and what moves.
-
-    `pick` are the block's clients, as places in the chunk that `kept` belongs to. If training is
-    windowed, tables stay whole.
-    """
+    """What was sent and what moves, of the clients `pick`; tables stay whole if windowed."""
     base: Fields = {}
     leaves: Fields = {}
     received = {k: view.params[k] for k in view.model.shared}

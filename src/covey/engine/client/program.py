@@ -253,10 +253,7 @@ def materialised(mechanisms: Mechanisms, params: Fields) -> Fields:
 
 
 def _repeated(kept: FieldDict, new: FieldDict, where: str, most: int) -> tuple[FieldDict, ...]:
-    """What clients keep and send that make `most` different reports and then repeat the last one.
-
-    `new` are this round's, [C, ...] by name; `kept` has the last ones under `where`.
-    """
+    """What clients keep and send that make `most` `new` reports and then repeat the last one."""
     one = next(iter(new.values()))
     none_C = torch.zeros(len(one), dtype=torch.int64, device=one.device)
     count_C = kept.get(f"{where}/count", none_C)

@@ -142,10 +142,7 @@ class AddCiphertexts(ServerStep):
 
 
 def encrypted(method: Method, devices: Any, run: int) -> tuple[Method, EncryptedFleet]:
-    """The method with a server step on ciphertexts, and the clients as its server sees them.
-
-    Refuses, by name, the parts of a method that need more on the server than a sum of updates.
-    """
+    """The method and the clients as a server of ciphertexts sees them; refuses other parts."""
     parts, step = (method.combine, method.server_step, method.grouping), method.server_step
     found = [type(p).__name__ for p in parts if type(p) not in (Sum, Mean, Add, Everyone)]
     for m in method.mechanisms:

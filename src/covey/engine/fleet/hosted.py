@@ -59,10 +59,7 @@ class Hosted:
         self._born(torch.arange(len(self.ids_N), device=self.ids_N.device))
 
     def _empty(self, n: int) -> Store:
-        """A store in which tables that clients keep, change in few rows and get back are alike.
-
-        They are stored as differences, except on a GPU, which holds them whole.
-        """
+        """A store; on a CPU tables that clients change in few rows and get back are differences."""
         model, cpu = self.program.model, self.ids_N.device.type == "cpu"
         own = frozenset(model.tables).intersection(model.kept, model.uploaded)
         sparse = own if cpu and not self._whole_table() else frozenset()
@@ -132,11 +129,7 @@ class Hosted:
         return summed and program.can_sum()
 
     def _chunks(self, rows_C: Tensor, request: Request) -> Iterator[tuple[ClientProgram, Tensor]]:
-        """Clients with the same program and the same received tables, cut to fit the memory.
-
-        They are in the order of the length of their lists, then of their ids, so that the clients
-        of a chunk have like sizes.
-        """
+        """Clients of like size with the same program and received tables, cut to fit the memory."""
         first = self.malicious.first if self.malicious else self.n_all
         bad_C = self.ids_N[rows_C] >= first
         kind_C = self.store.version_of(rows_C) * 2 + bad_C

@@ -63,10 +63,7 @@ def allocate(shape: Sequence[int], like: Tensor, limit: int, zero: bool = False)
 
 
 def check_memory(method: Method, n_clients: int, memory: int, where: str) -> None:
-    """Refuses a run whose clients' own tables would not fit into the bytes that `where` has.
-
-    A table that clients keep is held once, one that moves as a whole `COPIES` times.
-    """
+    """Refuses a run whose clients' own tables would not fit into the bytes that `where` has."""
     n_items = method.catalogue.n_items
     each = any(m.whole_table for m in method.mechanisms) and method.grouping.reads_uploads == "each"
     width = _width(method, COPIES if each else 0)

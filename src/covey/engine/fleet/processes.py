@@ -126,10 +126,7 @@ class Processes:
 
 
 def _write(data: LocalData, file: Path) -> tuple[str, ...] | None:
-    """Writes the data of a worker, ids in 32 bits.
-
-    Returns which parts are held out, None for no evaluation.
-    """
+    """Writes a worker's data, ids in 32 bits; returns which parts are held out, if any."""
     lists = {"items": data.training.items, "avoid": data.training.avoid}
     flat: Fields = {}
     if held := data.held:

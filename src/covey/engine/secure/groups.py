@@ -28,10 +28,7 @@ class GroupSum:
 
 
 def drawn(ids_C: Tensor, size: int, run: int, round: int, step: str) -> list[Tensor]:
-    """Draws groups of at least `size` clients for one sum, or one group if `size` is 0.
-
-    Returns the places in `ids_C` of each group, by ascending id.
-    """
+    """Places of groups of at least `size` clients in `ids_C`, by ascending id; 0: one group."""
     order_C = ids_C.argsort()
     many = max(1, len(ids_C) // size) if size else 1
     if many == 1:
@@ -42,10 +39,7 @@ def drawn(ids_C: Tensor, size: int, run: int, round: int, step: str) -> list[Ten
 
 
 def within(groups: Sequence[GroupSum], most: float) -> list[bool]:
-    """For each group, whether no row is longer than `most` times the median group's longest.
-
-    Fields are compared separately. With `most` = 0 there is no check.
-    """
+    """Whether no row of a group is longer than `most` times the median group's longest; 0: any."""
     if not most or not groups:
         return [True] * len(groups)
     names = groups[0].longest

@@ -51,10 +51,7 @@ class Pair:
 
 
 def mask(y: Integers, key: bytes, minus: bool = False) -> None:
-    """Adds the mask of a key to `y` in place, or subtracts it.
-
-    The mask is the key stream of AES-256 in counter mode. A key may make one mask only.
-    """
+    """Adds or subtracts a key's mask, the key stream of AES-256, in place; one mask for a key."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
