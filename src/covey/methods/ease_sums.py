@@ -41,8 +41,7 @@ class GramTiles(Mechanism):
             wrong = f"{self.name!r} needs covey.models.ease:ItemWeights; set [model] use to that"
             raise CoveyError(wrong)
         if self.tiles > n_items:
-            wrong = f"gram: tiles = {self.tiles} but there are {n_items} items; use fewer tiles"
-            raise CoveyError(wrong)
+            raise CoveyError(f"gram: tiles = {self.tiles} for {n_items} items; use fewer tiles")
         return {"gram": torch.zeros(n_items, n_items, dtype=torch.float64, device=device)}
 
     def send(self, view: ServerView) -> Sent:

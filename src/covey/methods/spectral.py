@@ -47,8 +47,7 @@ class SubspaceIteration(Mechanism):
         least = min(self.choose, default=1.0)
         positive("spectral", sums=self.sums, strength=self.strength, choose=least)
         if not all(0 <= power <= 1 for power in (self.item_power, self.user_power)):
-            wrong = "spectral: item_power and user_power are from 0 (no normalisation) to 1"
-            raise CoveyError(wrong)
+            raise CoveyError("spectral: item_power and user_power are from 0 (not normalised) to 1")
         if self.choose and self.response in ("linear", "ease"):
             wrong = f"spectral: response = {self.response!r} has nothing to choose"
             raise CoveyError(f"{wrong}; leave out `choose`")

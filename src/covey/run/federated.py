@@ -205,6 +205,5 @@ def open_folder(config: Config, out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        wrong = f"cannot make the folder {out}: {error.strerror}"
-        raise CoveyError(f"{wrong}; choose another --out") from error
+        raise CoveyError(f"cannot make {out}: {error.strerror}; choose another --out") from error
     atomic.write_text(out / "config.toml", toml_writer.dumps(config.tree))

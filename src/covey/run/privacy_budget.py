@@ -84,8 +84,7 @@ def check(
         return
     if limit.spent >= limit.max_epsilon:
         wrong = f"privacy: spent = {limit.spent:g} of max_epsilon = {limit.max_epsilon:g}"
-        why = "the budget is spent already; nothing more may leave the devices"
-        raise CoveyError(f"{wrong}: {why}")
+        raise CoveyError(f"{wrong}: the budget is spent; nothing more may leave the devices")
     ledger = of_planned(config, method, people, ids_N, items_per_user)
     open_ = [f"{step} {name}" for step, name in ledger.unprotected()]
     if open_ and limit.unprotected == "refuse":

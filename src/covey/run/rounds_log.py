@@ -64,8 +64,7 @@ class RoundsLog:
             last = json.loads(kept[rounds])
             stopwatch.before = float(last["elapsed"]), float(last["cpu_elapsed"])
         except (IndexError, KeyError, TypeError, ValueError) as error:
-            why = f"has lost rows that the checkpoint needs; {AGAIN}"
-            raise CoveyError(f"{path} {why}") from error
+            raise CoveyError(f"{path} has lost rows that the checkpoint needs; {AGAIN}") from error
         return cls(path, stopwatch, device, sum(map(len, kept)))
 
     def start(self, fleet: Metered) -> None:

@@ -59,8 +59,7 @@ class Processes:
             team._collect(range(many), STARTS_IN)
         except (OSError, WorkerLost) as error:
             team.close()
-            why = f"a worker process could not be started ({error}); use --jobs 1"
-            raise CoveyError(why) from error
+            raise CoveyError(f"a worker process does not start ({error}); use --jobs 1") from error
         except BaseException:
             team.close()
             raise

@@ -78,8 +78,7 @@ def unseal(key: bytes, sender: int, receiver: int, packet: bytes) -> bytes:
     try:
         return AESGCM(key).decrypt(_nonce(sender, receiver), packet, None)
     except InvalidTag as error:
-        why = f"the packet of client {sender} for client {receiver} was changed"
-        raise BadPacket(why) from error
+        raise BadPacket(f"the packet of client {sender} for {receiver} was changed") from error
 
 
 def commit(share: bytes) -> bytes:
