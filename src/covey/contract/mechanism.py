@@ -262,12 +262,12 @@ class Mechanism(ClientHooks, ServerHooks, PlanningHooks):
 Mechanisms = Sequence[Mechanism]
 
 
-def client_views(mechanisms: Mechanisms, view: ClientView, extra: Extra) -> list[ClientView]:
+def client_views(
+    mechanisms: Mechanisms, view: ClientView, extra: Extra
+) -> list[tuple[Mechanism, ClientView]]:
     """The cohort as each mechanism sees it: with what was sent to it, and its random stream."""
-    return [
-        replace(view, received=extra.get(m.listens or m.name, Sent()), rng=view.rng.fold(m.name))
-        for m in mechanisms
-    ]
+    sent = [(m, extra.get(m.listens or m.name, Sent())) for m in mechanisms]
+    return [(m, replace(view, received=s, rng=view.rng.fold(m.name))) for m, s in sent]
 
 
 def unique_names(parts: Sequence[Any]) -> list[str]:

@@ -87,8 +87,7 @@ class BlockTraining:
         if any(m.implements("loss") for m in self.mechanisms):
             params = join(self.base, self.leaves, self.packing)
             view = replace(view, batch=self.batch, objective_state=self.ready, params=params)
-            views = client_views(self.mechanisms, view, self.received)
-            for m, v in zip(self.mechanisms, views, strict=True):
+            for m, v in client_views(self.mechanisms, view, self.received):
                 if m.implements("loss"):
                     self.active.append((m, replace(v, prepared=m.prepare(v))))
         # Their random streams, by step.

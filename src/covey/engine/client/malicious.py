@@ -40,7 +40,7 @@ class SharedMemory:
 
 @dataclass(frozen=True)
 class Malicious:
-    """The `ClientProgram` of the clients from id `first` on."""
+    """What the clients from id `first` on execute."""
 
     honest: Program  # what they would execute without the attack
     attack: Attack
@@ -91,6 +91,9 @@ class Malicious:
             answers.append(self.answer(request.take(pick), mine, data.take(pick), rng.take(pick)))
         after = {k: cat([one[k] for one, _ in answers]) for k in answers[0][0]}
         return after, stack([upload for _, upload in answers])
+
+
+ClientProgram = Program | Malicious  # what a device executes
 
 
 def leaked(attack: Attack, lists: Ragged, seed: int) -> Ragged | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -47,35 +47,12 @@ class LocalData:
         return LocalData(TrainingData(*lists), HeldOut.cat(held) if held else None)
 
 
-class ClientProgram(Protocol):
-    """What a device executes: `Program`, or `Malicious` on the devices of attackers.
+@dataclass(frozen=True)
+class Program:
+    """The client half of a method.
 
     A program is a pure function for a cohort of C clients; the fleet holds what they keep.
     """
-
-    @property
-    def uses_device_noise(self) -> bool:
-        """Whether an answer holds noise that differs if the same request is computed again."""
-
-    def birth(self, rng: Rng) -> FieldDict:
-        """Returns what new clients keep before their first request; one stream of `rng` each."""
-
-    def answer(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> Reply:
-        """Carries out a request; `kept` is what the clients keep on the devices, [C, ...] by name.
-
-        `rng` has one stream per client, for this round, and the upload one entry per client.
-        """
-
-    def can_sum(self) -> bool:
-        """Whether `answer_total` may take the place of `answer` in a training step."""
-
-    def answer_total(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> Summed:
-        """The same as `answer` for the step "train", with only the sum of the uploads."""
-
-
-@dataclass(frozen=True)
-class Program:
-    """The client half of a method."""
 
     model: Model
     objective: Objective
@@ -105,10 +82,11 @@ class Program:
 
     @property
     def uses_device_noise(self) -> bool:
+        """Whether an answer holds noise that differs if the same request is computed again."""
         return any(m.uses_device_noise for m in self.mechanisms)
 
     def birth(self, rng: Rng) -> FieldDict:
-        """Private parameters and optimiser states; whole item tables come by delivery."""
+        """What new clients keep before their first request; whole item tables come by delivery."""
         device = rng.key_C.device
         start = Rng.server(self.seed, 0, "start").to(device)
         kept: FieldDict = dict(self.model.private(rng.home("birth"), start))
@@ -119,6 +97,10 @@ class Program:
         return kept
 
     def answer(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> Reply:
+        """Carries out a request; `kept` is what the clients keep on the devices, [C, ...] by name.
+
+        `rng` has one stream per client, for this round, and the upload one entry per client.
+        """
         ids_C, download = request.ids_C, request.download
         view = self._view(kept, data, download, rng)
         if request.step != "deliver":
@@ -153,6 +135,7 @@ class Program:
         return self.solver is not None and self.solver.one_gradient and plain and not protected
 
     def answer_total(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> Summed:
+        """The same as `answer` for the step "train", with only the sum of the uploads."""
         ids_C, download = request.ids_C, request.download
         view, kept = self._renewed(self._view(kept, data, download, rng), kept, download.extra)
         work, out = self._trainer().summed(view, kept, download.extra)
@@ -177,7 +160,7 @@ class Program:
     ) -> tuple[ClientView, FieldDict]:
         """The clients with the private parameters that mechanisms renew, and new moments."""
         fresh: Fields = {}
-        for m, v in zip(self.mechanisms, client_views(self.mechanisms, view, extra), strict=True):
+        for m, v in client_views(self.mechanisms, view, extra):
             fresh |= m.renew(v)
         moments = {k for k in kept if k.startswith("opt/") and k.split("/")[1] in fresh}
         own = {k: x for k, x in fresh.items() if k in self.model.kept}
@@ -189,7 +172,7 @@ class Program:
     ) -> tuple[FieldDict, dict[str, FieldDict]]:
         """What mechanisms send in "enrol" or "report", and what clients keep of it."""
         views = client_views(self.mechanisms, view, extra)
-        sent = {m.name: getattr(m, step)(v) for m, v in zip(self.mechanisms, views, strict=True)}
+        sent = {m.name: getattr(m, step)(v) for m, v in views}
         for m in self.mechanisms if step == "report" else ():
             if m.max_reports() and sent[m.name]:
                 where = f"said/{m.name}"
@@ -209,8 +192,7 @@ class Program:
         upload = replace(upload, update=update, model=model)
         if self.weighting == "examples":
             upload = replace(upload, weight_C=view.data.items.lengths.to(upload.weight_C))
-        views = client_views(self.mechanisms, view, extra)
-        for m, v in zip(self.mechanisms, views, strict=True):
+        for m, v in client_views(self.mechanisms, view, extra):
             upload = m.protect_upload(v, upload)
         return self._kept_after(view, kept, out, work), upload
 

@@ -41,7 +41,7 @@ class Trainer:
         data, n_items = view.data, view.catalogue.n_items
         rng = view.rng.fold("examples")
         examples = view.objective.examples(data.items, data.avoid, n_items, rng)
-        for m, v in zip(self.mechanisms, client_views(self.mechanisms, view, extra), strict=True):
+        for m, v in client_views(self.mechanisms, view, extra):
             examples = m.augment(v, examples)
         whole = any(m.whole_table for m in self.mechanisms) or view.objective.whole_table
         whole |= not set(view.model.tables).isdisjoint(view.model.kept)
@@ -78,7 +78,7 @@ class Trainer:
     def _precomputed(self, view: ClientView, extra: Extra) -> Extra:
         """What was sent to each mechanism, and what it computes once for several clients."""
         extra = dict(extra)
-        for m, v in zip(self.mechanisms, client_views(self.mechanisms, view, extra), strict=True):
+        for m, v in client_views(self.mechanisms, view, extra):
             if m.implements("precompute"):
                 more = m.precompute(v)
                 shared = {**v.received.shared, **more.shared}

@@ -14,8 +14,8 @@ from torch import Tensor
 from covey.aggregate.fold import Fold
 from covey.contract.fleet import Request
 from covey.core import FieldDict, Fields, Rng, Scales, Total, Upload
-from covey.engine.client.malicious import Malicious
-from covey.engine.client.program import ClientProgram, LocalData, Program
+from covey.engine.client.malicious import ClientProgram, Malicious
+from covey.engine.client.program import LocalData, Program
 
 from .codec import field_bytes, rows_bytes
 from .memory import limit_of, release_heap

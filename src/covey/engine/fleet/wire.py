@@ -11,7 +11,8 @@ from torch import Tensor
 from covey.aggregate.fold import total_of
 from covey.contract.fleet import Request
 from covey.core import Answers, Download, Field, FieldDict, Fields, Ragged, Rng, Rows, Upload, stack
-from covey.engine.client.program import ClientProgram, LocalData
+from covey.engine.client.malicious import ClientProgram
+from covey.engine.client.program import LocalData
 
 from . import codec
 from .base import LocalFleet

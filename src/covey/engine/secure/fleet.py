@@ -58,9 +58,10 @@ class Contributions:
         while client not in self.ready and self.waiting:
             self._more()
         if client not in self.ready:
-            raise Absent("no answer")
+            raise Absent("no answer")  # which the devices counted
         vector = layout.vector(part_of(*self.ready.pop(client)))
         if vector is None:
+            self.devices.meter.drop("odd shape")
             raise Absent("odd shape")
         return vector
 
@@ -181,10 +182,6 @@ class _LocalParties:
         except OutOfRange as error:
             self.meter.drop("out of range")
             raise Absent from error
-        except Absent as error:
-            if str(error) == "odd shape":  # the devices counted clients that gave no answer
-                self.meter.drop("odd shape")
-            raise
 
     def masked(self, ids: list[int]) -> Outcome:
         """The sum by the protocol."""
