@@ -13,31 +13,27 @@ from .method import Method
 from .server_state import METRIC, Server, view
 
 
-def filtered(
-    server: Server, method: Method, round: Round, upload: Answers
-) -> tuple[Server, Answers]:
+def filtered(server: Server, method: Method, round: Round, sent: Answers) -> tuple[Server, Answers]:
     """The uploads that mechanisms let through. The others' ids are kept until the next round."""
     filters = [m for m in method.mechanisms if m.implements("filter_uploads")]
-    if not filters or isinstance(upload, Total):
-        return server, upload
-    received_C = upload.ids_C
+    if not filters or isinstance(sent, Total):
+        return server, sent
+    received_C = sent.ids_C
     for m in filters:
-        if len(upload):
-            upload = m.filter_uploads(view(server, method, m.name, round), upload)
-    out_C = received_C[~torch.isin(received_C, upload.ids_C)]
+        if len(sent):
+            sent = m.filter_uploads(view(server, method, m.name, round), sent)
+    out_C = received_C[~torch.isin(received_C, sent.ids_C)]
     state = {"left out": out_C, f"{METRIC}left out": torch.tensor(len(out_C))}
-    return server.with_state({"filter": state}), upload
+    return server.with_state({"filter": state}), sent
 
 
-def aggregated(
-    server: Server, fleet: Fleet, method: Method, round: Round, upload: Answers
-) -> Server:
-    """The server after an upload; what is not public is delivered to the group's clients."""
+def aggregated(server: Server, fleet: Fleet, method: Method, round: Round, sent: Answers) -> Server:
+    """The server after uploads; what is not public is delivered to the group's clients."""
     grouping = method.grouping
-    state, groups = grouping.groups(view(server, method, grouping.name, round), upload)
+    state, groups = grouping.groups(view(server, method, grouping.name, round), sent)
     server = server.with_state({grouping.name: state})
     for group in groups:
-        part = _part(method, group, upload)
+        part = _part(method, group, sent)
         weight = part.weight if isinstance(part, Total) else part.weight_C.sum()
         if not bool(weight > 0):  # weighted by examples, clients without any do not count
             continue
@@ -45,7 +41,7 @@ def aggregated(
         if group.public:
             server = server.publish(params)
         else:
-            ids_C = round.ids_C if group.rows is None else upload.ids_C[group.rows]
+            ids_C = round.ids_C if group.rows is None else sent.ids_C[group.rows]
             fleet.ask(Request("deliver", round.number, ids_C, Download(Sent(dict(params)))))
     return server
 

@@ -21,9 +21,9 @@ def run_round(server: Server, fleet: Fleet, method: Method, round: Round) -> tup
     `round` has the cohort. Returns the server after it, and `round` with the clients that answered.
     """
     server = server.with_state(_states("begin_round", server, method, round))
-    round = _chosen("select_cohort", server, fleet, method, round, "train")
+    round = _chosen("select_cohort", server, fleet, method, round)
     if method.has_exchange("report"):
-        asked = _chosen("select_reporters", server, fleet, method, round, "report")
+        asked = _chosen("select_reporters", server, fleet, method, round)
         reports = _exchange("report", server, fleet, method, asked)  # send, report
         answered = replace(asked, ids_C=reports.ids_C)
         server = _received(server, fleet, method, answered, reports)  # receive_reports
@@ -60,10 +60,9 @@ def _states(
     return {m.name: getattr(m, hook)(v, *more) for m, v in pairs}
 
 
-def _chosen(
-    hook: str, server: Server, fleet: Fleet, method: Method, round: Round, step: str
-) -> Round:
+def _chosen(hook: str, server: Server, fleet: Fleet, method: Method, round: Round) -> Round:
     """The round with the clients that the first mechanism with a choice selects by a hook."""
+    step = "report" if hook == "select_reporters" else "train"
     for m in method.mechanisms:
         see = view(server, method, m.name, round, step)
         if (chosen_C := getattr(m, hook)(see, fleet.ids_N)) is not None:
@@ -88,13 +87,11 @@ def _hand_out(server: Server, fleet: Fleet, method: Method, round: Round) -> Non
             fleet.ask(Request("deliver", round.number, ids_C, Download(Sent(each=dict(own)))))
 
 
-def _received(
-    server: Server, fleet: Fleet, method: Method, round: Round, reports: Answers
-) -> Server:
-    """The server after the reports; what they change is delivered to the clients that keep it."""
+def _received(server: Server, fleet: Fleet, method: Method, round: Round, sent: Answers) -> Server:
+    """The server after reports; what they change is delivered to the clients that keep it."""
     for m in method.mechanisms:
-        if "report" in m.exchanges and len(reports):
-            read = total_of(reports) if m.reads_reports == "total" else reports
+        if "report" in m.exchanges and len(sent):
+            read = total_of(sent) if m.reads_reports == "total" else sent
             see = view(server, method, m.name, round, "report")
             state, public = m.receive_reports(see, read)
             server = server.publish(public).with_state({m.name: state})

@@ -33,11 +33,7 @@ HOOKS = [name for name in vars(ServerHooks) if name[0] != "_"]  # they work on w
 
 @dataclass
 class EncryptedFleet:
-    """Clients that hold a secret key, as a server sees them that holds none.
-
-    Both sides are in this process and exchange bytes, which are counted. `server` is all that the
-    server has; `clients` is what each client has besides its data.
-    """
+    """Clients with a secret key as a `server` without it sees them; they exchange bytes only."""
 
     devices: Any  # the fleet that computes the answers, and keeps the clients' keys
     like: Fields  # parameters of the same shapes

@@ -1,7 +1,4 @@
-"""Item tables of which clients change few rows, stored as a common base and each client's own rows.
-
-The tables are exact: a row is a client's own if its bits differ from those of the base.
-"""
+"""Item tables as a common base and the rows of each client whose bits differ from the base's."""
 
 from dataclasses import dataclass, field
 

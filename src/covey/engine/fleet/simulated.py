@@ -16,11 +16,13 @@ from .base import Clients, LocalFleet
 from .hosted import Answer, Hosted
 from .memory import allocate, limit_of
 from .processes import Processes
+from .ray_actors import RayActors
 from .store import Store
-from .worker import Here, Shards, Team, slice_of, worker_of
+from .worker import Here, Shards, slice_of, worker_of
 
 MANY = 2048  # clients from which on a checkpoint has several files
 FILES = 16  # that it then has, unless engine.shards says otherwise
+Team = Here | Processes | RayActors
 Backend = Literal["processes", "ray"]
 
 
@@ -69,8 +71,6 @@ class SimulatedFleet(LocalFleet):
         mine = (ids_N[pick] for pick in self._picks(ids_N))
         slices = ((slice_of(clients, ids_M, self.workers), ids_M) for ids_M in mine)
         if self.backend == "ray":
-            from .ray_actors import RayActors
-
             return RayActors.start(slices, self.n_all)
         team = self.pool or Processes.spawn(self.workers)
         try:

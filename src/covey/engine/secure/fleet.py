@@ -135,12 +135,10 @@ class SecureFleet:
         summed_C, total = added([g for g, ok in zip(sums, fine) if ok])
         return layout.total(ids_C[torch.isin(ids_C, summed_C)], total)
 
-    def _group(
-        self, contributions: Contributions, ids_G: Tensor, layout: Layout, context: bytes
-    ) -> GroupSum:
+    def _group(self, inputs: Contributions, ids_G: Tensor, layout: Layout, name: bytes) -> GroupSum:
         fixed = Fixed(self.config.bits, self.config.range, len(ids_G))
         fixed.check()
-        parties = _LocalParties(contributions, layout, fixed, context, self.config)
+        parties = _LocalParties(inputs, layout, fixed, name, self.config)
         run = parties.masked if self.config.masks else parties.plain
         try:
             outcome = run(ids_G.tolist())

@@ -1,8 +1,4 @@
-"""Keys, masks and sealed packets.
-
-All primitives come from the `cryptography` package, which is loaded when it is first needed: X25519
-and HKDF-SHA256 for keys, AES-256 in counter mode for masks, AES-256-GCM for packets.
-"""
+"""Keys (X25519, HKDF-SHA256), masks (AES-256, counter mode) and sealed packets (AES-256-GCM)."""
 
 import hashlib
 
