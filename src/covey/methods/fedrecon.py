@@ -36,8 +36,7 @@ class ReconstructedMF(ListModel):
     tuned: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        counts = {"steps": self.steps, "negatives": self.negatives}
-        positive("model", dim=self.dim, **counts, lr=self.lr)
+        positive("model", dim=self.dim, steps=self.steps, negatives=self.negatives, lr=self.lr)
 
     def first(self, rng: Rng) -> Tensor:
         """Where the reconstruction of each client starts, [C, D]."""

@@ -109,12 +109,11 @@ class MetaNetwork(Mechanism):
             raise CoveyError(f"{self.name!r} makes the parameters of covey.methods.metamf:MetaMF")
         rng, wide = Rng.server(view.seed, 0, self.name), model.features
         net = {"memory": xavier(rng.fold("memory"), self.width, self.memory)}
-        for layer in LAYERS:
-            net[f"{layer}/weight"] = xavier(rng.fold(layer), self.memory, wide)
-            net[f"{layer}/bias"] = torch.zeros(wide)
-        for head, shape in model.shapes.items():
-            net[f"{head}/weight"] = xavier(rng.fold(head), wide, prod(shape))
-            net[f"{head}/bias"] = torch.zeros(prod(shape))
+        sizes = dict.fromkeys(LAYERS, (self.memory, wide))
+        sizes |= {head: (wide, prod(shape)) for head, shape in model.shapes.items()}
+        for part, size in sizes.items():
+            net[f"{part}/weight"] = xavier(rng.fold(part), *size)
+            net[f"{part}/bias"] = torch.zeros(size[1])
         state = {META + k: v.to(view.public["output"]) for k, v in net.items()}
         return self.admit_clients(replace(view, state=state), enrolment)
 

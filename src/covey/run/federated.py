@@ -5,14 +5,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from covey.core import CoveyError, Fields, atomic, toml_writer
 from covey.core.fixed_point import ARITHMETIC
 from covey.engine.encrypted.fleet import EncryptedFleet, opened
-from covey.engine.fleet.base import RunFleet
 from covey.engine.fleet.memory import kept_bytes
 from covey.engine.fleet.worker import WorkerLost
 from covey.engine.rounds import Server, admit, enrol, reported_metrics, run_round, start
@@ -96,7 +94,10 @@ def _trained(made: Assembly, out: Path, how: Conduct) -> Row:
         last = number == total or ends_early(config, len(people), number, state.best)
         if number % config.run.checkpoint == 0 or last:
             rounds_log.flush()
-            _save(config, fleet, state, out)
+            reached: Row = {"round": number, "digest": config.digest()}
+            reached |= {"best": state.best, "written": state.written}
+            checkpoint.save_run(out, state.server, fleet, reached, state.users)
+            _log.debug("round %d: checkpoint saved in %s", number, out)
         if last:
             break
     clear = opened(state.server, made.agreed, method)
@@ -140,7 +141,10 @@ def _round(
     total = rounds_of(config, len(people))
     rounds_log.start(fleet)
     if joins_late(config, number, total):
-        server = _admit_late(server, made, number)
+        ids_N = torch.arange(people.n_honest, device=people.device)
+        new_C = ids_N[~torch.isin(ids_N, fleet.ids_N)]
+        fleet.join(new_C)
+        server = admit(server, made.server_side, made.method, number, new_C)
         # Metrics of fewer clients are not comparable with those that follow.
         state = replace(state, best={}, users={})
     asked = cohort(config, fleet.ids_N, number)
@@ -153,13 +157,6 @@ def _round(
     if is_measured(config, len(people), number):
         return _evaluate(made, state, out)
     return state, {}
-
-
-def _admit_late(server: Server, made: Assembly, number: int) -> Server:
-    ids_N = torch.arange(made.population.n_honest, device=made.population.device)
-    new_C = ids_N[~torch.isin(ids_N, made.fleet.ids_N)]
-    made.fleet.join(new_C)
-    return admit(server, made.server_side, made.method, number, new_C)
 
 
 def _evaluate(made: Assembly, state: State, out: Path) -> tuple[State, Row]:
@@ -175,13 +172,6 @@ def _evaluate(made: Assembly, state: State, out: Path) -> tuple[State, Row]:
         test = {k: v for k, v in metrics.items() if k.startswith("test/")}
         state = replace(state, best={**row}, users={"clients": ids_C, **test, **of_users(metrics)})
     return state, row
-
-
-def _save(config: Config, fleet: RunFleet, state: State, out: Path) -> None:
-    progress: dict[str, Any] = {"round": state.round, "digest": config.digest()}
-    progress |= {"best": state.best, "written": state.written}
-    checkpoint.save_run(out, state.server, fleet, progress, state.users)
-    _log.debug("round %d: checkpoint saved in %s", state.round, out)
 
 
 def _load(made: Assembly, out: Path, stopwatch: Stopwatch) -> tuple[State, RoundsLog]:

@@ -25,11 +25,14 @@ def summary(
     config: Config, prepared: Prepared, people: Population, out: Path, dropped: Mapping[str, int]
 ) -> dict[str, Any]:
     """Returns these entries of a federated run: its folder, and how many uploads were dropped."""
+    model, mechanisms = people.program.model, people.program.mechanisms
+    reads_list = model.sequential or any(m.implements("base_model") for m in mechanisms)
+    shown = config.evaluate.history == "known" and bool(len(prepared.split.valid.values))
     return {
         **_attack(people, out / ROUNDS),
         **_targets(prepared, people, out / "metrics.jsonl"),
         **_secure_sums(config, people),
-        "sees_validation": _sees_validation(config, prepared, people),
+        "sees_validation": reads_list and shown,  # scores test items from a list that has these
         "health": _health(config, out, dropped),
     }
 
@@ -98,14 +101,6 @@ def _health(config: Config, out: Path, dropped: Mapping[str, int]) -> list[str]:
         was, now = (f"{row[part][key]:.4f} in round {row['round']}" for row in (first, last))
         found.append(f"training failed: {key} was {was} and {now}; {slower}, or in fewer --rounds")
     return found
-
-
-def _sees_validation(config: Config, prepared: Prepared, people: Population) -> bool:
-    """Whether a device scores its test items from a list that contains the validation items."""
-    model, mechanisms = people.program.model, people.program.mechanisms
-    reads_list = model.sequential or any(m.implements("base_model") for m in mechanisms)
-    shown = config.evaluate.history == "known" and bool(len(prepared.split.valid.values))
-    return reads_list and shown
 
 
 def detection_counts(people: Population, server: Server, answered_C: Tensor) -> PartMetrics:

@@ -1,8 +1,6 @@
 """Clients that live together in one process, as rows of tensors.
 
-The simulated fleet has one of these, and so has each of its worker processes. Clients have global
-ids, by which they are addressed and from which their random streams follow, so it makes no
-difference who else lives here. A chunk of a cohort is an index_select.
+Their random streams follow from their global ids, so it makes no difference who else lives here.
 """
 
 from collections.abc import Iterator

@@ -122,9 +122,7 @@ class SimulatedFleet(LocalFleet):
                 assert answer.fold is not None
                 fold.merge(answer.fold)
             total = fold.total()
-            whole = len(total.ids_C) == len(ids_C)
-            in_order_C = ids_C if whole else ids_C[torch.isin(ids_C, total.ids_C.to(ids_C))]
-            return replace(total, ids_C=in_order_C)
+            return replace(total, ids_C=ids_C[torch.isin(ids_C, total.ids_C.to(ids_C))])
         uploads = [upload for answer in answers for upload in answer.uploads]
         if not uploads:
             return Upload(ids_C[:0], torch.zeros(0))

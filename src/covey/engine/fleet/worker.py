@@ -1,7 +1,6 @@
 """A worker: clients that live together, as a process or an actor that can be called.
 
-A client belongs to a shard, and a worker owns whole shards. Shards are the files of a checkpoint,
-so that a run can be resumed with another number of workers. No result depends on either.
+It owns whole shards, the files of a checkpoint, so a run can be resumed by more or fewer workers.
 """
 
 import time

@@ -2,7 +2,6 @@
 
 Of a client in the sum it learns the seed of the client's own mask, of one that dropped out the mask
 key: never both, so no contribution can be read by itself. Every failure ends without a total.
-`party` documents what is sent in each phase, and how clients check it.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,9 +1,7 @@
 """Sums over small random groups of clients, in which a contribution that is far too long shows.
 
-The server reads the sum of each group, and no single contribution. If a client contributes a very
-long row, that row of its group's sum is about as long. A group whose longest row is much longer
-than that of the median group is left out with all its clients. Any contribution that is no longer
-than a row of an honest group passes.
+If a client contributes a very long row, that row of its group's sum is about as long. A group whose
+longest row is much longer than that of the median group is left out with all its clients.
 """
 
 from collections.abc import Sequence
