@@ -61,7 +61,11 @@ def _stepped(
 ) -> tuple[Server, Fields]:
     """One group's parameters after the server's step, and the server with the parts' new states."""
     update, model = method.combine.combine(part, group.names)
-    server = _counted(server, method.combine.tally(part, group.names))
+    if tally := method.combine.tally(part, group.names):
+        before = server.state.get("combine", {})
+        counts = {METRIC + k: n + int(before.get(METRIC + k, 0)) for k, n in tally.items()}
+        state = {k: torch.tensor(n) for k, n in counts.items()}
+        server = server.with_state({"combine": state})
     for m in method.mechanisms:
         update = m.adjust_update(view(server, method, m.name, round), update)
     step = method.server_step
@@ -73,11 +77,3 @@ def _stepped(
         state, params = m.adjust_model(view(server, method, m.name, round), params)
         server = server.with_state({m.name: state})
     return server, {group.prefix + k: v for k, v in params.items()}
-
-
-def _counted(server: Server, tally: dict[str, int]) -> Server:
-    if not tally:
-        return server
-    before = server.state.get("combine", {})
-    counts = {METRIC + k: n + int(before.get(METRIC + k, 0)) for k, n in tally.items()}
-    return server.with_state({"combine": {k: torch.tensor(n) for k, n in counts.items()}})

@@ -43,19 +43,15 @@ def _attack(people: Population, rounds: Path) -> dict[str, Any]:
         return {}
     attack, n_attackers = people.attack, len(people) - people.n_honest
     about = {"name": attack.name, "knowledge": attack.knowledge, "clients": n_attackers}
-    return {"attack": {**about, **_detection(rounds)}}
-
-
-def _detection(rounds: Path) -> dict[str, Any]:
-    """Precision and recall over all rounds; empty if there was no filter."""
     lines = rounds.read_text(encoding="utf-8").splitlines()
     rows = [row for line in lines if "attackers" in (row := json.loads(line).get("told", {}))]
-    if not rows:
-        return {}
+    if not rows:  # there was no filter
+        return {"attack": about}
     out, bad = (sum(row[part]["left out"] for row in rows) for part in ("filter", "attackers"))
     came = sum(row["attackers"]["answered"] for row in rows)
     precision, recall = (bad / n if n else None for n in (out, came))
-    return {"left_out": int(out), "precision": precision, "recall": recall}
+    found = {"left_out": int(out), "precision": precision, "recall": recall}
+    return {"attack": {**about, **found}}
 
 
 def _targets(prepared: Prepared, people: Population, metrics: Path) -> dict[str, Any]:

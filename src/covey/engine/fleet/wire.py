@@ -175,8 +175,10 @@ class WireFleet(LocalFleet):
         with self.meter.paused():  # its bytes were counted when it came in
             self.meter.received(asked.step, upload)
         shared = request.download.public.shared
-        if not all(_moves(v, shared.get(k)) for k, v in upload.update.items()):
-            return self.meter.drop("odd shape")
+        for k, v in upload.update.items():
+            sent = shared.get(k)
+            if not isinstance(sent, Tensor) or isinstance(v, Ragged) or _shape(v)[1] != sent.shape:
+                return self.meter.drop("odd shape")
         assert request.scales is not None
         if len(checked(upload, request.scales, self.meter)):
             uploads[envelope.client] = upload
@@ -204,9 +206,3 @@ def _shape(value: Field) -> tuple[str, tuple[int, ...]]:
         return f"ragged {value.values.dtype}", tuple(value.values.shape[1:])
     assert isinstance(value, Rows)
     return f"rows {value.values.dtype}", (value.height, *value.values.shape[1:])
-
-
-def _moves(update: Field, sent: Field | None) -> bool:
-    if not isinstance(sent, Tensor) or isinstance(update, Ragged):
-        return False
-    return _shape(update)[1] == tuple(sent.shape)
