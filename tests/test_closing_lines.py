@@ -8,7 +8,12 @@ import pytest
 from command import SMALL, Covey, sets
 from covey.study.render.wording import told
 
-FEDMF = ("run", "--method", "fedmf", *sets(*SMALL, "run.rounds=4"))
+FEDMF = (
+    "run",
+    "--method",
+    "fedmf",
+    *sets(*SMALL, "run.rounds=4", "evaluate.every=1", "model.scale=0.1", "solver.decay=0"),
+)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from covey.cli import arguments, main
 from covey.core.errors import CoveyError
 from covey.inference import api
 from covey.run.config.compose import checked, compose
-from covey.run.config.schema import Config
+from covey.run.config.schema import PARTS, Config
 from covey.run.config.shipped import read, shipped
 from covey.run.config.tree import merge
 from covey.study.matrix.plan import MatrixOptions, planned
@@ -17,6 +17,7 @@ from covey.study.papers.plan import Scope
 from covey.study.papers.settings import configs
 from reproduce_tables import TABLE, made
 
+ROOT = Path(__file__).parents[1]
 SETS = ("model.dim=4", "run.rounds=3", "data.users=40")
 
 
@@ -104,3 +105,25 @@ def test_fit_names_its_dataset_once() -> None:
     for given in options:
         with pytest.raises(CoveyError, match=r"data\.name is what fit takes as its dataset"):
             api.fit("fedmf", **given)
+
+
+@pytest.mark.parametrize("method", read("presets", "as-published")["methods"])
+def test_as_published_is_what_the_records_were_made_with(method: str) -> None:
+    recorded = Config.of(read("methods", str(ROOT / "papers" / "methods" / f"{method}.toml")))
+    config = Config.of(compose(method, presets=["as-published"]))
+    assert {name: config.parts(name) for name in PARTS} == {
+        name: recorded.parts(name) for name in PARTS
+    }
+    assert (config.run, config.evaluate) == (recorded.run, recorded.evaluate)
+
+
+def test_two_presets_in_one_name_are_both_read(tmp_path: Path) -> None:
+    both = compose("cofedrec", presets=["pfedrec-honest + as-published"])
+    assert both["preset"] == "pfedrec-honest + as-published"
+    assert both["negatives"] == {"pool": "train"} and both["model"]["scale"] == 1.0
+    assert both == compose("cofedrec", presets=["pfedrec-honest", "as-published"])
+    with pytest.raises(CoveyError, match="has no settings of 'fedmf'; it has those of cl4fedrec"):
+        compose("fedmf", presets=["as-published"])
+    odd = tmp_path / "a+b.toml"
+    odd.write_text("[run]\nrounds = 3\n")
+    assert compose("fedmf", presets=[str(odd)])["run"]["rounds"] == 3

@@ -1,5 +1,6 @@
 """Early stopping on validation, and weight decay on devices."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +96,13 @@ def test_decay_on_numbers_worked_by_hand() -> None:
     assert float(shorter.float().mean()) > 0.9 and not torch.equal(rows[0.25], table)
     with pytest.raises(AssertionError):
         expect_same(rows[0.0], rows[0.25])
+
+
+def test_evaluation_may_be_counted_in_passes(tmp_path: Path) -> None:
+    """60 clients in cohorts of 20 are a pass of 3 rounds; the last round is always measured."""
+    passes = ["run.cohort=20", 'evaluate.unit="pass"', "evaluate.every=2"]
+    run(config_of(*passes, rounds=14), tmp_path / "run")
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in lines] == [6, 12, 14]
+    with pytest.raises(CoveyError, match=r"evaluate\.unit"):
+        config_of('evaluate.unit="epoch"')

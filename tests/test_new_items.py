@@ -19,6 +19,8 @@ REFUSED = (
     "gpfedrec",
     "metamf",
     "fedfast",
+    "fedpergnn",
+    "perfedrec",
     "ease-sums",
     "popularity-private",
     "spectral-private",

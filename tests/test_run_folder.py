@@ -27,7 +27,10 @@ BEGIN = ("run", "--method", "fedmf", "--keep-checkpoint")
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "done"
-    assert main([*BEGIN, *sets(*SMALL, "run.checkpoint=1"), "--out", str(out)]) == 0
+    assert (
+        main([*BEGIN, *sets(*SMALL, "run.checkpoint=1", "evaluate.every=1"), "--out", str(out)])
+        == 0
+    )
     return out
 
 
@@ -111,7 +114,7 @@ def test_a_full_disk(
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
         full_disk(patch, after)
-        output = covey(*BEGIN, *sets(*SMALL, "run.checkpoint=1"), "--out", out)
+        output = covey(*BEGIN, *sets(*SMALL, "run.checkpoint=1", "evaluate.every=1"), "--out", out)
     expect_line(output, "No space left on device; free space")
     assert not leftovers(tmp_path)
     if not out.exists():
@@ -271,7 +274,7 @@ def test_an_interrupted_run_goes_on(
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
         patch.setattr(Bar, "update", interrupt)
-        output = covey(*BEGIN, *sets(*SMALL, "run.checkpoint=1"), "--out", out)
+        output = covey(*BEGIN, *sets(*SMALL, "run.checkpoint=1", "evaluate.every=1"), "--out", out)
     assert (output.code, output.err) == (130, f"covey: stopped; go on with covey resume {out}\n")
     assert covey("resume", out, "--keep-checkpoint").code == 0
     assert files(out) == files(finished)

@@ -46,13 +46,13 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
 
 def test_trial_0_is_what_was_published(tmp_path: Path, runs: list[Config]) -> None:
     plan = plan_of("fedmf", "solver.lr=77.0", trials=1)  # outside the space, and tried all the same
-    assert told(plan, tmp_path / "s")[0][:2] == (0, {"solver.lr": 77.0, "model.scale": 0.1})
+    assert told(plan, tmp_path / "s")[0][:2] == (0, {"solver.lr": 77.0, "model.scale": 0.01})
     assert runs[0].tree == assign(plan.tree, ["run.ceilings=[]", "run.seed=0"])
 
 
 def test_defaults_are_published_too() -> None:
     assert plan_of("mf").published == {"pooled.lr": 0.001, "pooled.decay": 0.0}
-    assert plan_of("pfedrec").published == {"solver.lr": 0.1, "solver.rates.items": 8.0}
+    assert plan_of("pfedrec").published == {"solver.lr": 0.3, "solver.rates.items": 1.0}
 
 
 # --- the search

@@ -21,15 +21,20 @@ def leaves(x: Any, path: str = "") -> dict[str, Any]:
         x = dict(enumerate(x))
     if not isinstance(x, dict) or not x:
         return {path: x}
-    # What `clone` returned has paths for keys.
-    ends = {k: k if isinstance(k, str) and k[:1] in ("", "/") else f"/{k}" for k in x}
-    return {at: v for k in x for at, v in leaves(x[k], path + ends[k]).items()}
+    return {at: v for k in x for at, v in leaves(x[k], f"{path}/{k}").items()}
 
 
-def clone(x: Any) -> dict[str, Any]:
-    """Returns the leaves of a structure with detached copies of all tensors."""
-    found = leaves(x).items()
-    return {at: v.detach().clone() if isinstance(v, Tensor) else v for at, v in found}
+def clone(x: Any) -> Any:
+    """Returns the same structure with detached copies of all tensors; records become dicts."""
+    if isinstance(x, Tensor):
+        return x.detach().clone()
+    if isinstance(x, dict):
+        return {k: clone(v) for k, v in x.items()}
+    if isinstance(x, list | tuple):
+        return tuple(clone(v) for v in x)
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        return {f.name: clone(getattr(x, f.name)) for f in dataclasses.fields(x)}
+    return x
 
 
 def cast(x: Any, dtype: torch.dtype) -> Any:

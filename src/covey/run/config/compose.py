@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from covey.core.errors import CoveyError
+
 from .overrides import changed, check_applies, check_keeps_mechanisms, options_in
 from .schema import Config
 from .shipped import read
@@ -27,15 +29,16 @@ def compose(
         method: A shipped method by name, or the path of a TOML file.
         file: The path of a TOML file on top of the method, or in its place.
         label: What the configuration calls the method; otherwise `method` itself.
-        presets: Shipped presets by name, or paths of TOML files.
+        presets: Shipped presets by name, or paths of TOML files; "one + two" names two of them.
         dataset, rounds, seed: For `data.name`, `run.rounds` and `run.seed`.
         sections: Sections of a configuration as nested dictionaries.
         set: Assignments such as `model.dim=16`, as `--set` takes them.
     """
     tree = read("methods", method) | {"method": label or method} if method else {}
     tree = merge(tree, parse(Path(file)) if file else {})
+    presets = [name.strip() for preset in presets for name in _names(preset)]
     for preset in presets:
-        tree = merge(tree, read("presets", preset))
+        tree = merge(tree, _of_method(preset, read("presets", preset), Path(method).stem))
     if presets:
         tree = tree | {"preset": " + ".join(presets)}
     given = (("data", "name", dataset), ("run", "rounds", rounds), ("run", "seed", seed))
@@ -44,6 +47,21 @@ def compose(
     if sections and "mechanism" in sections:
         check_keeps_mechanisms(tree, sections)
     return changed(merge(tree, sections or {}), set)
+
+
+def _names(presets: str) -> list[str]:
+    return [presets] if Path(presets).is_file() else presets.split("+")
+
+
+def _of_method(name: str, preset: Tree, method: str) -> Tree:
+    """Returns a preset with what it has for a method, if it has own settings of some methods."""
+    if "methods" not in preset:
+        return preset
+    known = preset["methods"]
+    if method not in known:
+        wrong = f"preset {name!r} has no settings of {method or 'a method of this name'!r}"
+        raise CoveyError(f"{wrong}; it has those of {', '.join(known)}")
+    return merge({k: v for k, v in preset.items() if k != "methods"}, known[method])
 
 
 def checked(
