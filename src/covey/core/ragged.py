@@ -119,9 +119,7 @@ class Rows:
 
     def kept(self, keep_T: Tensor) -> "Rows":
         """The rows of each client where `keep_T` is true."""
-        lengths = torch.bincount(self.items.owner[keep_T], minlength=len(self))
-        items = Ragged(self.items.values[keep_T], offsets_of(lengths))
-        return Rows(items, self.values[keep_T], self.height)
+        return Rows(self.items.keep(keep_T), self.values[keep_T], self.height)
 
     def scaled(self, s_C: Tensor) -> "Rows":
         """The rows of each client multiplied by its factor."""

@@ -75,10 +75,8 @@ class Local:
         state = dict(memory)
         phases = self.phases or (tuple(leaves),)
         for step in range(steps):
-            rows = window(step) if window else None
-            seen = dict(leaves)
-            if rows is not None:
-                seen |= {k: _rows(leaves[k], rows) for k in tables if k in leaves}
+            rows = dict.fromkeys([k for k in tables if k in leaves], window(step)) if window else {}
+            seen = leaves | {k: _rows(leaves[k], rows_CB) for k, rows_CB in rows.items()}
             for phase in phases:
                 moving = [name for name in phase if name in leaves]
                 inputs = [seen[name].requires_grad_() for name in moving]
@@ -88,32 +86,26 @@ class Local:
                     x.requires_grad_(False)
                 found = {k: g for k, g in zip(moving, grads, strict=True) if g is not None}
                 with torch.no_grad():
-                    self._move(leaves, found, step, n_items, state, tables, rows)
-                    if rows is not None and phase is not phases[-1]:
-                        seen |= {k: _rows(leaves[k], rows) for k in moving if k in tables}
+                    self._move(leaves, found, step, n_items, state, rows)
+                    if phase is not phases[-1]:
+                        seen |= {k: _rows(leaves[k], rows[k]) for k in moving if k in rows}
         return state
 
     def _move(
-        self,
-        leaves: Fields,
-        grads: Fields,
-        step: int,
-        n_items: int,
-        state: Fields,
-        tables: tuple[str, ...],
-        rows: Tensor | None,
+        self, leaves: Fields, grads: Fields, step: int, n_items: int, state: Fields, rows: Fields
     ) -> None:
+        """Takes a step; `rows` are those of the tables, [C, B] by name, that the gradients have."""
         if self.optimizer == "sgd":
             for name, grad in grads.items():
                 lr = self.rate(name, n_items)
-                if name in tables and rows is not None:
+                if name in rows:
                     flat = grad.flatten(0, 1).mul_(-lr)  # index_add's own factor has no fast path
-                    leaves[name].flatten(0, 1).index_add_(0, rows.flatten(), flat)
+                    leaves[name].flatten(0, 1).index_add_(0, rows[name].flatten(), flat)
                 else:
                     leaves[name].add_(grad, alpha=-lr)
             return
-        if rows is not None:  # Adam moves every row that was ever touched, so it needs all rows
-            grads = {k: _whole(g, rows, leaves[k]) if k in tables else g for k, g in grads.items()}
+        # Adam moves every row that was ever touched, so it needs all rows.
+        grads = {k: _whole(g, rows[k], leaves[k]) if k in rows else g for k, g in grads.items()}
         for rate in {self.rate(name, n_items) for name in grads}:
             with_rate = {k: g for k, g in grads.items() if self.rate(k, n_items) == rate}
             self._adam(leaves, with_rate, rate, step, state)

@@ -78,8 +78,7 @@ class BlockTraining:
         self.ready = objective.prepare(self.batch)
         if type(objective).begin is not Objective.begin:
             params = join(self.base, self.leaves, self.packing)
-            more = objective.begin(view.model, params, self.batch, self.ready, view.rng)
-            self.ready = {**self.ready, **more}
+            self.ready |= objective.begin(view.model, params, self.batch, self.ready, view.rng)
         in_steps = self.solver.batch and view.objective.pointwise
         # The order of the examples, by epoch.
         self.orders = [shuffled(view.rng, self.batch, e) for e in range(many)] if in_steps else []
