@@ -59,7 +59,8 @@ class Processes:
             team._collect(range(many), STARTS_IN)
         except (OSError, WorkerLost) as error:
             team.close()
-            raise CoveyError(f"a worker process does not start ({error}); use --jobs 1") from error
+            why = f"a worker process could not be started ({error}); use --jobs 1"
+            raise CoveyError(why) from error
         except BaseException:
             team.close()
             raise
