@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -276,6 +277,20 @@ def test_the_first_run_is_above_popularity(
     own = next(place for place, words in enumerate(more) if words[0] == "data")
     assert [words[0] for words in more[own:]] == ["data", "run", "recommend"]
     assert sum(seconds[own:]) < 60, seconds
+
+
+@pytest.mark.skipif("COVEY_DATA" not in os.environ, reason="COVEY_DATA is unset")
+def test_the_command_of_the_readme_gives_the_figure_of_spectral(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (line,) = re.findall(r"covey (run .*--seed) 0$", PAGES["README.md"], re.MULTILINE)
+    found = []
+    for seed in ("0", "1", "2"):
+        out = ["--out", str(tmp_path / seed), "--set", "run.ceilings=[]", "--json"]
+        assert main.main([*shlex.split(line), seed, *out]) == 0
+        found.append(json.loads(capsys.readouterr().out)["test"]["ndcg@20"])
+    (stated,) = re.findall(r"^\| spectral \|.*\| (\S+) ± ", PAGES["README.md"], re.MULTILINE)
+    assert f"{sum(found) / 3:.4f}" == stated
 
 
 def hundred_thousand(path: Path) -> None:
