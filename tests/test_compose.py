@@ -40,7 +40,7 @@ def test_every_command_composes_the_same(tmp_path: Path, monkeypatch: pytest.Mon
         found["fit"] = config
         raise CoveyError("no further")
 
-    monkeypatch.setattr(api, "run_locked", stop)
+    monkeypatch.setattr(api, "run", stop)
     with pytest.raises(CoveyError, match="no further"):
         api.fit("fedmf", "synthetic", preset="loo-full", set=SETS, out=tmp_path / "out")
     paper = made(tmp_path, TABLE)

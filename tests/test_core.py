@@ -173,7 +173,7 @@ def test_a_method_that_only_reports() -> None:
 def test_reports_that_may_be_summed_are() -> None:
     part = Asks(who=(), reads_reports="total")
     game = play(part)
-    assert game.method.folds_reports
+    assert game.method.folds("report")
     run_round(game.server, game.fleet, game.method, Round(1, torch.tensor([2, 4])))
     assert part.heard["said"] == [60]
 

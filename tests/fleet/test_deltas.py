@@ -106,7 +106,7 @@ def test_a_run_is_the_same_in_whole_tables(monkeypatch: pytest.MonkeyPatch) -> N
     world = World.of(14, 40)
     sparse = play_of(world, 0.0).go(5)
     assert isinstance(sparse.fleet, SimulatedFleet) and set(sparse.fleet.store.deltas) == {"items"}
-    monkeypatch.setattr(Hosted, "_sparse", lambda self: frozenset())
+    monkeypatch.setattr(Hosted, "_empty", lambda self, n: Store(n))
     whole = play_of(world, 0.0).go(5)
     assert isinstance(whole.fleet, SimulatedFleet) and "items" in whole.fleet.store.dense
     every_N = torch.arange(14)

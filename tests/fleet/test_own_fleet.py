@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from command import Covey, command, expect_line, sets
 from covey.core.errors import CoveyError
 from covey.core.ragged import FieldDict, Ragged, Rows
-from covey.engine.fleet.flat import flattened, restored
+from covey.engine.fleet.store import Store
 from covey.run.config.compose import compose
 from covey.run.config.schema import Config
 
@@ -82,15 +82,14 @@ def test_what_is_no_fleet_is_refused() -> None:
         Config.of(tree)
 
 
-def test_private_state_survives_being_flattened() -> None:
-    rows = Rows(Ragged.of([[3, 1], [2]]), torch.randn(3, 2), 5)
-    kept: FieldDict = {
-        "user": torch.randn(2, 4),
-        "tuned/items": rows,
-        "said": Ragged.of([[1], [2, 3]]),
-    }
-    back = restored(flattened(kept))
+def test_private_state_of_a_client_survives_being_flattened() -> None:
+    rows = Rows(Ragged.of([[3, 1]]), torch.randn(2, 2), 5)
+    kept: FieldDict = {"user": torch.randn(1, 4), "tuned/items": rows}
+    here, one, other = torch.tensor([0]), Store(1), Store(1)
+    one.put(here, {**kept, "received/items": torch.randn(1, 5, 2)})
+    other.load(here, one.state(here))
+    back = other.take(here)
     assert torch.equal(back["user"], kept["user"]) and back["tuned/items"].height == 5
     assert torch.equal(back["tuned/items"].values, rows.values)
     assert torch.equal(back["tuned/items"].items.values, rows.items.values)
-    assert torch.equal(back["said"].values, kept["said"].values)
+    assert torch.equal(back["received/items"], one.take(here)["received/items"])

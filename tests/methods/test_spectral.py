@@ -312,9 +312,11 @@ def test_only_sums_reach_the_server() -> None:
     ours = method(3, ITEMS)
     fleet = fleet_of(ours, LISTS)
     public = Sent(dict(start(ours).public))
-    answer = fleet.ask(Request("report", 1, fleet.ids_N, Download(public), fold=ours.folds_reports))
+    answer = fleet.ask(
+        Request("report", 1, fleet.ids_N, Download(public), fold=ours.folds("report"))
+    )
     assert isinstance(answer, Total)
-    assert ours.folds_reports and ours.folds_uploads
+    assert ours.folds("report") and ours.folds("train")
 
 
 def test_four_sums_beat_popularity() -> None:

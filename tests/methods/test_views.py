@@ -52,7 +52,7 @@ def test_few_items_are_the_same_items() -> None:
     ready = pack_rows(rows_CR)
     for pack in packs(pack_rows(rows_CR)):
         ready |= {f"{pack.key}/one": pack.of(one_CRD), f"{pack.key}/two": pack.of(two_CRD)}
-    packed_C = packed_item_loss(v_CRD, ready, 0.2)
+    packed_C = packed_item_loss(v_CRD, ready, 0.2, "mean")
     torch.testing.assert_close(packed_C, whole_C)
     (whole,) = torch.autograd.grad(whole_C @ weights, v_CRD, retain_graph=True)
     (grad,) = torch.autograd.grad(packed_C @ weights, v_CRD)

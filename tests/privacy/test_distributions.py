@@ -30,7 +30,7 @@ def ours(kind: str, spread: float, seed: int = 0, many: int = MANY) -> np.ndarra
     """From a thousand clients, as a run draws them."""
     draw = laplace.simulated if kind == "laplace" else gaussian.simulated
     lengths = torch.full((1000,), many // 1000)
-    return draw(Rng.of(seed, 1, torch.arange(1000)), spread, lengths, torch.float64).numpy()
+    return draw(Rng.of(seed, 1, torch.arange(1000)), spread, lengths).numpy()
 
 
 def bounds(count: np.ndarray, total: int, tests: int) -> tuple[np.ndarray, np.ndarray]:

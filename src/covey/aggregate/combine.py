@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from covey.core import Fields, Total, Upload
-from covey.mechanism import Combine, Reads
+from covey.core import Answers, Fields, Total
+from covey.mechanism import Combine
 
 from .fold import total_of
 
@@ -13,9 +13,7 @@ from .fold import total_of
 class Sum(Combine):
     """The weighted sum of the updates; uploaded models are averaged."""
 
-    reads_uploads: Reads = "total"
-
-    def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
+    def combine(self, upload: Answers, names: Sequence[str]) -> tuple[Fields, Fields]:
         total = total_of(upload)
         update = {k: v for k, v in total.update.items() if k in names}
         return update, _average(total, total.model, names)
@@ -25,9 +23,7 @@ class Sum(Combine):
 class Mean(Combine):
     """FedAvg: the weighted average over all clients that answered."""
 
-    reads_uploads: Reads = "total"
-
-    def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
+    def combine(self, upload: Answers, names: Sequence[str]) -> tuple[Fields, Fields]:
         total = total_of(upload)
         return _average(total, total.update, names), _average(total, total.model, names)
 
@@ -39,9 +35,7 @@ class ItemMean(Combine):
     FedAvg divides by the number of participants, so a row that few of them touch hardly moves.
     """
 
-    reads_uploads: Reads = "total"
-
-    def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
+    def combine(self, upload: Answers, names: Sequence[str]) -> tuple[Fields, Fields]:
         total = total_of(upload)
         tables = [k for k in total.touched if k in names and k in total.update]
         update, model = Mean().combine(total, [k for k in names if k not in tables])

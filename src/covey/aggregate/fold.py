@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from covey.core import Field, FieldDict, Fields, Ragged, Rows, Total, Upload
+from covey.core import Answers, Field, FieldDict, Fields, Ragged, Rows, Total, Upload
 from covey.core.fixed_point import Scales, decode, encode
 
 AT_ONCE = 1 << 19  # numbers that are rounded at a time, so that they stay in the cache
@@ -102,9 +102,7 @@ def _weigh(value: Field, weight_C: Tensor) -> Field:
     return value * weight_C.view(-1, *[1] * (value.dim() - 1)).to(value)
 
 
-def total_of(
-    upload: Upload | Total, some: Tensor | None = None, scales: Scales | None = None
-) -> Total:
+def total_of(upload: Answers, some: Tensor | None = None, scales: Scales | None = None) -> Total:
     """Returns the sum of all rows of an upload, or of those at the places `some`; a total as it is.
 
     `scales` are the declared ranges of the fields; without them, they are measured.

@@ -3,16 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from covey.core import FieldDict, Total, Upload
-from covey.mechanism import Group, Grouping, Reads, ServerView
+from covey.core import Answers, FieldDict
+from covey.mechanism import Group, Grouping, ServerView
 
 
 @dataclass(frozen=True)
 class Everyone(Grouping):
     name: str = "everyone"
-    reads_uploads: Reads = "total"
 
-    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
+    def groups(self, view: ServerView, upload: Answers) -> tuple[FieldDict, Sequence[Group]]:
         return view.state, [Group(tuple(view.public))]
 
 
@@ -21,7 +20,6 @@ class Nobody(Grouping):
     """Local training only: nothing is shared, so nothing is combined."""
 
     name: str = "nobody"
-    reads_uploads: Reads = "total"
 
-    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
+    def groups(self, view: ServerView, upload: Answers) -> tuple[FieldDict, Sequence[Group]]:
         return view.state, []

@@ -23,7 +23,6 @@ class ARa(TrainingAttack):
     scale: float = 0.01  # standard deviation of imagined users
     rate: float = 0.001  # learning rate of the step; in the paper that of all clients
     name: str = "a-ra"
-    knowledge: str = ""
 
     def __post_init__(self) -> None:
         positive(self.name, users=self.users)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from covey.contract.views import TrainingData
-from covey.core import CoveyError, FieldDict, Ragged, Rng, Rows, Upload, offsets_of, positive
+from covey.core import CoveyError, FieldDict, Ragged, Rng, Rows, Upload, positive
 
 from .base import AttackView, TrainingAttack, checked_targets, equal_lists, need_user_vectors
 from .crafting import promoted
@@ -84,6 +84,4 @@ def _merged(made: Rows, honest: Rows) -> Rows:
     keep_T = ~torch.isin(key_T, made_T)
     keys, order = torch.cat([made_T, key_T[keep_T]]).sort()
     values = torch.cat([made.values, honest.values[keep_T]])[order]
-    owner = keys // made.height
-    lengths = torch.bincount(owner, minlength=len(made))
-    return Rows(Ragged(keys - owner * made.height, offsets_of(lengths)), values, made.height)
+    return Rows(Ragged.of_keys(keys, made.height, len(made)), values, made.height)

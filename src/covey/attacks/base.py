@@ -17,6 +17,7 @@ class TrainingAttack(ABC):
     """Base of attacks that replace what is uploaded after training; other answers stay honest."""
 
     name: str
+    knowledge: str = ""
 
     def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         return self.craft(view, upload) if view.step == "train" else ({}, upload)

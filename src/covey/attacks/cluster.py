@@ -32,7 +32,6 @@ class ClusterAttack(RandomList):
     items: int = 30  # length of the random list, whose honest update gives the norms
     scale: float = 1.0  # multiplies the rows
     name: str = "clusterattack"
-    knowledge: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()

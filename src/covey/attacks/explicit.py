@@ -15,7 +15,6 @@ class ExplicitBoost(ScaledUpdate):
     targets: tuple[int, ...] = (0,)
     scale: float = 1.0
     name: str = "explicit boosting"
-    knowledge: str = ""
 
     def profile(self, view: AttackView) -> TrainingData:
         target_K = checked_targets(view, self.name, self.targets)

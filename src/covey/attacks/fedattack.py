@@ -21,7 +21,6 @@ class FedAttack(ScaledUpdate):
     hardest: int = 10
     scale: float = 1.0  # multiplies the update
     name: str = "fedattack"
-    knowledge: str = ""
 
     def __post_init__(self) -> None:
         positive(self.name, hardest=self.hardest)

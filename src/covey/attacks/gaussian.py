@@ -17,7 +17,6 @@ class GaussianNoise(RandomList):
     scale: float = 0.1
     items: int = 30  # length of the random list
     name: str = "gaussian noise"
-    knowledge: str = ""
 
     def craft(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         update = {k: self._noise(view, k, v) for k, v in upload.update.items()}

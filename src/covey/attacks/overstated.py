@@ -1,8 +1,7 @@
 """A client that lies about its part of a sum.
 
-From the honest answer for a list of targets and popular items it sends only the rows of the
-targets, multiplied by a factor. Against methods that add up what clients send, updates or reports,
-it counts as many clients who have the targets with all that is popular, and it hides the latter.
+Of the honest answer for targets and popular items it sends the targets' rows alone, times a factor:
+where answers are added up, it counts as many clients who have the targets with all that is popular.
 """
 
 from dataclasses import dataclass, replace

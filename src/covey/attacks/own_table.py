@@ -1,8 +1,4 @@
-"""Lets attacks work where clients upload item tables of their own, as in CoFedRec.
-
-Attacks are written for updates of a shared table. Here an attacker treats its own table as the
-shared one, and uploads this table with the poisoned update added.
-"""
+"""Attacks on uploaded item tables (CoFedRec): an attacker treats its own table as a shared one."""
 
 from dataclasses import replace
 from typing import Any, cast

@@ -75,8 +75,11 @@ class PipAttack(TrainingAttack):
         place_I = popular_I.argsort(descending=True, stable=True).argsort()
         label_I = (place_I >= HEAD * len(place_I)).long() + (place_I >= TORSO * len(place_I)).long()
         keep_I = torch.ones_like(label_I, dtype=torch.bool).index_fill(0, target_K, False)
-        start = _net(table_ID, Rng.server(0, 0, self.name).to(table_ID.device))
-        net = {k: view.memory.get(k, v) for k, v in start.items()}
+        rng, net = Rng.server(0, 0, self.name).to(table_ID.device), Fields()
+        for k, (a, b) in enumerate(pairwise((table_ID.shape[1], 16, 8, 3))):
+            net[f"w{k}"] = rng.fold(k).normal(a, b)[0].to(table_ID) * (2 / a) ** 0.5
+            net[f"b{k}"] = table_ID.new_zeros(b)
+        net = {k: view.memory.get(k, v) for k, v in net.items()}
 
         def loss(x: Fields) -> Tensor:
             return F.cross_entropy(classes(x, table_ID[keep_I]), label_I[keep_I])
@@ -89,12 +92,3 @@ def classes(net: Fields, v: Tensor) -> Tensor:
     for k in range(2):
         v = (v @ net[f"w{k}"] + net[f"b{k}"]).relu()
     return v @ net["w2"] + net["b2"]
-
-
-def _net(table_ID: Tensor, rng: Rng) -> Fields:
-    shapes = list(pairwise((table_ID.shape[1], 16, 8, 3)))
-    w = {
-        f"w{k}": rng.fold(k).normal(a, b)[0].to(table_ID) * (2 / a) ** 0.5
-        for k, (a, b) in enumerate(shapes)
-    }
-    return w | {f"b{k}": table_ID.new_zeros(b) for k, (_, b) in enumerate(shapes)}

@@ -29,6 +29,7 @@ class ScaledUpdate(ABC):
     """Base of attacks that train honestly on a made-up list, and send `scale` times the update."""
 
     scale: float
+    knowledge: str = ""
 
     def poison(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         return {}, scaled_upload(upload, self.scale)
@@ -46,7 +47,6 @@ class PromotingList(ScaledUpdate):
     items: int = 30  # length of the list, with the targets
     scale: float = 1.0  # multiplies the update
     name: str = ""
-    knowledge: str = ""
 
     def __post_init__(self) -> None:
         positive(self.name, items=self.items)

@@ -37,7 +37,6 @@ class PSMU(TrainingAttack):
     scale: float = 0.01  # standard deviation of the vector's start
     rate: float = 0.001  # learning rate of the upload
     name: str = "psmu"
-    knowledge: str = ""
 
     def __post_init__(self) -> None:
         positive(self.name, items=self.items, many=self.many)

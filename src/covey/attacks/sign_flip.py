@@ -15,7 +15,6 @@ class SignFlip(RandomList):
     scale: float = 1.0
     items: int = 30  # length of the random list
     name: str = "sign flip"
-    knowledge: str = ""
 
     def craft(self, view: AttackView, upload: Upload) -> tuple[FieldDict, Upload]:
         return {}, scaled_upload(upload, -self.scale)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from covey.contract.views import Reads, ServerView
-from covey.core import FieldDict, Fields, Sent, Total, Upload
+from covey.core import Answers, FieldDict, Fields, Sent
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Grouping:
         """Returns what goes to the clients before training, in addition to the public model."""
         return Sent()
 
-    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
+    def groups(self, view: ServerView, upload: Answers) -> tuple[FieldDict, Sequence[Group]]:
         """Returns the new state and the groups; a total has the single group of all clients."""
         raise NotImplementedError
 
@@ -48,7 +48,7 @@ class Combine:
 
     reads_uploads: Reads = "total"
 
-    def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
+    def combine(self, upload: Answers, names: Sequence[str]) -> tuple[Fields, Fields]:
         """Returns the update and the uploaded model, by parameter, each in the parameter's shape.
 
         Args:
@@ -57,7 +57,7 @@ class Combine:
         """
         raise NotImplementedError
 
-    def tally(self, upload: Upload | Total, names: Sequence[str]) -> dict[str, int]:
+    def tally(self, upload: Answers, names: Sequence[str]) -> dict[str, int]:
         """Returns counts that are added up over a run, such as rows with too few uploads."""
         return {}
 

@@ -68,10 +68,7 @@ def local_rows(examples: Examples, n_items: int) -> LocalRows:
     ordered, order = key.sort()
     first = torch.ones_like(ordered, dtype=torch.bool)
     first[1:] = ordered[1:] != ordered[:-1]
-    distinct = ordered[first]
-    owner = distinct // n_items
-    lengths = torch.bincount(owner, minlength=len(examples.items))
-    rows = Ragged(distinct - owner * n_items, offsets_of(lengths))
+    rows = Ragged.of_keys(ordered[first], n_items, len(examples.items))
     flat = torch.empty_like(key)
     flat[order] = first.long().cumsum(0) - 1
     return LocalRows(rows, flat - rows.offsets[:-1].repeat_interleave(examples.items.lengths))

@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from covey.core import Download, Scales, Total, Upload
+from covey.core import Answers, Download, Scales
 
 
 @dataclass(frozen=True)
@@ -41,5 +41,5 @@ class Fleet(Protocol):
     def ids_N(self) -> Tensor:
         """The clients that the server knows at present, attackers included, [N]."""
 
-    def ask(self, request: Request) -> Upload | Total:
+    def ask(self, request: Request) -> Answers:
         """The answers, in the order asked, without the clients that did not answer."""

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covey.core import FieldDict, Fields, Sent, Total, Upload
+from covey.core import Answers, Extra, FieldDict, Fields, Sent, Upload
 
 from .examples import Examples
 from .ledger import Disclosure
@@ -152,9 +152,7 @@ class ServerHooks:
         """Returns which of `everyone` [N] report in this round; None for the round's cohort."""
         return None
 
-    def receive_reports(
-        self, view: ServerView, reports: Upload | Total
-    ) -> tuple[FieldDict, Fields]:
+    def receive_reports(self, view: ServerView, reports: Answers) -> tuple[FieldDict, Fields]:
         """Returns the new state, and public parameters that the reports of a round change.
 
         `view.round.ids_C` are the clients that answered. `reports` has one entry per client, or is
@@ -261,14 +259,15 @@ class Mechanism(ClientHooks, ServerHooks, PlanningHooks):
         return getattr(type(self), hook) is not getattr(Mechanism, hook)
 
 
+Mechanisms = Sequence[Mechanism]
+
+
 def client_views(
-    mechanisms: Sequence[Mechanism], view: ClientView, extra: dict[str, Sent]
-) -> list[ClientView]:
+    mechanisms: Mechanisms, view: ClientView, extra: Extra
+) -> list[tuple[Mechanism, ClientView]]:
     """The cohort as each mechanism sees it: with what was sent to it, and its random stream."""
-    return [
-        replace(view, received=extra.get(m.listens or m.name, Sent()), rng=view.rng.fold(m.name))
-        for m in mechanisms
-    ]
+    sent = [(m, extra.get(m.listens or m.name, Sent())) for m in mechanisms]
+    return [(m, replace(view, received=s, rng=view.rng.fold(m.name))) for m, s in sent]
 
 
 def unique_names(parts: Sequence[Any]) -> list[str]:

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from .checks import among_choices, positive, share
     from .errors import CoveyError
     from .fixed_point import Scales
-    from .messages import Catalogue, Download, Round, Sent, Total, Upload, stack
+    from .messages import Answers, Catalogue, Download, Extra, Round, Sent, Total, Upload, stack
     from .ragged import Drawer, Field, FieldDict, Fields, Ragged, Rows, below, cat, offsets_of, take
     from .rng import Rng
 
-__all__ = ["Catalogue", "CoveyError", "Download", "Drawer", "Field", "FieldDict", "Fields"]
-__all__ += ["Ragged", "Rng", "Round", "Rows", "Scales", "Sent", "Total", "Upload", "below", "cat"]
-__all__ += ["among_choices", "offsets_of", "positive", "share", "stack", "take"]
+__all__ = ["Answers", "Catalogue", "CoveyError", "Download", "Drawer", "Extra", "Field", "Fields"]
+__all__ += ["FieldDict", "Ragged", "Rng", "Round", "Rows", "Scales", "Sent", "Total", "Upload"]
+__all__ += ["among_choices", "below", "cat", "offsets_of", "positive", "share", "stack", "take"]
 __getattr__, __dir__ = lazy(__name__)

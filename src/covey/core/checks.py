@@ -1,6 +1,7 @@
 """Checks of options, with messages that name the option and the remedy."""
 
 import difflib
+from importlib.util import find_spec
 from typing import Literal, get_args, get_origin, get_type_hints
 
 from .errors import CoveyError
@@ -22,6 +23,12 @@ def among_choices(section: str, part: object) -> None:
             near = difflib.get_close_matches(str(value), valid, n=1)
             meant = f"did you mean '{near[0]}'? " if near else ""
             raise CoveyError(f"{section}: {name} = {value!r}; {meant}valid are {', '.join(valid)}")
+
+
+def installed(package: str, who: str, extra: str) -> None:
+    """Raises an error if an optional package is missing; `who` needs it, `extra` installs it."""
+    if not find_spec(package):
+        raise CoveyError(f"{who} need the {package} package; pip install 'covey[{extra}]'")
 
 
 def share(section: str, **options: float) -> None:

@@ -44,12 +44,15 @@ class Sent:
         return Sent(shared, each)
 
 
+Extra = dict[str, Sent]  # by mechanism
+
+
 @dataclass(frozen=True)
 class Download:
     """All that goes to clients in one exchange."""
 
     public: Sent = field(default_factory=Sent)  # parameters
-    extra: dict[str, Sent] = field(default_factory=dict)  # fields by mechanism
+    extra: Extra = field(default_factory=dict)  # fields by mechanism
 
     def take(self, pick: Tensor) -> "Download":
         return Download(self.public.take(pick), {k: s.take(pick) for k, s in self.extra.items()})
@@ -108,6 +111,9 @@ class Total:
 
     def __len__(self) -> int:
         return len(self.ids_C)
+
+
+Answers = Upload | Total  # of clients: those of each, or only their sum
 
 
 def stack(uploads: Sequence[Upload]) -> Upload:

@@ -84,6 +84,13 @@ class Ragged:
         return Ragged(flat, offsets_of(torch.tensor([len(x) for x in lists])))
 
     @staticmethod
+    def of_keys(key_T: Tensor, width: int, many: int) -> "Ragged":
+        """The lists of so many clients from ascending keys, each owner * width + value."""
+        owner_T = key_T // width
+        lengths = torch.bincount(owner_T, minlength=many)
+        return Ragged(key_T - owner_T * width, offsets_of(lengths))
+
+    @staticmethod
     def cat(parts: Sequence["Ragged"]) -> "Ragged":
         lengths = torch.cat([p.lengths for p in parts])
         return Ragged(torch.cat([p.values for p in parts]), offsets_of(lengths))
@@ -112,9 +119,7 @@ class Rows:
 
     def kept(self, keep_T: Tensor) -> "Rows":
         """The rows of each client where `keep_T` is true."""
-        lengths = torch.bincount(self.items.owner[keep_T], minlength=len(self))
-        items = Ragged(self.items.values[keep_T], offsets_of(lengths))
-        return Rows(items, self.values[keep_T], self.height)
+        return Rows(self.items.keep(keep_T), self.values[keep_T], self.height)
 
     def scaled(self, s_C: Tensor) -> "Rows":
         """The rows of each client multiplied by its factor."""

@@ -7,37 +7,33 @@ import torch
 from covey.aggregate.fold import total_of
 from covey.contract.aggregation import Group
 from covey.contract.fleet import Fleet, Request
-from covey.core import Download, Fields, Round, Sent, Total, Upload, below
+from covey.core import Answers, Download, Fields, Round, Sent, Total, Upload, below
 
 from .method import Method
 from .server_state import METRIC, Server, view
 
 
-def filtered(
-    server: Server, method: Method, round: Round, upload: Upload | Total
-) -> tuple[Server, Upload | Total]:
+def filtered(server: Server, method: Method, round: Round, sent: Answers) -> tuple[Server, Answers]:
     """The uploads that mechanisms let through. The others' ids are kept until the next round."""
     filters = [m for m in method.mechanisms if m.implements("filter_uploads")]
-    if not filters or isinstance(upload, Total):
-        return server, upload
-    received_C = upload.ids_C
+    if not filters or isinstance(sent, Total):
+        return server, sent
+    received_C = sent.ids_C
     for m in filters:
-        if len(upload):
-            upload = m.filter_uploads(view(server, method, m.name, round), upload)
-    out_C = received_C[~torch.isin(received_C, upload.ids_C)]
+        if len(sent):
+            sent = m.filter_uploads(view(server, method, m.name, round), sent)
+    out_C = received_C[~torch.isin(received_C, sent.ids_C)]
     state = {"left out": out_C, f"{METRIC}left out": torch.tensor(len(out_C))}
-    return server.with_state({"filter": state}), upload
+    return server.with_state({"filter": state}), sent
 
 
-def aggregated(
-    server: Server, fleet: Fleet, method: Method, round: Round, upload: Upload | Total
-) -> Server:
-    """The server after an upload; what is not public is delivered to the group's clients."""
+def aggregated(server: Server, fleet: Fleet, method: Method, round: Round, sent: Answers) -> Server:
+    """The server after uploads; what is not public is delivered to the group's clients."""
     grouping = method.grouping
-    state, groups = grouping.groups(view(server, method, grouping.name, round), upload)
+    state, groups = grouping.groups(view(server, method, grouping.name, round), sent)
     server = server.with_state({grouping.name: state})
     for group in groups:
-        part = _part(method, group, upload)
+        part = _part(method, group, sent)
         weight = part.weight if isinstance(part, Total) else part.weight_C.sum()
         if not bool(weight > 0):  # weighted by examples, clients without any do not count
             continue
@@ -45,12 +41,12 @@ def aggregated(
         if group.public:
             server = server.publish(params)
         else:
-            ids_C = round.ids_C if group.rows is None else upload.ids_C[group.rows]
+            ids_C = round.ids_C if group.rows is None else sent.ids_C[group.rows]
             fleet.ask(Request("deliver", round.number, ids_C, Download(Sent(dict(params)))))
     return server
 
 
-def _part(method: Method, group: Group, upload: Upload | Total) -> Upload | Total:
+def _part(method: Method, group: Group, upload: Answers) -> Answers:
     part = upload
     if group.rows is not None and isinstance(upload, Upload):
         sums = method.combine.reads_uploads == "total"
@@ -61,11 +57,15 @@ def _part(method: Method, group: Group, upload: Upload | Total) -> Upload | Tota
 
 
 def _stepped(
-    server: Server, method: Method, round: Round, group: Group, part: Upload | Total
+    server: Server, method: Method, round: Round, group: Group, part: Answers
 ) -> tuple[Server, Fields]:
     """One group's parameters after the server's step, and the server with the parts' new states."""
     update, model = method.combine.combine(part, group.names)
-    server = _counted(server, method.combine.tally(part, group.names))
+    if tally := method.combine.tally(part, group.names):
+        before = server.state.get("combine", {})
+        counts = {METRIC + k: n + int(before.get(METRIC + k, 0)) for k, n in tally.items()}
+        state = {k: torch.tensor(n) for k, n in counts.items()}
+        server = server.with_state({"combine": state})
     for m in method.mechanisms:
         update = m.adjust_update(view(server, method, m.name, round), update)
     step = method.server_step
@@ -77,11 +77,3 @@ def _stepped(
         state, params = m.adjust_model(view(server, method, m.name, round), params)
         server = server.with_state({m.name: state})
     return server, {group.prefix + k: v for k, v in params.items()}
-
-
-def _counted(server: Server, tally: dict[str, int]) -> Server:
-    if not tally:
-        return server
-    before = server.state.get("combine", {})
-    counts = {METRIC + k: n + int(before.get(METRIC + k, 0)) for k, n in tally.items()}
-    return server.with_state({"combine": {k: torch.tensor(n) for k, n in counts.items()}})

@@ -47,15 +47,9 @@ class Method:
         """Whether a mechanism needs this exchange."""
         return any(step in m.exchanges for m in self.mechanisms)
 
-    @property
-    def folds_uploads(self) -> bool:
-        """Whether the server needs only sums of uploads."""
-        return all(step != "train" for _, step in self.single_readers())
-
-    @property
-    def folds_reports(self) -> bool:
-        """Whether the server needs only the sum of the reports."""
-        return all(step != "report" for _, step in self.single_readers())
+    def folds(self, step: str) -> bool:
+        """Whether the server needs only sums of what clients answer in this exchange."""
+        return all(read != step for _, read in self.single_readers())
 
     def single_readers(self) -> set[tuple[str, str]]:
         """The parts that read messages of single clients, each with the exchange of these."""

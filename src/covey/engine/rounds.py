@@ -6,7 +6,7 @@ from torch import Tensor
 
 from covey.aggregate.fold import total_of
 from covey.contract.fleet import Fleet, Request
-from covey.core import Download, FieldDict, Fields, Round, Sent, Total, Upload
+from covey.core import Answers, Download, FieldDict, Fields, Round, Sent, Upload
 
 from .aggregation import aggregated, filtered
 from .method import Method
@@ -21,9 +21,9 @@ def run_round(server: Server, fleet: Fleet, method: Method, round: Round) -> tup
     `round` has the cohort. Returns the server after it, and `round` with the clients that answered.
     """
     server = server.with_state(_states("begin_round", server, method, round))
-    round = _with_cohort(server, fleet, method, round)  # select_cohort
+    round = _chosen("select_cohort", server, fleet, method, round)
     if method.has_exchange("report"):
-        asked = _asked_to_report(server, fleet, method, round)  # select_reporters
+        asked = _chosen("select_reporters", server, fleet, method, round)
         reports = _exchange("report", server, fleet, method, asked)  # send, report
         answered = replace(asked, ids_C=reports.ids_C)
         server = _received(server, fleet, method, answered, reports)  # receive_reports
@@ -40,9 +40,7 @@ def run_round(server: Server, fleet: Fleet, method: Method, round: Round) -> tup
     return server, round
 
 
-def _exchange(
-    step: str, server: Server, fleet: Fleet, method: Method, round: Round
-) -> Upload | Total:
+def _exchange(step: str, server: Server, fleet: Fleet, method: Method, round: Round) -> Answers:
     """Sends the public parameters and what parts add to them; returns what the clients answer."""
     sent = {m.name: m.send(view(server, method, m.name, round, step)) for m in method.mechanisms}
     if step == "train":
@@ -50,8 +48,7 @@ def _exchange(
         sent[grouping.name] = grouping.send(view(server, method, grouping.name, round))
     extra = {name: s for name, s in sent.items() if s.shared or s.each}
     download = Download(sent_parameters(server, method), extra)
-    fold = method.folds_uploads if step == "train" else method.folds_reports
-    return fleet.ask(Request(step, round.number, round.ids_C, download, fold))
+    return fleet.ask(Request(step, round.number, round.ids_C, download, method.folds(step)))
 
 
 def _states(
@@ -63,16 +60,17 @@ def _states(
     return {m.name: getattr(m, hook)(v, *more) for m, v in pairs}
 
 
-def _with_cohort(server: Server, fleet: Fleet, method: Method, round: Round) -> Round:
-    """The round with the cohort that the first mechanism with a choice selects."""
+def _chosen(hook: str, server: Server, fleet: Fleet, method: Method, round: Round) -> Round:
+    """The round with the clients that the first mechanism with a choice selects by a hook."""
+    step = "report" if hook == "select_reporters" else "train"
     for m in method.mechanisms:
-        chosen_C = m.select_cohort(view(server, method, m.name, round), fleet.ids_N)
-        if chosen_C is not None:
+        see = view(server, method, m.name, round, step)
+        if (chosen_C := getattr(m, hook)(see, fleet.ids_N)) is not None:
             return replace(round, ids_C=chosen_C)
     return round
 
 
-def _uploaded(server: Server, method: Method, round: Round, upload: Upload | Total) -> Server:
+def _uploaded(server: Server, method: Method, round: Round, upload: Answers) -> Server:
     """The server after mechanisms have read the single uploads."""
     for m in method.mechanisms:
         if isinstance(upload, Upload) and m.implements("receive_uploads"):
@@ -89,22 +87,11 @@ def _hand_out(server: Server, fleet: Fleet, method: Method, round: Round) -> Non
             fleet.ask(Request("deliver", round.number, ids_C, Download(Sent(each=dict(own)))))
 
 
-def _asked_to_report(server: Server, fleet: Fleet, method: Method, round: Round) -> Round:
-    """The clients that the first mechanism with a choice selects, else the round's cohort."""
+def _received(server: Server, fleet: Fleet, method: Method, round: Round, sent: Answers) -> Server:
+    """The server after reports; what they change is delivered to the clients that keep it."""
     for m in method.mechanisms:
-        see = view(server, method, m.name, round, "report")
-        if (chosen_C := m.select_reporters(see, fleet.ids_N)) is not None:
-            return replace(round, ids_C=chosen_C)
-    return round
-
-
-def _received(
-    server: Server, fleet: Fleet, method: Method, round: Round, reports: Upload | Total
-) -> Server:
-    """The server after the reports; what they change is delivered to the clients that keep it."""
-    for m in method.mechanisms:
-        if "report" in m.exchanges and len(reports):
-            read = total_of(reports) if m.reads_reports == "total" else reports
+        if "report" in m.exchanges and len(sent):
+            read = total_of(sent) if m.reads_reports == "total" else sent
             see = view(server, method, m.name, round, "report")
             state, public = m.receive_reports(see, read)
             server = server.publish(public).with_state({m.name: state})

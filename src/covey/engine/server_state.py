@@ -44,17 +44,15 @@ def view(
     return ServerView(server.public, state, round, method.seed, name, *parts, step, preview)
 
 
-def _previewed(
-    server: Server, method: Method, name: str, rows_T: Tensor, update_TD: Tensor
-) -> Tensor:
+def _previewed(server: Server, method: Method, key: str, rows_T: Tensor, by_TD: Tensor) -> Tensor:
     """Rows [T, D] of a table after a server step, each by itself, even if a row is named twice."""
-    step, table = method.server_step, server.public[name]
+    step, table = method.server_step, server.public[key]
     if not step.by_row:
-        return table[rows_T] + update_TD
+        return table[rows_T] + by_TD
     state = dict(server.state.get(step.name, {}))
     like = (k for k, v in state.items() if isinstance(v, Tensor) and v.shape == table.shape)
     state |= {k: state[k][rows_T] for k in like}
-    return step.step(state, {name: table[rows_T]}, {name: update_TD})[1][name]
+    return step.step(state, {key: table[rows_T]}, {key: by_TD})[1][key]
 
 
 def sent_parameters(server: Server, method: Method) -> Sent:

@@ -52,19 +52,13 @@ def per_client(
     Returns:
         Keys such as "recall@20", [C] each in float64; NaN for a client without held-out items.
     """
-    hit_CK = _hits(ranks, max(cutoffs))
+    within_T = (ranks.values <= max(cutoffs)).nonzero()[:, 0]
+    hit_CK = n_relevant_C.new_zeros(len(ranks), max(cutoffs), dtype=torch.float64)
+    hit_CK[ranks.owner[within_T], ranks.values[within_T] - 1] = 1
     n_C = n_relevant_C.double()
     some_C = n_C > 0
     values = {f"{name}@{k}": METRICS[name](hit_CK[:, :k], n_C) for k in cutoffs for name in names}
     return {key: value_C.where(some_C, torch.nan) for key, value_C in values.items()}
-
-
-def _hits(ranks: Ragged, depth: int) -> Tensor:
-    """1.0 where the item at a rank is relevant, [C, depth]."""
-    within_T = (ranks.values <= depth).nonzero()[:, 0]
-    hit_CK = torch.zeros(len(ranks), depth, dtype=torch.float64, device=ranks.values.device)
-    hit_CK[ranks.owner[within_T], ranks.values[within_T] - 1] = 1
-    return hit_CK
 
 
 def measure(ranks: Ragged, n_relevant_C: Tensor, config: EvaluateConfig) -> dict[str, Tensor]:

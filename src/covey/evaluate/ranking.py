@@ -32,10 +32,7 @@ class Top:
 
     @staticmethod
     def joined(ranges: Sequence["Top"], held: Sequence[Tensor]) -> "Top":
-        """Joins ranges of the catalogue for the same clients.
-
-        `held` tells for each range which relevant items are in it, bool [T].
-        """
+        """Joins ranges of the catalogue; `held` are the relevant items in each, bool [T]."""
         if len(ranges) == 1:
             return ranges[0]
         K = ranges[0].best_CK.shape[1]
@@ -79,8 +76,8 @@ def top_of(
 class Scores:
     """A score matrix whose best entries are found once, or again while more items are hidden.
 
-    Hidden scores are overwritten and then restored, which is far cheaper than a copy of the matrix.
-    The maxima of blocks are used again: each further hidden item can make one of them invalid.
+    Hidden scores are overwritten and, but after the `last` call, restored: cheaper than a copy. The
+    maxima of blocks are used again: each further hidden item can make one of them invalid.
     """
 
     score_CI: Tensor
@@ -89,10 +86,7 @@ class Scores:
 
     @torch.no_grad()
     def top(self, relevant: Ragged, hidden: Ragged, depth: int, last: bool = False) -> Top:
-        """Finds the best candidates, as `ranks_full` defines them.
-
-        `hidden` are at least those of earlier calls; after the last call scores are not restored.
-        """
+        """Finds the best candidates; `hidden` are at least those of earlier calls."""
         shown_CI = self.score_CI.to(_exact(self.score_CI.dtype)).contiguous()
         restore = not last and shown_CI.data_ptr() == self.score_CI.data_ptr()
         flat = shown_CI.view(-1)
@@ -155,10 +149,7 @@ def distinct(lists: Ragged) -> Ragged:
     key_T = lists.owner * width + lists.values
     if bool((key_T.diff() > 0).all()):
         return lists
-    key_T = torch.unique(key_T)
-    owner_T = key_T.div(width, rounding_mode="floor")
-    lengths = torch.bincount(owner_T, minlength=len(lists))
-    return Ragged(key_T - owner_T * width, offsets_of(lengths))
+    return Ragged.of_keys(torch.unique(key_T), width, len(lists))
 
 
 def merged(one: Ragged, two: Ragged) -> Ragged:

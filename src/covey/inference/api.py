@@ -19,7 +19,7 @@ from covey.data.tables.reader import is_file
 from covey.run.config.compose import checked, compose, options_of
 from covey.run.config.overrides import options_in
 from covey.run.config.schema import Config
-from covey.run.loop import run_locked
+from covey.run.loop import run
 from covey.run.workers import with_workers
 
 from .recommender import DATA, Recommender
@@ -137,7 +137,7 @@ def _train(config: Config, dataset: Any, folder: Path, verbose: bool | None) -> 
             if not _is_name(dataset):
                 atomic.write(folder / DATA, load(dataset).save)
             with Bar(verbose, config.evaluate.selector) as bar:
-                run_locked(config, folder, progress=bar.update, keep="state")
+                run(config, folder, progress=bar.update, keep="state", locked=True)
         except CoveyError:
             if not (folder / "config.toml").exists():
                 with suppress(OSError):

@@ -54,8 +54,7 @@ class Contrast(Mechanism):
     # server: synthetic users
     def init_state(self, view: ServerView, enrolment: Upload | None) -> FieldDict:  # Eq. 4
         if not view.objective.pointwise:
-            wrong = f"{self.name} learns from one item at a time: use covey.objectives:Bce"
-            raise CoveyError(wrong)
+            raise CoveyError(f"{self.name} learns from single items: use covey.objectives:Bce")
         rng, count_I = view.server_rng, popularity(view.catalogue)
         weight_I = count_I if self.draw == "popularity" else torch.ones_like(count_I)
         items_SN = _draw(weight_I, self.users, self.history, rng.fold("histories"))

@@ -17,7 +17,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from covey.core import CoveyError, FieldDict, Fields, Rng, Sent, Total, Upload, positive
+from covey.core import Answers, CoveyError, FieldDict, Fields, Rng, Sent, Total, positive
 from covey.mechanism import ClientView, Group, Grouping, Mechanism, Reads, ServerView
 
 from .cofedrec_figures import explained, gaps, joined_metrics, joined_rounds, sharpness
@@ -45,7 +45,7 @@ class CoClusters(Grouping):
         """Sends the item membership M; there is none before the first aggregation."""
         return Sent({k: v for k, v in view.state.items() if k == "category"})
 
-    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
+    def groups(self, view: ServerView, upload: Answers) -> tuple[FieldDict, Sequence[Group]]:
         if "items" not in view.model.uploaded or isinstance(upload, Total):
             wrong = "co-clustering compares the clients' own item tables"
             raise CoveyError(f"{wrong}: use a model with keep_items = true")
@@ -99,7 +99,7 @@ class TableClusters(Grouping):
     def __post_init__(self) -> None:
         positive(self.name, clusters=self.clusters)
 
-    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
+    def groups(self, view: ServerView, upload: Answers) -> tuple[FieldDict, Sequence[Group]]:
         if "items" not in view.model.uploaded or isinstance(upload, Total):
             wrong = "K-means of clients needs their own item tables"
             raise CoveyError(f"{wrong}: use a model with keep_items = true")

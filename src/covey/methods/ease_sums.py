@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from covey.core import CoveyError, FieldDict, Fields, Ragged, Rows, Sent, Total, Upload, positive
+from covey.core import Answers, CoveyError, FieldDict, Fields, Ragged, Rows, Sent, Total, Upload
+from covey.core.checks import positive
 from covey.evaluate.ranking import distinct, merged, nothing
 from covey.mechanism import ClientView, Disclosure, Mechanism, Reads, ServerView
 from covey.models.ease import ItemWeights
@@ -40,8 +41,7 @@ class GramTiles(Mechanism):
             wrong = f"{self.name!r} needs covey.models.ease:ItemWeights; set [model] use to that"
             raise CoveyError(wrong)
         if self.tiles > n_items:
-            wrong = f"gram: tiles = {self.tiles} but there are {n_items} items; use fewer tiles"
-            raise CoveyError(wrong)
+            raise CoveyError(f"gram: tiles = {self.tiles} for {n_items} items; use fewer tiles")
         return {"gram": torch.zeros(n_items, n_items, dtype=torch.float64, device=device)}
 
     def send(self, view: ServerView) -> Sent:
@@ -60,9 +60,7 @@ class GramTiles(Mechanism):
             before = distinct(view.data.avoid)  # the list as it was
         return {"rows": difference(after, before, start, stop, view.catalogue.n_items, dtype)}
 
-    def receive_reports(
-        self, view: ServerView, reports: Upload | Total
-    ) -> tuple[FieldDict, Fields]:
+    def receive_reports(self, view: ServerView, reports: Answers) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Total)
         start, stop = span_of(view.round.number, self.tiles, view.catalogue.n_items)
         gram_II, rows_IW = view.state["gram"].clone(), reports.extra[self.name]["rows"]

@@ -20,7 +20,6 @@ from torch import Tensor
 from covey.aggregate.step import Adam
 from covey.core import FieldDict, Fields, Ragged, Rng, positive
 from covey.mechanism import Batch, Examples, History, Model, Objective, ServerStep, rows
-from covey.models.base import dot
 from covey.models.lists import ListModel, first_places
 
 
@@ -38,9 +37,6 @@ class ImplicitMF(ListModel):
     def __post_init__(self) -> None:
         positive("model", dim=self.dim, alpha=self.alpha, weight=self.weight)
 
-    def public(self, n_items: int, rng: Rng) -> Fields:
-        return {"items": self.scale * rng.fold("items").normal(n_items, self.dim)[0]}
-
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
         """x_u = (Y' C Y + lambda I)^-1 Y' C p, where Y' C Y is G + alpha times the list's Gram."""
         v_CPD = rows(params["items"], history.index_CP) * history.mask_CP[..., None]
@@ -51,9 +47,6 @@ class ImplicitMF(ListModel):
         right_CD1 = v_CPD.mT @ c_CP[..., None]
         factor_CDD, _ = torch.linalg.cholesky_ex(left_CDD)  # not finite if the matrix is not
         return torch.cholesky_solve(right_CD1, factor_CDD)[..., 0]
-
-    def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
-        return dot(u, v_CLD)
 
 
 @dataclass(frozen=True)

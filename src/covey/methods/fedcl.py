@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from covey.contract.ledger import Disclosure, counts_given
-from covey.core import CoveyError, FieldDict, Fields, Ragged, among_choices, offsets_of, positive
-from covey.core.messages import Sent, Total, Upload
+from covey.core import Answers, CoveyError, FieldDict, Fields, Ragged, offsets_of
+from covey.core.checks import among_choices, positive
+from covey.core.messages import Sent, Upload
 from covey.core.sampling import distinct_ranks
 from covey.mechanism import ClientView, Examples, Mechanism, ServerView, no_clients
 from covey.privacy.discrete import released
@@ -119,9 +120,7 @@ class HardNegatives(Mechanism):
         reports_N = view.state.get("heard", no_clients()).to(everyone.device)
         return everyone[_at(reports_N, everyone) < most]
 
-    def receive_reports(
-        self, view: ServerView, reports: Upload | Total
-    ) -> tuple[FieldDict, Fields]:
+    def receive_reports(self, view: ServerView, reports: Answers) -> tuple[FieldDict, Fields]:
         """Stores the latest report of every client, and clusters all reports when it is due."""
         assert isinstance(reports, Upload)
         if self.name not in reports.extra:

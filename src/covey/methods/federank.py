@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from covey.core import CoveyError, Field, Ragged, Rows, Upload
+from covey.core import CoveyError, Rows, Upload
 from covey.evaluate.ranking import distinct
 from covey.mechanism import ClientView, Mechanism
 
@@ -39,13 +39,9 @@ class FeedbackShare(Mechanism):
         liked = distinct(view.data.items)
         held_T = view.rng.fold("coins").ragged_uniform(liked.lengths).values >= self.share
         hidden = liked.keep(held_T)
-        return replace(upload, update={k: _without(x, hidden) for k, x in upload.update.items()})
-
-
-def _without(x: Field, hidden: Ragged) -> Field:
-    """The rows of a table but those of each client's hidden items."""
-    if not isinstance(x, Rows):
-        return x
-    key_T, hidden_T = (r.owner * x.height + r.values for r in (x.items, hidden))
-    stay_T = ~torch.isin(key_T, hidden_T)
-    return Rows(x.items.keep(stay_T), x.values[stay_T], x.height)
+        update = dict(upload.update)
+        for name, x in update.items():
+            if isinstance(x, Rows):
+                key_T, hidden_T = (r.owner * x.height + r.values for r in (x.items, hidden))
+                update[name] = x.kept(~torch.isin(key_T, hidden_T))
+        return replace(upload, update=update)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from covey.aggregate.combine import Mean
 from covey.aggregate.fold import total_of
-from covey.core import CoveyError, FieldDict, Fields, Ragged, Rng, Rows, Total, Upload
+from covey.core import Answers, CoveyError, FieldDict, Fields, Ragged, Rng, Rows, Upload
 from covey.core.checks import positive
 from covey.core.ragged import offsets_of
 from covey.mechanism import Combine, Mechanism, Reads, ServerView
@@ -29,7 +29,7 @@ class ActiveAverage(Combine):
 
     reads_uploads: Reads = "each"
 
-    def combine(self, upload: Upload | Total, names: Sequence[str]) -> tuple[Fields, Fields]:
+    def combine(self, upload: Answers, names: Sequence[str]) -> tuple[Fields, Fields]:
         assert isinstance(upload, Upload)
         tables = {k: v for k, v in upload.update.items() if isinstance(v, Rows) and k in names}
         rest = {k: v for k, v in upload.update.items() if k not in tables}
@@ -66,14 +66,11 @@ class ActiveClients(Mechanism):
         if "user" not in view.model.uploaded:
             wrong = f"{self.name!r} clusters the clients' vectors"
             raise CoveyError(f"{wrong}: use covey.models.mf:MF with upload_user = true")
-        return self._joined({}, view)
+        return self.admit_clients(view, enrolment)
 
     def admit_clients(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
-        return self._joined(view.state, view)
-
-    def _joined(self, state: FieldDict, view: ServerView) -> FieldDict:
-        """The state with new clients, whose first vectors the server draws and hands out."""
-        new_C = view.round.ids_C
+        """The server draws the first vectors of new clients and hands them out."""
+        state, new_C = view.state, view.round.ids_C
         start = Rng.server(view.seed, 0, "start").to(new_C.device)
         user_CD = view.model.private(view.client_rng.home("birth"), start)["user"]
         user_CD = user_CD.to(view.public["items"])

@@ -14,7 +14,8 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from covey.core import CoveyError, FieldDict, Fields, Ragged, Rng, Sent, Total, Upload, positive
+from covey.core import Answers, CoveyError, FieldDict, Fields, Ragged, Rng, Sent, Upload
+from covey.core.checks import positive
 from covey.evaluate.ranking import distinct
 from covey.mechanism import ClientView, Disclosure, Mechanism, Reads, ServerView, no_clients
 
@@ -74,9 +75,7 @@ class ThirdParty(Mechanism):
         codes = encrypted(view.data.items, view.received.shared["key"], view.catalogue.n_items)
         return {"items": codes, "user": view.params["user"]}
 
-    def receive_reports(
-        self, view: ServerView, reports: Upload | Total
-    ) -> tuple[FieldDict, Fields]:
+    def receive_reports(self, view: ServerView, reports: Answers) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Upload)
         ids_M, order_M = reports.ids_C.sort()
         codes, user_MD = (reports.take(order_M).extra[self.name][k] for k in ("items", "user"))

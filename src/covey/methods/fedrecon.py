@@ -36,21 +36,15 @@ class ReconstructedMF(ListModel):
     tuned: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        counts = {"steps": self.steps, "negatives": self.negatives}
-        positive("model", dim=self.dim, **counts, lr=self.lr)
-
-    def public(self, n_items: int, rng: Rng) -> Fields:
-        return {"items": self.scale * rng.fold("items").normal(n_items, self.dim)[0]}
+        positive("model", dim=self.dim, steps=self.steps, negatives=self.negatives, lr=self.lr)
 
     def first(self, rng: Rng) -> Tensor:
         """Where the reconstruction of each client starts, [C, D]."""
         return self.start * (2 * rng.fold("reconstruction").uniform(self.dim) - 1)
 
-    def reconstruct(
-        self, u_CD: Tensor, v_CLD: Tensor, label_CL: Tensor, weight_CL: Tensor
-    ) -> Tensor:
+    def reconstruct(self, u_CD: Tensor, v_CLD: Tensor, label_CL: Tensor, w_CL: Tensor) -> Tensor:
         """Steps from u_CD along the gradient of the mean cross-entropy, with fixed items."""
-        share_CL = weight_CL / weight_CL.sum(1, keepdim=True).clamp(min=1)
+        share_CL = w_CL / w_CL.sum(1, keepdim=True).clamp(min=1)
         for _ in range(self.steps):
             error_CL = share_CL * (dot(u_CD, v_CLD).sigmoid() - label_CL)
             u_CD = u_CD - self.lr * (error_CL[..., None] * v_CLD).sum(1)
@@ -73,9 +67,6 @@ class ReconstructedMF(ListModel):
 
         examples = History.of(made.items)
         return by_length({**params, **own}, examples, ALL, encode, lambda n: 4 * n * self.dim)
-
-    def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
-        return dot(u, v_CLD)
 
 
 @dataclass(frozen=True)

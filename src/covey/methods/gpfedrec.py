@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.core import CoveyError, FieldDict, Fields, Rows, Sent, Total, Upload, positive
+from covey.core import Answers, CoveyError, FieldDict, Fields, Rows, Sent, Upload, positive
 from covey.mechanism import ClientView, Group, Grouping, Reads, ServerView
 
 from .weighted import WholeTableLoss
@@ -47,7 +47,7 @@ class UserGraph(Grouping):
         found_C11, table_CID = found_C[:, None, None], view.state["table"][place_C]
         return Sent(each={"table": table_CID.where(found_C11, view.public["items"])})
 
-    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
+    def groups(self, view: ServerView, upload: Answers) -> tuple[FieldDict, Sequence[Group]]:
         moved = upload.update.get("items") if isinstance(upload, Upload) else None
         if not isinstance(upload, Upload) or not isinstance(moved, Rows):
             wrong = "the user graph compares the clients' updates of a shared item table"

@@ -11,7 +11,7 @@ from torch import Tensor
 from covey.contract.views import ClientView
 from covey.core.ragged import Fields
 
-from .supcon import members
+from .supcon import members, others
 from .weighted import WholeTableLoss
 
 
@@ -44,8 +44,5 @@ class ItemSimilarity(WholeTableLoss):
 def similar(table_CID: Tensor, member_KI: Tensor, mine_CI: Tensor) -> Tensor:
     """Eq. 10, [C]: minus the mean cosine of a client's items to the others of their category."""
     unit_CID = F.normalize(table_CID, dim=-1)
-    member_KI = member_KI.to(unit_CID)
-    member_CKI = member_KI.expand(len(unit_CID), -1, -1)
-    others_CID = member_CKI.mT @ (member_CKI @ unit_CID) - unit_CID
-    n_I = member_KI.sum(1) @ member_KI - 1
+    n_I, others_CID = others(unit_CID, member_KI)
     return -(mine_CI / n_I.clamp(min=1) * (unit_CID * others_CID).sum(-1)).sum(1)

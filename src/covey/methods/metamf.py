@@ -10,7 +10,7 @@ its own table; the client computes the table itself. Shape suffixes: K = numbers
 network, H = hidden units of the meta network, E = rank, P = participants.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar, Literal
 
@@ -109,29 +109,23 @@ class MetaNetwork(Mechanism):
             raise CoveyError(f"{self.name!r} makes the parameters of covey.methods.metamf:MetaMF")
         rng, wide = Rng.server(view.seed, 0, self.name), model.features
         net = {"memory": xavier(rng.fold("memory"), self.width, self.memory)}
-        for layer in LAYERS:
-            net[f"{layer}/weight"] = xavier(rng.fold(layer), self.memory, wide)
-            net[f"{layer}/bias"] = torch.zeros(wide)
-        for head, shape in model.shapes.items():
-            net[f"{head}/weight"] = xavier(rng.fold(head), wide, prod(shape))
-            net[f"{head}/bias"] = torch.zeros(prod(shape))
+        sizes = dict.fromkeys(LAYERS, (self.memory, wide))
+        sizes |= {head: (wide, prod(shape)) for head, shape in model.shapes.items()}
+        for part, size in sizes.items():
+            net[f"{part}/weight"] = xavier(rng.fold(part), *size)
+            net[f"{part}/bias"] = torch.zeros(size[1])
         state = {META + k: v.to(view.public["output"]) for k, v in net.items()}
-        return self._with_users(state, view)
+        return self.admit_clients(replace(view, state=state), enrolment)
 
     def admit_clients(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
-        return self._with_users(view.state, view)
-
-    def _with_users(self, state: FieldDict, view: ServerView) -> FieldDict:
         """The state with vectors of all users up to the largest id; new ones are drawn."""
-        like = state[f"{META}memory"]
+        state, like = view.state, view.state[f"{META}memory"]
         old = state.get(f"{META}users", like.new_zeros(0, self.width))
         new = torch.arange(len(old), int(view.round.ids_C.max()) + 1, device=like.device)
         drawn = self.scale * Rng.of(view.seed, 0, new).home(self.name).normal(self.width).to(like)
-        more = {f"{META}users": torch.cat([old, drawn])}
-        for moment in ("users/m", "users/v"):
-            if moment in state:
-                more[moment] = torch.cat([state[moment], torch.zeros_like(drawn)])
-        return {**state, **more}
+        moments = {k: v for k, v in state.items() if k in ("users/m", "users/v")}
+        moments = {k: F.pad(v, (0, 0, 0, len(drawn))) for k, v in moments.items()}
+        return {**state, **moments, f"{META}users": torch.cat([old, drawn])}
 
     def hand_out(self, view: ServerView, everyone: Tensor) -> tuple[Tensor, Fields]:
         net = below(view.state, META)

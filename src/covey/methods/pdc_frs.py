@@ -10,7 +10,7 @@ client. Shape suffixes: M = users that contributed, K = users that a client is c
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -105,16 +105,13 @@ class DataContribution(Mechanism):
         aux = auxiliary.init_auxiliary(view.model, view.catalogue.n_items, view.server_rng, v_ID)
         none = torch.zeros(0, dtype=torch.long, device=v_ID.device)
         state: FieldDict = {"ids": none, "list": none, "offsets": none.new_zeros(1), **aux}
-        return self._admitted(view, state, enrolment)
+        return self.admit_clients(replace(view, state=state), enrolment)
 
     def admit_clients(self, view: ServerView, enrolment: Upload | None) -> FieldDict:
-        return self._admitted(view, view.state, enrolment)
-
-    def _admitted(self, view: ServerView, state: FieldDict, enrolment: Upload | None) -> FieldDict:
         """The state with new clients; the first list of a client stays."""
         like = self._likeness(view.catalogue.n_items, view.catalogue.titles, view.public["items"])
         kept = torch.tensor(kept_share(self.contribute, like, self.epsilon))
-        state = {**state, "tell/items kept": kept}  # in the order of a checkpoint, by name
+        state = {**view.state, "tell/items kept": kept}  # in the order of a checkpoint, by name
         if self.contribute == "perturbed":
             state["tell/sensitivity"] = torch.tensor(like.sensitivity)
         if enrolment is None or self.name not in enrolment.extra:
@@ -175,7 +172,7 @@ class DataContribution(Mechanism):
         items, scores = view.received.each["items"], view.received.each["scores"].values
         label = scores if self.labels == "soft" else torch.ones_like(scores)
         lists = (items, view.data.items, examples.items)
-        sent_T, own_T, made_T = (_keys(x, view.catalogue.n_items) for x in lists)
+        sent_T, own_T, made_T = (x.owner * view.catalogue.n_items + x.values for x in lists)
         more = Examples(items, label, torch.ones_like(label)).keep(~torch.isin(sent_T, own_T))
         examples = examples.keep((examples.label > 0) | ~torch.isin(made_T, sent_T))
         return examples.append(more.items, more.label)
@@ -240,10 +237,6 @@ def item_gradient(v_ID: Tensor, aux_ID: Tensor, tau: float) -> Tensor:  # Eq. 8
         loss = F.cross_entropy(F.normalize(v_BD, dim=1) @ aux_ID.mT / tau, index_B, reduction="sum")
         parts.append(torch.autograd.grad(loss / len(v_ID), v_BD)[0])
     return torch.cat(parts)
-
-
-def _keys(items: Ragged, n_items: int) -> Tensor:
-    return items.owner * n_items + items.values
 
 
 def _find(ids_M: Tensor, ids_C: Tensor) -> Tensor:

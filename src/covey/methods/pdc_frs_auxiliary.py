@@ -66,9 +66,7 @@ class Auxiliary:
         for leaf in leaves.values():
             leaf.requires_grad_(False)
 
-    def _rows(
-        self, view: ServerView, lists: Ragged, like: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _rows(self, view: ServerView, lists: Ragged, like: Tensor) -> tuple[Tensor, ...]:
         """Users [R], and the items, labels and weights (their counts) of examples, [R, W]."""
         n_items, device = view.catalogue.n_items, lists.values.device
         rng = view.server_rng.fold("negatives").streams(len(lists)).to(device)
@@ -96,7 +94,7 @@ class Adam:
         grads = [g.contiguous() for g in torch.autograd.grad(loss, self.leaves)]
         self.count.add_(1)
         with torch.no_grad():
-            fused_adam(self.leaves, grads, self.first, self.second, self.count, self.lr)
+            fused_adam(self.leaves, grads, self.first, self.second, self.count, lr=self.lr)
 
 
 @dataclass
@@ -144,10 +142,8 @@ def parameters(state: FieldDict) -> Fields:
     return {k.removeprefix(PREFIX): v for k, v in state.items() if k.startswith(PREFIX)}
 
 
-def top_items(
-    view: ServerView, params: Fields, lists: Ragged, me_C: Tensor, count: int
-) -> FieldDict:  # Eq. 6
-    """Returns the items that score highest for each client, and their scores.
+def top_items(view: ServerView, params: Fields, lists: Ragged, me_C: Tensor, k: int) -> FieldDict:
+    """Eq. 6: the items that score highest for each client, and their scores.
 
     Items of the contributed `lists` are left out. `me_C` is the user that each client is; -1 is an
     unknown client, which gets no items.
@@ -160,7 +156,7 @@ def top_items(
         own = lists.take(known_B)
         z_BI[own.owner, own.values] = float("-inf")
         z_BI[row_B < 0] = float("-inf")
-        parts.append(z_BI.topk(min(count, z_BI.shape[1])))
+        parts.append(z_BI.topk(min(k, z_BI.shape[1])))
     z_CK, items_CK = torch.cat([p.values for p in parts]), torch.cat([p.indices for p in parts])
     real_CK = z_CK > float("-inf")
     items = Ragged(items_CK[real_CK], offsets_of(real_CK.sum(1)))

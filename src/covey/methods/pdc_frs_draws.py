@@ -50,7 +50,12 @@ def contribution(
     if contribute == "uniform":
         return own.like(uniform_T)
     if noise == "opendp":
-        return own.like(perturbed_by_opendp(own.values, empty_C[own.owner], like, epsilon))
+        # By a vetted library from the device's entropy; uniform at empty positions.
+        out: list[int] = []
+        for item, empty in zip(own.values.cpu(), empty_C[own.owner].tolist(), strict=True):
+            score_I = like.rows(item[None])[0] * (0 if empty else 1)
+            out += choose(score_I.tolist(), epsilon, like.sensitivity)
+        return own.like(torch.tensor(out, dtype=torch.long, device=own.values.device))
     drawn_T = perturbed(own.values, unit_T, like, epsilon)
     return own.like(torch.where(empty_C[own.owner], uniform_T, drawn_T))
 
@@ -79,15 +84,6 @@ def perturbed(items_T: Tensor, unit_T: Tensor, like: Likeness, epsilon: float) -
     return out_T
 
 
-def perturbed_by_opendp(items_T: Tensor, empty_T: Tensor, like: Likeness, epsilon: float) -> Tensor:
-    """`perturbed` by a vetted library from the device's entropy; uniform at empty positions."""
-    out = []
-    for item, empty in zip(items_T.cpu(), empty_T.tolist(), strict=True):
-        score_I = like.rows(item[None])[0] * (0 if empty else 1)
-        out += choose(score_I.tolist(), epsilon, like.sensitivity)
-    return torch.tensor(out, dtype=torch.long, device=items_T.device)
-
-
 def kept_share(contribute: Contribute, like: Likeness, epsilon: float) -> float:
     """The probability that a position keeps its item, on average over at most `SAMPLE` items."""
     if contribute == "clean":
@@ -103,4 +99,4 @@ def as_sets(lists: Ragged, n_items: int) -> Ragged:
     """The lists sorted and distinct, with only items that exist, whatever a client has sent."""
     valid = (lists.values >= 0) & (lists.values < n_items)
     key = (lists.owner[valid] * n_items + lists.values[valid]).unique()
-    return Ragged(key % n_items, offsets_of(torch.bincount(key // n_items, minlength=len(lists))))
+    return Ragged.of_keys(key, n_items, len(lists))

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from covey.core import CoveyError, FieldDict, Fields, Rng, Sent, Total, Upload, positive
+from covey.core import Answers, CoveyError, FieldDict, Fields, Rng, Sent, Total, Upload, positive
 from covey.mechanism import ClientView, Group, Grouping, Mechanism, Reads, ServerView
 from covey.models.base import History, Model
 from covey.models.local_graph import LocalGraph
@@ -61,7 +61,7 @@ class UserClusters(Grouping):
         place_C, found_C = places(state["ids"], ids_C)
         return torch.where(found_C, state["cluster"][place_C], 0)
 
-    def groups(self, view: ServerView, upload: Upload | Total) -> tuple[FieldDict, Sequence[Group]]:
+    def groups(self, view: ServerView, upload: Answers) -> tuple[FieldDict, Sequence[Group]]:
         if isinstance(upload, Total) or "user" not in upload.model:
             wrong = f"{self.name!r} reads the user vectors of single clients"
             raise CoveyError(f"{wrong}: use covey.methods.perfedrec:ClusteredGraph")

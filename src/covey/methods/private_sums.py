@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from covey.contract.accountant import gaussian_epsilon, gaussian_multiplier
-from covey.core import FieldDict, Fields, Rows, Sent, Total, Upload, among_choices, positive, share
+from covey.core import Answers, FieldDict, Fields, Rows, Sent, Total, Upload
+from covey.core.checks import among_choices, positive, share
 from covey.core.errors import CoveyError
 from covey.evaluate.ranking import distinct
 from covey.mechanism import ClientView, Disclosure, Mechanism, Reads, ServerView
@@ -100,9 +101,7 @@ class PrivateSubspace(Mechanism):
             sum_CID[pick] += noise_CID * (self.sigma / math.sqrt(at_least))
         return sum_CID
 
-    def receive_reports(
-        self, view: ServerView, reports: Upload | Total
-    ) -> tuple[FieldDict, Fields]:
+    def receive_reports(self, view: ServerView, reports: Answers) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Total)
         z_ID = self._sum(view, reports).double()
         I, D = z_ID.shape
@@ -147,9 +146,7 @@ class PrivateCount(PrivateSubspace):
         row_T1 = n_C.rsqrt().repeat_interleave(items.lengths)[:, None]
         return {"sum": self._noised(view, Rows(items, row_T1, view.catalogue.n_items))}
 
-    def receive_reports(
-        self, view: ServerView, reports: Upload | Total
-    ) -> tuple[FieldDict, Fields]:
+    def receive_reports(self, view: ServerView, reports: Answers) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Total)
         count_I1 = self._sum(view, reports)
         ones = {k: torch.ones_like(view.public[k]) for k in ("weight", "filter")}

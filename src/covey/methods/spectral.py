@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covey.core import CoveyError, FieldDict, Fields, Ragged, Rows, Sent, Total, Upload, offsets_of
+from covey.core import CoveyError, FieldDict, Fields, Ragged, Rows
 from covey.core.checks import positive
+from covey.core.messages import Answers, Sent, Total, Upload
 from covey.evaluate.metrics import EvaluateConfig, measure
 from covey.evaluate.ranking import distinct as sorted_lists
 from covey.evaluate.ranking import nothing, ranks_full, span
@@ -46,8 +47,7 @@ class SubspaceIteration(Mechanism):
         least = min(self.choose, default=1.0)
         positive("spectral", sums=self.sums, strength=self.strength, choose=least)
         if not all(0 <= power <= 1 for power in (self.item_power, self.user_power)):
-            wrong = "spectral: item_power and user_power are from 0 (no normalisation) to 1"
-            raise CoveyError(wrong)
+            raise CoveyError("spectral: item_power and user_power are from 0 (not normalised) to 1")
         if self.choose and self.response in ("linear", "ease"):
             wrong = f"spectral: response = {self.response!r} has nothing to choose"
             raise CoveyError(f"{wrong}; leave out `choose`")
@@ -77,9 +77,7 @@ class SubspaceIteration(Mechanism):
         row_TE = row_TE * count_T[:, None] if bool((count_T > 1).any()) else row_TE
         return {"rows": Rows(items, row_TE, view.catalogue.n_items)}
 
-    def receive_reports(
-        self, view: ServerView, reports: Upload | Total
-    ) -> tuple[FieldDict, Fields]:
+    def receive_reports(self, view: ServerView, reports: Answers) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Total)
         fields = reports.extra[self.name]
         if "valid" in fields:
@@ -165,5 +163,4 @@ def tried(view: ClientView, filters_KD: Tensor) -> Tensor:
 def distinct(lists: Ragged, n_items: int) -> tuple[Ragged, Tensor]:
     """The distinct items of each list, and how often each occurs."""
     key_T, count_T = torch.unique(lists.owner * n_items + lists.values, return_counts=True)
-    lengths = torch.bincount(key_T // n_items, minlength=len(lists))
-    return Ragged(key_T % n_items, offsets_of(lengths)), count_T
+    return Ragged.of_keys(key_T, n_items, len(lists)), count_T

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from covey.contract.examples import Examples
-from covey.core import CoveyError, FieldDict, Fields, Ragged, Rng, Sent, Total, Upload, positive
+from covey.core import Answers, CoveyError, FieldDict, Fields, Ragged, Rng, Sent, Total, Upload
+from covey.core.checks import positive
 from covey.mechanism import ClientView, Disclosure, History, Mechanism, Model, Reads, ServerView
 from covey.models.spectral import Spectral
 from covey.objectives.pairs import Bce, Bpr
@@ -94,9 +95,7 @@ class SpectralResidual(Mechanism):
             return {"moments": moments(tables, view.data.items, view.catalogue.n_items)}
         return self._inner.report(replace(view, params=tables, model=Spectral(self.rank)))
 
-    def receive_reports(
-        self, view: ServerView, reports: Upload | Total
-    ) -> tuple[FieldDict, Fields]:
+    def receive_reports(self, view: ServerView, reports: Answers) -> tuple[FieldDict, Fields]:
         assert isinstance(reports, Total)
         exchanges: FieldDict = {"heard": view.state["heard"] + 1}
         if "moments" not in reports.extra[self.name]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from covey.core import CoveyError, FieldDict, Fields, Sent, Total, Upload, positive
+from covey.core import Answers, CoveyError, FieldDict, Fields, Sent, Upload, positive
 from covey.mechanism import ClientView, Disclosure, Mechanism, Reads, ServerView
 from covey.models.spectral import Spectral
 
@@ -58,9 +58,7 @@ class SpectralStart(Mechanism):
         model = Spectral(params["items"].shape[2])
         return self._inner().report(replace(view, params=params, model=model, received=Sent()))
 
-    def receive_reports(
-        self, view: ServerView, reports: Upload | Total
-    ) -> tuple[FieldDict, Fields]:
+    def receive_reports(self, view: ServerView, reports: Answers) -> tuple[FieldDict, Fields]:
         tables: Fields = {k: view.state[k] for k in TABLES}
         state, tables = self._inner().receive_reports(replace(view, public=tables), reports)
         if view.round.number < self.sums:

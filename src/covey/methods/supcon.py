@@ -45,7 +45,7 @@ def published(
     """
     norm_CI1 = table_CID.norm(dim=-1, keepdim=True).clamp(min=1e-12)
     unit_CID = table_CID / norm_CI1
-    n_I, others_CID = _others(unit_CID, member_KI)
+    n_I, others_CID = others(unit_CID, member_KI)
     w_I = 1 / (n_I + TINY)
     if drawn_CS is None:
         push_CID, log_CI = _repulsion(unit_CID, n_I * w_I, tau)
@@ -65,7 +65,7 @@ def printed(table_CID: Tensor, member_KI: Tensor, tau: float) -> ValueGrad:
     exp(s_ij) / sum over a of exp(s_ia), minus the same over Z(i) alone.
     """
     value_C, grad_CID = table_CID.new_zeros(len(table_CID)), torch.zeros_like(table_CID)
-    category_I, n_I = member_KI.long().argmax(0), _others(table_CID[:1], member_KI)[0]
+    category_I, n_I = member_KI.long().argmax(0), others(table_CID[:1], member_KI)[0]
     for first in range(0, table_CID.shape[1], TILE):
         rows = slice(first, first + TILE)
         tile_CBD = table_CID[:, rows]
@@ -85,7 +85,7 @@ def printed(table_CID: Tensor, member_KI: Tensor, tau: float) -> ValueGrad:
     return value_C, grad_CID
 
 
-def _others(unit_CID: Tensor, member_KI: Tensor) -> tuple[Tensor, Tensor]:
+def others(unit_CID: Tensor, member_KI: Tensor) -> tuple[Tensor, Tensor]:
     """n_i, and the sum of the rows of Z(i), [C, I, D]."""
     member_KI = member_KI.to(unit_CID)
     n_I = member_KI.sum(1) @ member_KI - 1

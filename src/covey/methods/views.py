@@ -114,9 +114,7 @@ def packs(ready: Fields) -> Iterator[RowPack]:
         yield RowPack(key, ready[f"{key}/clients"], ready[f"{key}/at"], ready[f"{key}/some"])
 
 
-def packed_item_loss(
-    v_CRD: Tensor, ready: Fields, tau: float, reduction: Reduction = "mean"
-) -> Tensor:
+def packed_item_loss(v_CRD: Tensor, ready: Fields, tau: float, reduction: Reduction) -> Tensor:
     """`item_loss` if few rows take part: pairs of other rows are not computed.
 
     `ready` holds the result of `pack_rows`, and the noise of views as "{key}/one", "{key}/two".

@@ -53,24 +53,18 @@ def attention_bias(seen: Tensor) -> Tensor:
 
 
 def attend(
-    q_CPD: Tensor,
-    k_CKD: Tensor,
-    v_CKD: Tensor,
-    bias: Tensor,
-    heads: int,
-    dropout: Dropout,
-    place: str,
+    q_CPD: Tensor, k_CKD: Tensor, v_CKD: Tensor, bias: Tensor, heads: int, drop: Dropout, at: str
 ) -> Tensor:
     """Attention of several heads, side by side, [C, P, D]: each softmax(q k' / sqrt(d) + bias) v.
 
     `bias` is what `attention_bias` returned, [P, K] or [C, 1, P, K]. Dropout applies to the
-    attention weights and draws from the stream of that `place`.
+    attention weights and draws from the stream of that place, `at`.
     """
     q, k, v = (x.unflatten(2, (heads, -1)).transpose(1, 2) for x in (q_CPD, k_CKD, v_CKD))
     # The scale goes to q: a pass over the maps, the largest tensors here, would cost more.
     s_CHPK = (q * q.shape[-1] ** -0.5) @ k.mT
     a_CHPK = s_CHPK.add_(bias).softmax(-1)
-    return (dropout.of_map(a_CHPK, place) @ v).transpose(1, 2).flatten(2)
+    return (drop.of_map(a_CHPK, at) @ v).transpose(1, 2).flatten(2)
 
 
 def positions(table_CLD: Tensor, many: int) -> Tensor:

@@ -82,33 +82,29 @@ class BERT4Rec(Transformer):
         longer = History(history.index_CP, history.mask_CP | end_CP)
         return self._states(params, longer, end_CP, Dropout(0.0, Rng(length_C, length_C)))[end_CP]
 
-    def _states(
-        self, params: Fields, history: History, hidden_CP: Tensor, dropout: Dropout
-    ) -> Tensor:
+    def _states(self, params: Fields, history: History, hidden_CP: Tensor, drop: Dropout) -> Tensor:
         """A vector at each position, [C, P, D], from the items that are not hidden."""
         many, norm = history.index_CP.shape[1], params["norm"]
         v_CPD = rows(params["items"], history.index_CP)
         v_CPD = torch.where(hidden_CP[..., None], params["mask"][:, None], v_CPD)
         x_CPD = v_CPD + positions(params["positions"], many)
-        x_CPD = dropout(layer_norm(x_CPD, norm[:, 0]), "input")
+        x_CPD = drop(layer_norm(x_CPD, norm[:, 0]), "input")
         # Padding sees itself: a row without any visible position would be NaN.
         own_PP = torch.eye(many, dtype=torch.bool, device=x_CPD.device)
         padding_C1PP = attention_bias((history.mask_CP[:, None] | own_PP)[:, None])
         for n in range(self.layers):
-            x_CPD = self._layer(params, n, x_CPD, padding_C1PP, dropout)
+            x_CPD = self._layer(params, n, x_CPD, padding_C1PP, drop)
         return layer_norm(F.gelu(linear(x_CPD, params["w_head"], params["b_head"])), norm[:, -1])
 
-    def _layer(
-        self, params: Fields, n: int, x_CPD: Tensor, padding: Tensor, dropout: Dropout
-    ) -> Tensor:
+    def _layer(self, params: Fields, n: int, x_CPD: Tensor, bias: Tensor, drop: Dropout) -> Tensor:
         w, b, norm = params["w"], params["b"], params["norm"]
 
         def through(x: Tensor, which: int) -> Tensor:
             return linear(x, w[:, 4 * n + which], b[:, 5 * n + which])
 
         q, k, v = (through(x_CPD, which) for which in (QUERY, KEY, VALUE))
-        a_CPD = through(attend(q, k, v, padding, self.heads, dropout, f"attention {n}"), OUT)
-        x_CPD = layer_norm(x_CPD + dropout(a_CPD, f"out {n}"), norm[:, 2 * n + 1])
+        a_CPD = through(attend(q, k, v, bias, self.heads, drop, f"attention {n}"), OUT)
+        x_CPD = layer_norm(x_CPD + drop(a_CPD, f"out {n}"), norm[:, 2 * n + 1])
         f_CPE = F.gelu(linear(x_CPD, params["w_up"][:, n], params["b_up"][:, n]))
         f_CPD = linear(f_CPE, params["w_down"][:, n], b[:, 5 * n + DOWN])
-        return layer_norm(x_CPD + dropout(f_CPD, f"down {n}"), norm[:, 2 * n + 2])
+        return layer_norm(x_CPD + drop(f_CPD, f"down {n}"), norm[:, 2 * n + 2])

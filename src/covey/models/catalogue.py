@@ -11,12 +11,13 @@ from torch import Tensor
 
 from covey.contract.model import rows
 
+Tile = tuple[int, int]
 CPU_TILE = (256, 2048)  # positions and items at a time, so that their logits fit the cache
 CUDA_LOGITS = 1 << 27  # of one table at a time
 
 
 def catalogue_nll(
-    u_CPD: Tensor, v_GID: Tensor, target_CP: Tensor, tile: tuple[int, int] | None = None
+    u_CPD: Tensor, v_GID: Tensor, target_CP: Tensor, tile: Tile | None = None
 ) -> Tensor:
     """Returns -log softmax of the targets among all items by inner products, [C, P].
 
@@ -33,9 +34,7 @@ def catalogue_nll(
 
 class _Nll(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, u_GPD: Tensor, v_GID: Tensor, target_GP: Tensor, tile: tuple[int, int]
-    ) -> Tensor:
+    def forward(ctx: Any, u_GPD: Tensor, v_GID: Tensor, target_GP: Tensor, tile: Tile) -> Tensor:
         ctx.tile = high, wide = tile
         lse_GP = torch.cat([_log_sum(part, v_GID, wide) for part in u_GPD.split(high, 1)], 1)
         ctx.save_for_backward(u_GPD, v_GID, target_GP, lse_GP)

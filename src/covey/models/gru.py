@@ -40,13 +40,12 @@ class GRU(SequenceModel):
         gates = {k: uniform_fan_in(rng.fold(k), self.dim, *shape) for k, shape in shapes.items()}
         return {"items": self.scale * rng.fold("items").normal(n_items, self.dim)[0], **gates}
 
-    def _numbers(self, wide: int) -> int:
-        return HELD * wide * self.dim
-
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
         """Lists are padded on the right, so padding never reaches the states of a list."""
         if not training:
-            return by_length(params, history, self.last, self._after, self._numbers)
+            return by_length(
+                params, history, self.last, self._after, lambda wide: HELD * wide * self.dim
+            )
         x_CPD = drop(rows(params["items"], history.index_CP), self.dropout, rng.fold("dropout"))
         return _states(params, x_CPD)[:, :-1]
 

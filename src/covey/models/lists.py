@@ -15,13 +15,19 @@ from covey.core import CoveyError, Fields, Rng, positive, share
 
 from .base import cosine, dot
 
+Encode = Callable[[Fields, History], Tensor]
 FEWEST = 8  # clients at a time; matrix kernels round differently for one to three
 CPU_NUMBERS, CUDA_NUMBERS = 1 << 22, 1 << 27
 
 
 class ListModel:
-    """A model that computes a user vector from the user's list and so keeps nothing private."""
+    """A model that computes a user vector from the user's list and so keeps nothing private.
 
+    If not overridden, scores are inner products with a table that starts normally distributed.
+    """
+
+    dim: int
+    scale: float  # standard deviation of the table's start
     kept: tuple[str, ...] = ()
     uploaded: tuple[str, ...] = ()
     tables: tuple[str, ...] = ("items",)
@@ -31,8 +37,14 @@ class ListModel:
     def stochastic(self) -> bool:
         return False
 
+    def public(self, n_items: int, rng: Rng) -> Fields:
+        return {"items": self.scale * rng.fold("items").normal(n_items, self.dim)[0]}
+
     def private(self, rng: Rng, start: Rng) -> Fields:
         return {}
+
+    def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
+        return dot(u, v_CLD)
 
 
 class SequenceModel(ListModel):
@@ -41,7 +53,6 @@ class SequenceModel(ListModel):
     One item table is both input and output. The subclass is a dataclass with these options.
     """
 
-    dim: int
     last: int  # newest items of a list
     dropout: float
     cosine: bool  # scores are cosines, not inner products
@@ -83,11 +94,7 @@ class Transformer(SequenceModel):
 
 
 def by_length(
-    params: Fields,
-    history: History,
-    most: int,
-    encode: Callable[[Fields, History], Tensor],
-    numbers: Callable[[int], int],
+    params: Fields, history: History, most: int, encode: Encode, numbers: Callable[[int], int]
 ) -> Tensor:
     """Computes user vectors, [C, D], a few clients of similar length at a time.
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from covey.contract.model import History, rows
 from covey.core import CoveyError, Fields, Rng, positive
 
-from .base import dot, uniform_fan_in
+from .base import uniform_fan_in
 from .lists import ListModel, by_length
 
 LAYERS = 3  # of propagation, all of them from the user's own graph, beside the vector itself
@@ -40,9 +40,6 @@ class LocalGraph(ListModel):
         """What a client keeps because it was sent, so that training does not move it."""
         return self.kept[1:]
 
-    def public(self, n_items: int, rng: Rng) -> Fields:
-        return {"items": self.scale * rng.fold("items").normal(n_items, self.dim)[0]}
-
     def private(self, rng: Rng, start: Rng) -> Fields:
         return {"user": self.scale * rng.normal(self.dim)}
 
@@ -65,9 +62,6 @@ class LocalGraph(ListModel):
         if without:
             u, sum_, total = u[:, None], sum_[:, None] - own_CPD, total[:, None] - weight_CP
         return (u + LAYERS * sum_ / total[..., None]) / (1 + LAYERS)
-
-    def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
-        return dot(u, v_CLD)
 
 
 @dataclass(frozen=True)

@@ -29,14 +29,10 @@ class SASRec(Transformer):
 
     def public(self, n_items: int, rng: Rng) -> Fields:
         N, D = self.layers, self.dim
-
-        def drawn(name: str, *shape: int) -> Tensor:
-            return rng.fold(name).normal(*shape)[0]
-
         return {
-            "items": self.scale * drawn("items", n_items, D),
-            "positions": self.scale * drawn("positions", self.last - 1, D),
-            "w": drawn("w", 5 * N, D, D) * D**-0.5,
+            "items": self.scale * rng.fold("items").normal(n_items, D)[0],
+            "positions": self.scale * rng.fold("positions").normal(self.last - 1, D)[0],
+            "w": rng.fold("w").normal(5 * N, D, D)[0] * D**-0.5,
             "b": torch.zeros(5 * N, D),
             "norm": initial_norms(2 * N + 1, D),
         }
@@ -63,14 +59,12 @@ class SASRec(Transformer):
         x_CPD = rows(params["items"], history.index_CP) * self.dim**0.5
         x_CPD = dropout(x_CPD + positions(params["positions"], many), "input")
         seen_PP = torch.ones(many, many, dtype=torch.bool, device=x_CPD.device).tril()
-        later_PP = attention_bias(seen_PP)
+        bias_PP = attention_bias(seen_PP)
         for n in range(self.layers):
-            x_CPD = self._layer(params, n, x_CPD, later_PP, dropout)
+            x_CPD = self._layer(params, n, x_CPD, bias_PP, dropout)
         return layer_norm(x_CPD, params["norm"][:, -1])
 
-    def _layer(
-        self, params: Fields, n: int, x_CPD: Tensor, later_PP: Tensor, dropout: Dropout
-    ) -> Tensor:
+    def _layer(self, params: Fields, n: int, x_CPD: Tensor, bias: Tensor, drop: Dropout) -> Tensor:
         w, b = params["w"], params["b"]
 
         def through(x: Tensor, which: int) -> Tensor:
@@ -78,7 +72,7 @@ class SASRec(Transformer):
 
         norm_CPD = layer_norm(x_CPD, params["norm"][:, 2 * n])
         k, v, q = through(x_CPD, KEY), through(x_CPD, VALUE), through(norm_CPD, QUERY)
-        a_CPD = attend(q, k, v, later_PP, self.heads, dropout, f"attention {n}")
+        a_CPD = attend(q, k, v, bias, self.heads, drop, f"attention {n}")
         x_CPD = layer_norm(norm_CPD + a_CPD, params["norm"][:, 2 * n + 1])
-        f_CPD = dropout(through(x_CPD, UP), f"up {n}").relu()
-        return x_CPD + dropout(through(f_CPD, DOWN), f"down {n}")
+        f_CPD = drop(through(x_CPD, UP), f"up {n}").relu()
+        return x_CPD + drop(through(f_CPD, DOWN), f"down {n}")

@@ -15,7 +15,6 @@ from torch import Tensor
 from covey.contract.model import History, rows
 from covey.core import CoveyError, Fields, Rng, positive
 
-from .base import dot
 from .lists import ListModel
 
 
@@ -53,6 +52,3 @@ class Spectral(ListModel):
 
     def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
         return self.listed(params, history) * params["filter"]
-
-    def score(self, params: Fields, u: Tensor, v_CLD: Tensor) -> Tensor:
-        return dot(u, v_CLD)

@@ -24,6 +24,7 @@ class WholeCatalogue(Objective):
     """An objective on the items of a list, among all items; its gradient moves every item row."""
 
     last: int  # newest items that are trained on
+    reduction: Reduction
     sequential: ClassVar[bool] = True
     whole_table: ClassVar[bool] = True
 
@@ -36,6 +37,21 @@ class WholeCatalogue(Objective):
         mask_CP = (batch.label_CL == 1) & (slot_CP >= 0) & (batch.weight_CL > 0)
         return {"sequence": torch.where(mask_CP, index_CP, 0), "mask": mask_CP}
 
+    def hidden(self, mask_CP: Tensor, rng: Rng) -> Tensor | None:
+        """Items that are hidden and predicted from the others; None to predict each next item."""
+        return None
+
+    def loss(
+        self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None
+    ) -> Tensor:
+        sequence_CP, mask_CP = ready["sequence"], ready["mask"]
+        hidden_CP = self.hidden(mask_CP, rng)
+        if u is None:
+            u = model.user(params, History(sequence_CP, mask_CP, hidden_CP), rng, True)
+        learnt_CP = mask_CP if hidden_CP is None else hidden_CP
+        loss_C = torch.where(learnt_CP, _nll(model, params, u, sequence_CP), 0).sum(1)
+        return loss_C / learnt_CP.sum(1).clamp(min=1) if self.reduction == "mean" else loss_C
+
 
 @dataclass(frozen=True)
 class CrossEntropy(WholeCatalogue):
@@ -46,14 +62,6 @@ class CrossEntropy(WholeCatalogue):
 
     def __post_init__(self) -> None:
         positive("objective", last=self.last)
-
-    def loss(
-        self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None
-    ) -> Tensor:
-        sequence_CP, mask_CP = ready["sequence"], ready["mask"]
-        if u is None:
-            u = model.user(params, History(sequence_CP, mask_CP), rng, True)
-        return _reduced(_nll(model, params, u, sequence_CP), mask_CP, self.reduction)
 
 
 @dataclass(frozen=True)
@@ -69,14 +77,8 @@ class MaskedItem(WholeCatalogue):
         positive("objective", last=self.last)
         share("objective", hide=self.hide, end=self.end)
 
-    def loss(
-        self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None
-    ) -> Tensor:
-        sequence_CP = ready["sequence"]
-        hidden_CP = cloze(ready["mask"], self.hide, self.end, rng)
-        if u is None:
-            u = model.user(params, History(sequence_CP, ready["mask"], hidden_CP), rng, True)
-        return _reduced(_nll(model, params, u, sequence_CP), hidden_CP, self.reduction)
+    def hidden(self, mask_CP: Tensor, rng: Rng) -> Tensor | None:
+        return cloze(mask_CP, self.hide, self.end, rng)
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,3 @@ def _nll(model: Model, params: Fields, u: Tensor, sequence_CP: Tensor) -> Tensor
     s = model.score(params, u, params["items"])
     s_CPI = s if s.dim() == 3 else s[:, None].expand(-1, sequence_CP.shape[1], -1)
     return s_CPI.logsumexp(2) - s_CPI.gather(2, sequence_CP[..., None]).squeeze(2)
-
-
-def _reduced(nll_CP: Tensor, learnt_CP: Tensor, reduction: Reduction) -> Tensor:
-    loss_C = torch.where(learnt_CP, nll_CP, 0).sum(1)
-    return loss_C / learnt_CP.sum(1).clamp(min=1) if reduction == "mean" else loss_C

@@ -7,7 +7,6 @@ with `privacy/library.py`.
 
 import math
 
-import torch
 from torch import Tensor
 
 from covey.contract.accountant import gaussian_multiplier
@@ -22,11 +21,9 @@ def multiplier_for(epsilon: float, delta: float) -> float:
     return gaussian_multiplier(epsilon, delta)
 
 
-def simulated(
-    rng: Rng, deviation: float, lengths_C: Tensor, dtype: torch.dtype = torch.float32
-) -> Tensor:
-    """`lengths_C` draws of each client by the Box-Muller method, end to end, [T]."""
+def simulated(rng: Rng, deviation: float, lengths_C: Tensor) -> Tensor:
+    """`lengths_C` draws of each client by Box-Muller, end to end, [T], in double precision."""
     u_T = rng.fold("radius").ragged_uniform(lengths_C).values
     radius_T = u_T.neg_().log1p_().mul_(-2).sqrt_()
     turn_T = rng.fold("turn").ragged_uniform(lengths_C).values.mul_(2 * math.pi).cos_()
-    return radius_T.mul_(turn_T).mul_(deviation).to(dtype)
+    return radius_T.mul_(turn_T).mul_(deviation)

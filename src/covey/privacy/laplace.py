@@ -5,17 +5,14 @@ distribution, but protect nothing (Mironov, 2012). A device draws with `privacy/
 `privacy/library.py`.
 """
 
-import torch
 from torch import Tensor
 
 from covey.core.rng import Rng
 
 
-def simulated(
-    rng: Rng, scale: float, lengths_C: Tensor, dtype: torch.dtype = torch.float32
-) -> Tensor:
-    """`lengths_C` draws of each client, end to end, [T]."""
+def simulated(rng: Rng, scale: float, lengths_C: Tensor) -> Tensor:
+    """`lengths_C` draws of each client, end to end, [T], in double precision."""
     u_T = rng.ragged_uniform(lengths_C).values.sub_(0.5)
     below_T = u_T.abs().mul_(-2).clamp_(min=2.0**-53 - 1)  # so that every draw is finite
     size_T = below_T.log1p_().mul_(-scale)
-    return size_T.copysign_(u_T).to(dtype)
+    return size_T.copysign_(u_T)

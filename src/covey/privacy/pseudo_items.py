@@ -70,8 +70,7 @@ def _with(own: Rows, pseudo: Ragged, rng: Rng) -> Rows:
     key_T = torch.cat([mine_T, more_T[fresh]])
     order = key_T.argsort()
     values = torch.cat([rows_TE, made_TE])[order].view(-1, *own.values.shape[1:])
-    lengths_C = torch.bincount(key_T // own.height, minlength=len(own))
-    return Rows(Ragged(key_T[order] % own.height, offsets_of(lengths_C)), values, own.height)
+    return Rows(Ragged.of_keys(key_T[order], own.height, len(own)), values, own.height)
 
 
 def _made_up(items: Ragged, rows_TE: Tensor, pseudo: Ragged, rng: Rng) -> Tensor:
@@ -84,5 +83,5 @@ def _made_up(items: Ragged, rows_TE: Tensor, pseudo: Ragged, rng: Rng) -> Tensor
 
     mean_CE = mean(rows_TE)
     spread_CE = mean((rows_TE - mean_CE[owner_T]).square()).sqrt()
-    z_TE = simulated(rng, 1.0, pseudo.lengths * width, rows_TE.dtype).view(-1, width)
+    z_TE = simulated(rng, 1.0, pseudo.lengths * width).view(-1, width).to(rows_TE)
     return mean_CE[pseudo.owner] + spread_CE[pseudo.owner] * z_TE

@@ -113,7 +113,7 @@ class NoisyUploads(Mechanism):
                 noisy = library.gaussian(values, spread, 2 * self.clip)
             return rows.values.new_tensor(noisy, dtype=torch.float64).view(shape)
         draw = laplace.simulated if self.kind == "laplace" else gaussian.simulated
-        drawn_T = draw(rng, spread, rows.lengths * shape[1], torch.float64)
+        drawn_T = draw(rng, spread, rows.lengths * shape[1])
         return rows.values + drawn_T.view(shape)
 
     def _exact(self, parts: dict[str, Ragged]) -> dict[str, Tensor]:

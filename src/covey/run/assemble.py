@@ -38,6 +38,7 @@ from covey.run.config.schema import Config, DataConfig
 
 from .workers import fleet_of, workers_for
 
+Stamp = tuple[tuple[str, int], ...]
 LARGE = 5_000_000  # rows of a dataset that are not kept in memory beside their split
 _log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class Prepared:
         return replace(self, dataset=bare)
 
 
-def _stamp(name: str) -> tuple[tuple[str, int], ...]:
+def _stamp(name: str) -> Stamp:
     """The files of a dataset with their times, so that a changed dataset is read again."""
     folder = Path(os.environ.get("COVEY_DATA", ""), name)
     files = [*sorted(folder.glob("*.csv*")), data.cache.prepared(name)]
@@ -78,9 +79,7 @@ def _stamp(name: str) -> tuple[tuple[str, int], ...]:
 
 
 @lru_cache(maxsize=2)  # several methods and seeds on one dataset
-def _rows(
-    config: DataConfig, split_config: SplitConfig, stamp: tuple[tuple[str, int], ...]
-) -> tuple[Dataset, Split]:
+def _rows(config: DataConfig, split_config: SplitConfig, stamp: Stamp) -> tuple[Dataset, Split]:
     sizes = config.users, config.items, config.mean_items, config.groups
     rare = Filter(config.min_user, config.min_item) if config.min_user or config.min_item else None
     options = Synthetic(*sizes, seed=config.seed)

@@ -28,6 +28,7 @@ FORMATS = "covey checkpoint 2", "covey checkpoint 1"  # 1: one file, of an older
 SMALL = 64_000_000  # bytes of a state that a finished run keeps without being asked
 Keep = Literal["nothing", "small", "state", "checkpoint"]
 _log = logging.getLogger(__name__)
+Row = dict[str, Any]
 SEPARATOR = "|"  # no name of a part or a field contains it
 
 
@@ -37,7 +38,7 @@ class Checkpoint:
 
     server: Server  # the server's record
     fleet: Fields  # the state of the clients
-    progress: dict[str, Any]  # round, digest of the configuration, best metrics, bytes of the log
+    progress: Row  # round, digest of the configuration, best metrics, bytes of the log
     users: Fields = field(default_factory=dict)  # the metrics of each client at the best round
     shards: dict[str, int] = field(default_factory=dict)  # files of the clients' state: checksums
     arithmetic: int = ARITHMETIC  # the version of the arithmetic of sums
@@ -48,7 +49,7 @@ class Checkpoint:
             flat |= {SEPARATOR.join(("memory", name, k)): v for k, v in state.items()}
         flat |= {f"fleet{SEPARATOR}{k}": v for k, v in self.fleet.items()}
         flat |= {f"users{SEPARATOR}{k}": v for k, v in self.users.items()}
-        about: dict[str, Any] = {"progress": self.progress, "drawers": list(self.server.state)}
+        about: Row = {"progress": self.progress, "drawers": list(self.server.state)}
         about |= {"shards": self.shards, "arithmetic": self.arithmetic}
         tensor_file.write(path, flat, {"format": FORMATS[0], **about})
 
@@ -68,9 +69,7 @@ def load(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
     return Checkpoint(server, parts["fleet"], about["progress"], parts["users"], *more)
 
 
-def save_run(
-    folder: Path, server: Server, fleet: RunFleet, progress: dict[str, Any], users: Fields
-) -> None:
+def save_run(folder: Path, server: Server, fleet: RunFleet, progress: Row, users: Fields) -> None:
     """Saves a checkpoint of a run, then removes the files of the one before."""
     sums: dict[str, int] = {}
     if isinstance(fleet, Sharded):

@@ -25,17 +25,15 @@ AT_ONCE = 1 << 20  # scores of items
 def evaluate_clients(
     config: Config, people: Population, fleet: RunFleet, server: Server, number: int
 ) -> tuple[Tensor, Fields]:
-    """Asks honest clients to evaluate themselves with what they rank with after a round.
+    """Asks honest clients, `evaluate.clients` at most, to evaluate themselves after a round.
 
-    `evaluate.clients` limits how many are asked. The fleet's meter is paused: evaluation is not
-    part of the method. Returns the ids [C] of the clients, and their metrics [C] by name, such as
-    `test/ndcg@10`.
+    Returns their ids [C], and metrics [C] by name, such as `test/ndcg@10`.
     """
     ids_C = people.honest(fleet.ids_N)
     if config.evaluate.clients:
         ids_C = clients_to_measure(people.test_lengths_N[ids_C], config.evaluate.clients)
     sent = Sent({k: v for k, v in server.public.items() if k not in people.program.model.kept})
-    with fleet.meter.paused():
+    with fleet.meter.paused():  # evaluation is not part of the method
         answers = fleet.ask(Request("evaluate", number, ids_C, Download(sent)))
     assert isinstance(answers, Upload)
     return ids_C, answers.extra.get("evaluate", {})
@@ -63,11 +61,7 @@ def is_better(config: Config, row: dict[str, Any], best: dict[str, Any]) -> bool
 def lists(
     config: Config, split: Split, people: Population, fleet: RunFleet, server: Server, number: int
 ) -> dict[str, Any]:
-    """Compares the best items of some clients, see `covey.evaluate.personal`.
-
-    Only a simulation can: it reads lists that would not leave a device. A fleet whose clients keep
-    their state to themselves gives {}.
-    """
+    """Compares the best items of some clients; {} if they keep their state to themselves."""
     private = getattr(fleet, "private", None)
     if private is None:
         return {}

@@ -5,14 +5,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from covey.core import CoveyError, Fields, atomic, toml_writer
 from covey.core.fixed_point import ARITHMETIC
 from covey.engine.encrypted.fleet import EncryptedFleet, opened
-from covey.engine.fleet.base import RunFleet
 from covey.engine.fleet.memory import kept_bytes
 from covey.engine.fleet.worker import WorkerLost
 from covey.engine.rounds import Server, admit, enrol, reported_metrics, run_round, start
@@ -21,7 +19,7 @@ from covey.run.config.schema import Config
 
 from . import checkpoint, privacy_budget
 from .assemble import Assembly, Prepared, assemble
-from .checkpoint import CHECKPOINT, MODEL, USERS
+from .checkpoint import CHECKPOINT, MODEL, USERS, Row
 from .evaluation import averages, evaluate_clients, is_better, lists
 from .rounds_log import ROUNDS, RoundsLog, Stopwatch
 from .schedule import cohort, ends_early, is_measured, joins_late, rounds_of
@@ -30,7 +28,6 @@ from .summary import detection_counts, summary
 _log = logging.getLogger(__name__)
 LARGE = 256_000_000  # bytes of a checkpoint that are said before a run begins
 LOSSES = 3  # of workers, after which a run gives up
-Row = dict[str, Any]  # of metrics
 Progress = Callable[[int, int, Row], None]  # round, of how many, the newest metrics
 
 
@@ -45,46 +42,46 @@ class State:
     written: int = 0  # the length of `metrics.jsonl` in bytes
 
 
-def federated(
-    config: Config,
-    prepared: Prepared,
-    out: Path,
-    resume: bool,
-    progress: Progress | None,
-    stopwatch: Stopwatch,
-) -> Row:
+@dataclass(frozen=True)
+class Conduct:
+    """How a run is carried out."""
+
+    resume: bool  # from the last checkpoint, if there is one
+    progress: Progress | None
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
+
+
+def federated(config: Config, prepared: Prepared, out: Path, how: Conduct) -> Row:
     """Trains in rounds, again from the last checkpoint if a worker is lost; returns its result."""
     lost = 0
     while True:
         made = None
         try:
             made = assemble(config, prepared)
-            return _trained(made, out, resume, progress, stopwatch)
+            return _trained(made, out, how)
         except WorkerLost as error:
             lost += 1
             if lost == LOSSES:
                 why = f"workers ended {lost} times ({error}), as those do that need too much memory"
                 raise CoveyError(f"{why}; try fewer --jobs, then covey resume {out}") from error
             _log.warning("%s; the run goes back to its last checkpoint", error)
-            resume = True
-            stopwatch.restart()
+            how = replace(how, resume=True)
+            how.stopwatch.restart()
         finally:
             if made and (close := getattr(made.fleet, "close", None)):
                 close()
 
 
-def _trained(
-    made: Assembly, out: Path, resume: bool, progress: Progress | None, stopwatch: Stopwatch
-) -> Row:
+def _trained(made: Assembly, out: Path, how: Conduct) -> Row:
     config, prepared = made.config, made.prepared
     method, people, fleet = made.method, made.population, made.fleet
     longest = int(prepared.split.train.lengths.max())
     privacy_budget.check(config, method, people, fleet.ids_N, longest)
-    if resume:
+    if how.resume:
         privacy_budget.check_resume(method, out)
-    stopwatch.elsewhere = lambda: sum(getattr(fleet, "spent", ()))
-    begun = resume and (out / CHECKPOINT).exists()
-    state, rounds_log = (_load if begun else _begin)(made, out, stopwatch)
+    how.stopwatch.elsewhere = lambda: sum(getattr(fleet, "spent", ()))
+    begun = how.resume and (out / CHECKPOINT).exists()
+    state, rounds_log = (_load if begun else _begin)(made, out, how.stopwatch)
     if not begun and (size := kept_bytes(method, len(people))) > LARGE:
         _log.warning("checkpoints take up to %.1f GB while the run lasts", size / 1e9)
     total = rounds_of(config, len(people))
@@ -92,12 +89,15 @@ def _trained(
     last = ends_early(config, len(people), state.round, state.best)
     for number in range(state.round + 1, total + 1) if not last else ():
         state, row = _round(made, state, rounds_log, number, out)
-        if progress:
-            progress(number, total, row)
+        if how.progress:
+            how.progress(number, total, row)
         last = number == total or ends_early(config, len(people), number, state.best)
         if number % config.run.checkpoint == 0 or last:
             rounds_log.flush()
-            _save(config, fleet, state, out)
+            reached: Row = {"round": number, "digest": config.digest()}
+            reached |= {"best": state.best, "written": state.written}
+            checkpoint.save_run(out, state.server, fleet, reached, state.users)
+            _log.debug("round %d: checkpoint saved in %s", number, out)
         if last:
             break
     clear = opened(state.server, made.agreed, method)
@@ -141,7 +141,10 @@ def _round(
     total = rounds_of(config, len(people))
     rounds_log.start(fleet)
     if joins_late(config, number, total):
-        server = _admit_late(server, made, number)
+        ids_N = torch.arange(people.n_honest, device=people.device)
+        new_C = ids_N[~torch.isin(ids_N, fleet.ids_N)]
+        fleet.join(new_C)
+        server = admit(server, made.server_side, made.method, number, new_C)
         # Metrics of fewer clients are not comparable with those that follow.
         state = replace(state, best={}, users={})
     asked = cohort(config, fleet.ids_N, number)
@@ -154,13 +157,6 @@ def _round(
     if is_measured(config, len(people), number):
         return _evaluate(made, state, out)
     return state, {}
-
-
-def _admit_late(server: Server, made: Assembly, number: int) -> Server:
-    ids_N = torch.arange(made.population.n_honest, device=made.population.device)
-    new_C = ids_N[~torch.isin(ids_N, made.fleet.ids_N)]
-    made.fleet.join(new_C)
-    return admit(server, made.server_side, made.method, number, new_C)
 
 
 def _evaluate(made: Assembly, state: State, out: Path) -> tuple[State, Row]:
@@ -176,13 +172,6 @@ def _evaluate(made: Assembly, state: State, out: Path) -> tuple[State, Row]:
         test = {k: v for k, v in metrics.items() if k.startswith("test/")}
         state = replace(state, best={**row}, users={"clients": ids_C, **test, **of_users(metrics)})
     return state, row
-
-
-def _save(config: Config, fleet: RunFleet, state: State, out: Path) -> None:
-    progress: dict[str, Any] = {"round": state.round, "digest": config.digest()}
-    progress |= {"best": state.best, "written": state.written}
-    checkpoint.save_run(out, state.server, fleet, progress, state.users)
-    _log.debug("round %d: checkpoint saved in %s", state.round, out)
 
 
 def _load(made: Assembly, out: Path, stopwatch: Stopwatch) -> tuple[State, RoundsLog]:
@@ -206,6 +195,5 @@ def open_folder(config: Config, out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        wrong = f"cannot make the folder {out}: {error.strerror}"
-        raise CoveyError(f"{wrong}; choose another --out") from error
+        raise CoveyError(f"cannot make {out}: {error.strerror}; choose another --out") from error
     atomic.write_text(out / "config.toml", toml_writer.dumps(config.tree))

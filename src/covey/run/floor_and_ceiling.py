@@ -28,15 +28,14 @@ from covey.run.config.schema import Config
 from covey.run.config.shipped import read
 
 from .assemble import Prepared
+from .checkpoint import Row
 
 _log = logging.getLogger(__name__)
 RATE = 2e10  # multiplications in a CPU second
 LONGEST, LARGEST = 60, 2 * GIB  # CPU seconds and bytes up to which a reference is always computed
 
 
-def references(
-    config: Config, prepared: Prepared, done: dict[str, Any], cpu_seconds: float
-) -> dict[str, Any]:
+def references(config: Config, prepared: Prepared, done: Row, cpu_seconds: float) -> Row:
     """Measures the same clients as the run; `run.ceilings` names the ceilings.
 
     If the run is a reference itself, what it has `done` serves again. A reference that would take
@@ -71,9 +70,7 @@ def _too_much(model: Any, prepared: Prepared, cpu_seconds: float) -> str:
     return f"would take about {work / RATE:,.0f} CPU s and {size / GIB:,.1f} GiB"
 
 
-def _cached(
-    path: Path, config: Config, prepared: Prepared, model: Any, sees: bool, make: bool
-) -> dict[str, Any]:
+def _cached(path: Path, config: Config, data: Prepared, model: Any, sees: bool, make: bool) -> Row:
     """Reads a reference from the cache, or makes it while other processes wait for it."""
     with ExitStack() as held:
         with suppress(OSError, CoveyError):  # without a folder to write to, nothing is kept
@@ -84,13 +81,13 @@ def _cached(
             figures = {str(k): float(v) for k, v in found["test"].items()}
             if set(config.evaluate.metrics) <= figures.keys():
                 return {"test": figures, "chosen": dict(found["chosen"])}
-        made = _made(config, prepared, model, sees) if make else {}
+        made = _made(config, data, model, sees) if make else {}
         with suppress(OSError, CoveyError):
             atomic.write_text(path, json.dumps(made)) if made else None
         return made
 
 
-def _made(config: Config, prepared: Prepared, model: Any, sees: bool) -> dict[str, Any]:
+def _made(config: Config, prepared: Prepared, model: Any, sees: bool) -> Row:
     whole, candidates, name = prepared.split, prepared.candidates, type(model).__name__.lower()
     _log.info("reference model %s: fit and evaluation begin", name)
     ids_C = torch.arange(whole.n_users)
@@ -98,7 +95,7 @@ def _made(config: Config, prepared: Prepared, model: Any, sees: bool) -> dict[st
         ids_C = clients_to_measure(whole.test.lengths, config.evaluate.clients)
     asked, some = of_users(whole, ids_C), {k: v[ids_C] for k, v in candidates.items()}
     fitted: Fitted = Popularity().fit(whole.train, whole.n_items)
-    chosen: dict[str, Any] = {}
+    chosen: Row = {}
     if not isinstance(model, Popularity):
         best, options = fit_chosen(model, whole, config.evaluate, candidates or None)
         fitted = with_lists(best, merged(asked.train, asked.valid) if sees else asked.train)

@@ -4,8 +4,8 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from covey import __version__
 from covey.core import CoveyError, atomic
@@ -15,11 +15,11 @@ from covey.run.config.schema import Config
 
 from . import checkpoint, privacy_budget, selection
 from .assemble import Prepared, device_of, prepare
-from .checkpoint import CHECKPOINT, Keep
-from .federated import Progress, federated, open_folder
+from .checkpoint import CHECKPOINT, Keep, Row
+from .federated import Conduct, Progress, federated, open_folder
 from .floor_and_ceiling import references
 from .pooled import run_pooled
-from .rounds_log import ROUNDS, Stopwatch
+from .rounds_log import ROUNDS
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,8 @@ def run(
     resume: bool = False,
     progress: Progress | None = None,
     keep: Keep = "small",
-) -> dict[str, Any]:
+    locked: bool = False,
+) -> Row:
     """Trains, evaluates and writes the run folder, locked meanwhile; returns its `result.json`.
 
     Args:
@@ -41,28 +42,17 @@ def run(
         progress: Called after every round.
         keep: What a finished run keeps of its clients' state, from which recommendations are made:
             "nothing", "state", "small" for a state of up to 64 MB, or the whole "checkpoint".
+        locked: Whether the caller holds the folder's lock.
     """
-    with hold(out):
-        return run_locked(config, out, resume=resume, progress=progress, keep=keep)
-
-
-def run_locked(
-    config: Config,
-    out: Path,
-    *,
-    resume: bool = False,
-    progress: Progress | None = None,
-    keep: Keep = "small",
-) -> dict[str, Any]:
-    """Does the same as `run` for a caller that holds the folder's lock."""
-    if not resume and (out / "config.toml").exists():
-        wrong = f"{out} holds a run already"
-        raise CoveyError(f"{wrong}; choose another --out, or continue with covey resume {out}")
-    with nullcontext() if resume else _cleared_on_error(out):
-        result = _run(config, out, resume, progress)
-    if "pooled" not in config.tree:
-        checkpoint.finish(out, keep)
-    return result
+    with nullcontext() if locked else hold(out):
+        if not resume and (out / "config.toml").exists():
+            wrong = f"{out} holds a run already"
+            raise CoveyError(f"{wrong}; choose another --out, or continue with covey resume {out}")
+        with nullcontext() if resume else _cleared_on_error(out):
+            result = _run(config, out, Conduct(resume, progress))
+        if "pooled" not in config.tree:
+            checkpoint.finish(out, keep)
+        return result
 
 
 @contextmanager
@@ -79,19 +69,9 @@ def _cleared_on_error(out: Path) -> Iterator[None]:
         raise
 
 
-def _selected(
-    config: Config,
-    prepared: Prepared,
-    out: Path,
-    resume: bool,
-    progress: Progress | None,
-    stopwatch: Stopwatch,
-) -> tuple[Config, dict[str, Any]]:
+def _selected(config: Config, prepared: Prepared, out: Path, how: Conduct) -> tuple[Config, Row]:
     """Trains twice, see `selection`; returns the second configuration, and the result."""
-
-    def train(config: Config, prepared: Prepared, out: Path) -> dict[str, Any]:
-        return federated(config, prepared, out, resume, progress, stopwatch)
-
+    train = partial(federated, how=how)
     if not (out / "config.toml").exists():
         open_folder(config, out)
     final, found = selection.select(config, prepared, out, train)
@@ -100,8 +80,7 @@ def _selected(
     return final, train(final, prepared, out) | {"valid": found["valid"], "selection": kept}
 
 
-def _run(config: Config, out: Path, resume: bool, progress: Progress | None) -> dict[str, Any]:
-    stopwatch = Stopwatch()
+def _run(config: Config, out: Path, how: Conduct) -> Row:
     device_of(config)  # before anything that takes time
     method, seed = config.tree.get("method", ""), config.run.seed
     _log.info("run of %s with seed %d begins in %s", method or "a method", seed, out)
@@ -111,9 +90,9 @@ def _run(config: Config, out: Path, resume: bool, progress: Progress | None) -> 
         open_folder(config, out)
         done = run_pooled(config, prepared, out)
     elif selection.is_needed(config, prepared):
-        config, done = _selected(config, prepared, out, resume, progress, stopwatch)
+        config, done = _selected(config, prepared, out, how)
     else:
-        done = federated(config, prepared, out, resume, progress, stopwatch)
+        done = federated(config, prepared, out, how)
     split = prepared.split
     result = {
         "covey": __version__,
@@ -123,9 +102,9 @@ def _run(config: Config, out: Path, resume: bool, progress: Progress | None) -> 
         "dataset": {"name": prepared.dataset.name, "users": split.n_users, "items": split.n_items},
         "seed": seed,
         **done,
-        **references(config, prepared, done, stopwatch.read()[1]),
+        **references(config, prepared, done, how.stopwatch.read()[1]),
     }
-    seconds, cpu = stopwatch.read()
+    seconds, cpu = how.stopwatch.read()
     times = {"seconds": round(seconds, 3), "cpu_seconds": round(cpu, 3)}
     result |= {**times, "config": config.tree}
     atomic.write_text(out / "result.json", json.dumps(result, indent=1) + "\n")

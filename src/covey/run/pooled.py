@@ -28,6 +28,7 @@ from covey.run.config.schema import Config
 from . import checkpoint, selection
 from .assemble import Prepared, device_of
 
+Parts = dict[str, Fields]  # by held-out part, the metrics of each user
 _log = logging.getLogger(__name__)
 
 
@@ -94,9 +95,7 @@ def pooled_lists(config: Config, prepared: Prepared, fitted: Fitted) -> dict[str
     return personal(item_CK, split.n_items)
 
 
-def _evaluate(
-    config: Config, prepared: Prepared, fitted: Fitted
-) -> tuple[Tensor, dict[str, Fields]]:
+def _evaluate(config: Config, prepared: Prepared, fitted: Fitted) -> tuple[Tensor, Parts]:
     metrics = evaluate_pooled(fitted, prepared.split, config.evaluate, prepared.candidates or None)
     ids_C = torch.arange(prepared.split.n_users)
     if config.evaluate.clients:
@@ -104,7 +103,7 @@ def _evaluate(
     return ids_C, {p: {k: v.cpu()[ids_C] for k, v in own.items()} for p, own in metrics.items()}
 
 
-def _averages(prepared: Prepared, ids_C: Tensor, metrics: dict[str, Fields]) -> dict[str, Any]:
+def _averages(prepared: Prepared, ids_C: Tensor, metrics: Parts) -> dict[str, Any]:
     activity_C = prepared.split.train.lengths[ids_C]
     out = {}
     for part, own in metrics.items():

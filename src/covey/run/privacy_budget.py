@@ -75,18 +75,15 @@ def _rows(program: Program) -> dict[str, int]:
     return {f"{part}/{name}": n for part in ("update", "model") for name, n in many.items()}
 
 
-def check(
-    config: Config, method: Method, people: Population, ids_N: Tensor, items_per_user: int
-) -> None:
+def check(config: Config, method: Method, people: Population, ids_N: Tensor, longest: int) -> None:
     """Refuses a run that would spend more than `privacy.max_epsilon`; arguments as `of_planned`."""
     limit = config.privacy
     if math.isinf(limit.max_epsilon):
         return
     if limit.spent >= limit.max_epsilon:
         wrong = f"privacy: spent = {limit.spent:g} of max_epsilon = {limit.max_epsilon:g}"
-        why = "the budget is spent already; nothing more may leave the devices"
-        raise CoveyError(f"{wrong}: {why}")
-    ledger = of_planned(config, method, people, ids_N, items_per_user)
+        raise CoveyError(f"{wrong}: the budget is spent; nothing more may leave the devices")
+    ledger = of_planned(config, method, people, ids_N, longest)
     open_ = [f"{step} {name}" for step, name in ledger.unprotected()]
     if open_ and limit.unprotected == "refuse":
         wrong = f"{_some(open_)} would leave without any guarantee"

@@ -64,30 +64,27 @@ class RoundsLog:
             last = json.loads(kept[rounds])
             stopwatch.before = float(last["elapsed"]), float(last["cpu_elapsed"])
         except (IndexError, KeyError, TypeError, ValueError) as error:
-            why = f"has lost rows that the checkpoint needs; {AGAIN}"
-            raise CoveyError(f"{path} {why}") from error
+            raise CoveyError(f"{path} has lost rows that the checkpoint needs; {AGAIN}") from error
         return cls(path, stopwatch, device, sum(map(len, kept)))
 
     def start(self, fleet: Metered) -> None:
         """Marks the beginning of a round."""
         self.began, self.traffic = self._now(), (fleet.meter.up, fleet.meter.down)
 
-    def stop(
-        self, fleet: Metered, number: int, asked: int, answered: int, metrics: PartMetrics
-    ) -> None:
+    def stop(self, fleet: Metered, number: int, asked: int, came: int, told: PartMetrics) -> None:
         """Adds the row of a round that has ended; only its times differ between equal runs."""
         now, meter = self._now(), fleet.meter
         row = {
             "round": number,
-            "clients": answered,
-            "dropped": asked - answered,
+            "clients": came,
+            "dropped": asked - came,
             "up_bytes": meter.up - self.traffic[0],
             "down_bytes": meter.down - self.traffic[1],
             "seconds": round(now[0] - self.began[0], 6),
             "cpu_seconds": round(now[1] - self.began[1], 6),
             "elapsed": round(now[0], 6),  # since the run began, with data, evaluation, checkpoints
             "cpu_elapsed": round(now[1], 6),
-        } | ({"told": metrics} if metrics else {})
+        } | ({"told": told} if told else {})
         self.pending.append(json.dumps(row) + "\n")
 
     def _now(self) -> Times:

@@ -25,11 +25,14 @@ def summary(
     config: Config, prepared: Prepared, people: Population, out: Path, dropped: Mapping[str, int]
 ) -> dict[str, Any]:
     """Returns these entries of a federated run: its folder, and how many uploads were dropped."""
+    model, mechanisms = people.program.model, people.program.mechanisms
+    reads_list = model.sequential or any(m.implements("base_model") for m in mechanisms)
+    shown = config.evaluate.history == "known" and bool(len(prepared.split.valid.values))
     return {
         **_attack(people, out / ROUNDS),
         **_targets(prepared, people, out / "metrics.jsonl"),
         **_secure_sums(config, people),
-        "sees_validation": _sees_validation(config, prepared, people),
+        "sees_validation": reads_list and shown,  # scores test items from a list that has these
         "health": _health(config, out, dropped),
     }
 
@@ -40,19 +43,15 @@ def _attack(people: Population, rounds: Path) -> dict[str, Any]:
         return {}
     attack, n_attackers = people.attack, len(people) - people.n_honest
     about = {"name": attack.name, "knowledge": attack.knowledge, "clients": n_attackers}
-    return {"attack": {**about, **_detection(rounds)}}
-
-
-def _detection(rounds: Path) -> dict[str, Any]:
-    """Precision and recall over all rounds; empty if there was no filter."""
     lines = rounds.read_text(encoding="utf-8").splitlines()
     rows = [row for line in lines if "attackers" in (row := json.loads(line).get("told", {}))]
-    if not rows:
-        return {}
+    if not rows:  # there was no filter
+        return {"attack": about}
     out, bad = (sum(row[part]["left out"] for row in rows) for part in ("filter", "attackers"))
     came = sum(row["attackers"]["answered"] for row in rows)
     precision, recall = (bad / n if n else None for n in (out, came))
-    return {"left_out": int(out), "precision": precision, "recall": recall}
+    found = {"left_out": int(out), "precision": precision, "recall": recall}
+    return {"attack": {**about, **found}}
 
 
 def _targets(prepared: Prepared, people: Population, metrics: Path) -> dict[str, Any]:
@@ -98,14 +97,6 @@ def _health(config: Config, out: Path, dropped: Mapping[str, int]) -> list[str]:
         was, now = (f"{row[part][key]:.4f} in round {row['round']}" for row in (first, last))
         found.append(f"training failed: {key} was {was} and {now}; {slower}, or in fewer --rounds")
     return found
-
-
-def _sees_validation(config: Config, prepared: Prepared, people: Population) -> bool:
-    """Whether a device scores its test items from a list that contains the validation items."""
-    model, mechanisms = people.program.model, people.program.mechanisms
-    reads_list = model.sequential or any(m.implements("base_model") for m in mechanisms)
-    shown = config.evaluate.history == "known" and bool(len(prepared.split.valid.values))
-    return reads_list and shown
 
 
 def detection_counts(people: Population, server: Server, answered_C: Tensor) -> PartMetrics:

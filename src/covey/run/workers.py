@@ -26,10 +26,7 @@ def with_workers(config: Config, workers: int, backend: str = "") -> Config:
 
 
 def sharing(jobs: int, configs: Sequence[Config]) -> list[Config]:
-    """Returns configurations that run side by side with their shares of `jobs` cores as workers.
-
-    Each has one worker if there are as many runs as cores, or if its clients have to stay together.
-    """
+    """Returns configurations that run side by side with their shares of `jobs` cores as workers."""
     each, more = divmod(max(jobs, len(configs)), max(len(configs), 1))
     share = [each + (k < more) for k in range(len(configs))]
     return [with_workers(c, many if _divides(c) else 1) for c, many in zip(configs, share)]

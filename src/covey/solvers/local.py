@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from covey.core import CoveyError, Fields
 # Where a client's numbers fill whole vector registers, the fused kernel rounds them in the same way
 # whichever clients share the block.
 FUSED = 16
+Tensors = list[Tensor]
 Forward = Callable[[Fields, int], Tensor]  # leaves and step -> loss [C]
 Window = Callable[[int], Tensor]  # step -> rows [C, B] of the leaves' tables that the step touches
 
@@ -74,10 +75,8 @@ class Local:
         state = dict(memory)
         phases = self.phases or (tuple(leaves),)
         for step in range(steps):
-            rows = window(step) if window else None
-            seen = dict(leaves)
-            if rows is not None:
-                seen |= {k: _rows(leaves[k], rows) for k in tables if k in leaves}
+            rows = dict.fromkeys([k for k in tables if k in leaves], window(step)) if window else {}
+            seen = leaves | {k: _rows(leaves[k], rows_CB) for k, rows_CB in rows.items()}
             for phase in phases:
                 moving = [name for name in phase if name in leaves]
                 inputs = [seen[name].requires_grad_() for name in moving]
@@ -87,32 +86,26 @@ class Local:
                     x.requires_grad_(False)
                 found = {k: g for k, g in zip(moving, grads, strict=True) if g is not None}
                 with torch.no_grad():
-                    self._move(leaves, found, step, n_items, state, tables, rows)
-                    if rows is not None and phase is not phases[-1]:
-                        seen |= {k: _rows(leaves[k], rows) for k in moving if k in tables}
+                    self._move(leaves, found, step, n_items, state, rows)
+                    if phase is not phases[-1]:
+                        seen |= {k: _rows(leaves[k], rows[k]) for k in moving if k in rows}
         return state
 
     def _move(
-        self,
-        leaves: Fields,
-        grads: Fields,
-        step: int,
-        n_items: int,
-        state: Fields,
-        tables: tuple[str, ...],
-        rows: Tensor | None,
+        self, leaves: Fields, grads: Fields, step: int, n_items: int, state: Fields, rows: Fields
     ) -> None:
+        """Takes a step; `rows` are those of the tables, [C, B] by name, that the gradients have."""
         if self.optimizer == "sgd":
             for name, grad in grads.items():
                 lr = self.rate(name, n_items)
-                if name in tables and rows is not None:
+                if name in rows:
                     flat = grad.flatten(0, 1).mul_(-lr)  # index_add's own factor has no fast path
-                    leaves[name].flatten(0, 1).index_add_(0, rows.flatten(), flat)
+                    leaves[name].flatten(0, 1).index_add_(0, rows[name].flatten(), flat)
                 else:
                     leaves[name].add_(grad, alpha=-lr)
             return
-        if rows is not None:  # Adam moves every row that was ever touched, so it needs all rows
-            grads = {k: _whole(g, rows, leaves[k]) if k in tables else g for k, g in grads.items()}
+        # Adam moves every row that was ever touched, so it needs all rows.
+        grads = {k: _whole(g, rows[k], leaves[k]) if k in rows else g for k, g in grads.items()}
         for rate in {self.rate(name, n_items) for name in grads}:
             with_rate = {k: g for k, g in grads.items() if self.rate(k, n_items) == rate}
             self._adam(leaves, with_rate, rate, step, state)
@@ -127,8 +120,8 @@ class Local:
             count = torch.full((), step + 1.0, device=leaves[fused[0]].device)
             first, second = ([state[f"{k}/{moment}"] for k in fused] for moment in ("m", "v"))
             params, gradients = [leaves[k] for k in fused], [grads[k].contiguous() for k in fused]
-            betas = (self.beta1, self.beta2)
-            fused_adam(params, gradients, first, second, count, lr, betas, self.eps)
+            rates = {"lr": lr, "beta1": self.beta1, "beta2": self.beta2, "eps": self.eps}
+            fused_adam(params, gradients, first, second, count, **rates)
         for name in grads:
             if name not in fused:
                 self._adam_single(name, leaves[name], grads[name], lr, step, state)
@@ -151,23 +144,16 @@ class Local:
 
 
 def fused_adam(
-    params: list[Tensor],
-    grads: list[Tensor],
-    first: list[Tensor],
-    second: list[Tensor],
-    count: Tensor,
-    lr: float,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
+    params: Tensors, grads: Tensors, first: Tensors, second: Tensors, count: Tensor, **rates: float
 ) -> None:
     """Takes a step of Adam in place, in torch's fused kernel.
 
     Gradients are contiguous; `first` and `second` are the moments, and `count` is the number of
-    this step, from 1, as a tensor without dimensions.
+    this step, from 1, as a tensor without dimensions. `rates` are lr, beta1, beta2 and eps.
     """
-    plain = partial(torch._fused_adam_, weight_decay=0.0, amsgrad=False, maximize=False)
-    (beta1, beta2), counts = betas, [count] * len(params)
-    plain(params, grads, first, second, [], counts, lr=lr, beta1=beta1, beta2=beta2, eps=eps)
+    options: Any = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, **rates, "weight_decay": 0.0}
+    counts, plain = [count] * len(params), partial(torch._fused_adam_, amsgrad=False)
+    plain(params, grads, first, second, [], counts, maximize=False, **options)
 
 
 def _rows(table_CRD: Tensor, rows_CB: Tensor) -> Tensor:

@@ -1,7 +1,4 @@
-"""The examples of a chunk of clients, and blocks of some of these clients as padded tensors.
-
-Which clients form a block is decided in `planning`.
-"""
+"""The examples of a chunk of clients, and blocks of some of them (`planning`), padded."""
 
 from dataclasses import dataclass
 

@@ -1,20 +1,21 @@
 """What a client's messages disclose, as a program declares it to the privacy ledger."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from covey.contract.ledger import INFINITE, Disclosure
+from covey.contract.mechanism import Mechanism, Mechanisms
+from covey.contract.model import Model
 from covey.core.fixed_point import PARAMETER
 from covey.evaluate.exposure import NAMES as EXPOSURE
 from covey.evaluate.metrics import EvaluateConfig
-from covey.mechanism import Mechanism, Model
 
 IN_SUM = "the server reads the sum over the round's clients only"
 ENCRYPTED = "the server reads ciphertexts only, which any client can decrypt"
 
 
 def upload_disclosures(
-    model: Model, mechanisms: Sequence[Mechanism], hidden: frozenset[str]
+    model: Model, mechanisms: Mechanisms, hidden: frozenset[str]
 ) -> list[Disclosure]:
     """The parameters in an upload as mechanisms protect them; `hidden` steps leave in sums."""
     moved = "the client's own training moves it"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from covey.contract.mechanism import Mechanism, client_views
-from covey.core import FieldDict, Fields, Rng, Sent
+from covey.core import Extra, FieldDict, Fields, Rng
 from covey.mechanism import Batch, ClientView, Model, Objective, rows
 from covey.solvers import Local
 
@@ -64,7 +64,7 @@ class BlockTraining:
     block: Block
     solver: Local
     mechanisms: tuple[Mechanism, ...]
-    received: dict[str, Sent]  # by mechanism
+    received: Extra  # by mechanism
     base: Fields
     leaves: Fields
     packing: Packing
@@ -78,8 +78,7 @@ class BlockTraining:
         self.ready = objective.prepare(self.batch)
         if type(objective).begin is not Objective.begin:
             params = join(self.base, self.leaves, self.packing)
-            more = objective.begin(view.model, params, self.batch, self.ready, view.rng)
-            self.ready = {**self.ready, **more}
+            self.ready |= objective.begin(view.model, params, self.batch, self.ready, view.rng)
         in_steps = self.solver.batch and view.objective.pointwise
         # The order of the examples, by epoch.
         self.orders = [shuffled(view.rng, self.batch, e) for e in range(many)] if in_steps else []
@@ -87,8 +86,7 @@ class BlockTraining:
         if any(m.implements("loss") for m in self.mechanisms):
             params = join(self.base, self.leaves, self.packing)
             view = replace(view, batch=self.batch, objective_state=self.ready, params=params)
-            views = client_views(self.mechanisms, view, self.received)
-            for m, v in zip(self.mechanisms, views, strict=True):
+            for m, v in client_views(self.mechanisms, view, self.received):
                 if m.implements("loss"):
                     self.active.append((m, replace(v, prepared=m.prepare(v))))
         # Their random streams, by step.
@@ -153,11 +151,7 @@ class BlockTraining:
 def start(
     view: ClientView, kept: FieldDict, batch: Batch, pick: Tensor, windowed: bool, packing: Packing
 ) -> tuple[Fields, Fields]:
-    """Where training starts: what was sent, and what moves.
-
-    `pick` are the block's clients, as places in the chunk that `kept` belongs to. If training is
-    windowed, tables stay whole.
-    """
+    """What was sent and what moves, of the clients `pick`; tables stay whole if windowed."""
     base: Fields = {}
     leaves: Fields = {}
     received = {k: view.params[k] for k in view.model.shared}

@@ -9,7 +9,7 @@ from covey.contract.attack import Attack, AttackView, Informed, Profiled
 from covey.contract.fleet import Request
 from covey.core import FieldDict, Fields, Ragged, Rng, below, cat, offsets_of, stack, take
 
-from .program import LocalData, Program, Reply, SumReply
+from .program import LocalData, Program, Reply, Summed
 
 CLAIMED = 30  # examples that attackers without a list claim, where uploads are weighted by them
 
@@ -40,7 +40,7 @@ class SharedMemory:
 
 @dataclass(frozen=True)
 class Malicious:
-    """The `ClientProgram` of the clients from id `first` on."""
+    """What the clients from id `first` on execute."""
 
     honest: Program  # what they would execute without the attack
     attack: Attack
@@ -59,9 +59,7 @@ class Malicious:
     def can_sum(self) -> bool:
         return False
 
-    def answer_total(
-        self, request: Request, kept: FieldDict, data: LocalData, rng: Rng
-    ) -> SumReply:
+    def answer_total(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> Summed:
         raise ValueError("malicious clients answer one by one")
 
     def answer(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> Reply:
@@ -71,7 +69,9 @@ class Malicious:
         own_tables = uploads_table(self.honest.model)
         if own_tables and len(request.ids_C) > 1:
             return self._one_by_one(request, kept, data, rng)
-        view = self._view(request, kept, data, rng)
+        asked = request.step, request.round, request.download, data.training, request.ids_C
+        parts = rng.fold(self.attack.name), self.honest.model, self.honest.catalogue
+        view = AttackView(*asked, *parts, self.memory.at(request.round), kept, self.known)
         view = as_shared(view) if own_tables else view
         if isinstance(self.attack, Profiled):
             view = replace(view, data=self.attack.profile(view))
@@ -83,11 +83,6 @@ class Malicious:
             upload = replace(upload, weight_C=upload.weight_C.clamp(min=CLAIMED))
         return after, as_table(view, upload) if own_tables else upload
 
-    def _view(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> AttackView:
-        asked = request.step, request.round, request.download, data.training, request.ids_C
-        parts = rng.fold(self.attack.name), self.honest.model, self.honest.catalogue
-        return AttackView(*asked, *parts, self.memory.at(request.round), kept, self.known)
-
     def _one_by_one(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> Reply:
         """The answers of attackers that each hold a table of their own."""
         answers = []
@@ -96,6 +91,9 @@ class Malicious:
             answers.append(self.answer(request.take(pick), mine, data.take(pick), rng.take(pick)))
         after = {k: cat([one[k] for one, _ in answers]) for k in answers[0][0]}
         return after, stack([upload for _, upload in answers])
+
+
+ClientProgram = Program | Malicious  # what a device executes
 
 
 def leaked(attack: Attack, lists: Ragged, seed: int) -> Ragged | None:

@@ -129,18 +129,15 @@ class GpuCostModel(CostModel):
             old, many = out[first], sum(counts[first:k])
             new = Size(*map(max, old, kinds[k]))
             fits = many + counts[k] <= self.capacity(work, new)
-            if fits and self._pays(old, new, many):
+            alike = old.steps == new.steps or self.waits
+            more = many * (new.steps * self.step(new.rows) - old.steps * self.step(old.rows))
+            if fits and alike and more < old.steps * LAUNCH:
                 out[first : k + 1] = [new] * (k + 1 - first)
             else:
                 first = k
         return out
 
-    def _pays(self, old: Size, new: Size, many: int) -> bool:
-        """Whether so many clients cost less with the new size than a block of their own does."""
-        if old.steps != new.steps and not self.waits:
-            return False
-        more = many * (new.steps * self.step(new.rows) - old.steps * self.step(old.rows))
-        return more < old.steps * LAUNCH
+        """A kind takes the size of the kinds after it, as long as that pays."""
 
 
 def plan(work: Work, costs: CostModel) -> Iterator[Block]:

@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from covey.contract.fleet import Request
-from covey.contract.mechanism import Mechanism, client_views, unique_names
-from covey.core import Catalogue, Download, FieldDict, Fields, Ragged, Rng, Sent, Total, Upload
+from covey.contract.mechanism import Mechanism, Mechanisms, client_views, unique_names
+from covey.core import Extra, FieldDict, Fields, Ragged, Rng
 from covey.core.errors import CoveyError
 from covey.core.fixed_point import WEIGHT
+from covey.core.messages import Catalogue, Download, Sent, Total, Upload
 from covey.core.ragged import below
 from covey.evaluate.metrics import EvaluateConfig
 from covey.mechanism import ClientView, Disclosure, Model, Objective, TrainingData
@@ -23,7 +24,7 @@ from .ranking import HeldOut, Ranker, measure
 from .training import Trained, Trainer, check_training, upload_rows
 
 Reply = tuple[FieldDict, Upload]  # what clients keep from now on, and what leaves the devices
-SumReply = tuple[FieldDict, Total]
+Summed = tuple[FieldDict, Total]
 
 
 @dataclass(frozen=True)
@@ -46,37 +47,12 @@ class LocalData:
         return LocalData(TrainingData(*lists), HeldOut.cat(held) if held else None)
 
 
-class ClientProgram(Protocol):
-    """What a device executes: `Program`, or `Malicious` on the devices of attackers.
+@dataclass(frozen=True)
+class Program:
+    """The client half of a method.
 
     A program is a pure function for a cohort of C clients; the fleet holds what they keep.
     """
-
-    @property
-    def uses_device_noise(self) -> bool:
-        """Whether an answer holds noise that differs if the same request is computed again."""
-
-    def birth(self, rng: Rng) -> FieldDict:
-        """Returns what new clients keep before their first request; one stream of `rng` each."""
-
-    def answer(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> Reply:
-        """Carries out a request; `kept` is what the clients keep on the devices, [C, ...] by name.
-
-        `rng` has one stream per client, for this round, and the upload one entry per client.
-        """
-
-    def can_sum(self) -> bool:
-        """Whether `answer_total` may take the place of `answer` in a training step."""
-
-    def answer_total(
-        self, request: Request, kept: FieldDict, data: LocalData, rng: Rng
-    ) -> SumReply:
-        """The same as `answer` for the step "train", with only the sum of the uploads."""
-
-
-@dataclass(frozen=True)
-class Program:
-    """The client half of a method."""
 
     model: Model
     objective: Objective
@@ -106,10 +82,11 @@ class Program:
 
     @property
     def uses_device_noise(self) -> bool:
+        """Whether an answer holds noise that differs if the same request is computed again."""
         return any(m.uses_device_noise for m in self.mechanisms)
 
     def birth(self, rng: Rng) -> FieldDict:
-        """Private parameters and optimiser states; whole item tables come by delivery."""
+        """What new clients keep before their first request; whole item tables come by delivery."""
         device = rng.key_C.device
         start = Rng.server(self.seed, 0, "start").to(device)
         kept: FieldDict = dict(self.model.private(rng.home("birth"), start))
@@ -120,7 +97,10 @@ class Program:
         return kept
 
     def answer(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> Reply:
-        """See `ClientProgram`."""
+        """Carries out a request; `kept` is what the clients keep on the devices, [C, ...] by name.
+
+        `rng` has one stream per client, for this round, and the upload one entry per client.
+        """
         ids_C, download = request.ids_C, request.download
         view = self._view(kept, data, download, rng)
         if request.step != "deliver":
@@ -135,8 +115,9 @@ class Program:
                 return kept, replace(upload, extra=extra)
             case "train":
                 begun, kept = self._renewed(view, kept, download.extra)
-                kept, upload = self._train(begun, kept, download, upload)
-                return {**kept, **self._received(view)}, upload
+                kept, upload = self._train(begun, kept, download.extra, upload)
+                tuned = (k for k in self.model.tuned if k in self.model.shared)
+                return {**kept, **{f"received/{k}": view.params[k] for k in tuned}}, upload
             case "deliver":
                 return self._deliver(kept, download, len(ids_C)), upload
             case "evaluate":
@@ -153,19 +134,17 @@ class Program:
         plain = not self.model.tuned and not self.model.uploaded and self.weighting == "equal"
         return self.solver is not None and self.solver.one_gradient and plain and not protected
 
-    def answer_total(
-        self, request: Request, kept: FieldDict, data: LocalData, rng: Rng
-    ) -> SumReply:
-        """See `ClientProgram`."""
+    def answer_total(self, request: Request, kept: FieldDict, data: LocalData, rng: Rng) -> Summed:
+        """The same as `answer` for the step "train", with only the sum of the uploads."""
         ids_C, download = request.ids_C, request.download
         view, kept = self._renewed(self._view(kept, data, download, rng), kept, download.extra)
-        work, update, out = self._trainer().summed(view, kept, download.extra)
+        work, out = self._trainer().summed(view, kept, download.extra)
         items = work.row_items().values
         count_I = torch.zeros(self.catalogue.n_items, device=ids_C.device)
         count_I.index_add_(0, items, torch.ones(len(items), device=ids_C.device))
-        touched = {k: count_I for k in self.model.tables if k in update}
+        touched = {k: count_I for k in self.model.tables if k in out.sums}
         weight = torch.tensor(float(len(ids_C)), device=ids_C.device)
-        return {**kept, **out.moved}, Total(ids_C, weight, update, touched=touched)
+        return {**kept, **out.moved}, Total(ids_C, weight, out.sums, touched=touched)
 
     def _view(self, kept: FieldDict, data: LocalData, download: Download, rng: Rng) -> ClientView:
         """The clients with what was sent; what they keep takes precedence."""
@@ -177,11 +156,11 @@ class Program:
         return ClientView(params, data.training, Sent(), rng, *parts)
 
     def _renewed(
-        self, view: ClientView, kept: FieldDict, extra: dict[str, Sent]
+        self, view: ClientView, kept: FieldDict, extra: Extra
     ) -> tuple[ClientView, FieldDict]:
         """The clients with the private parameters that mechanisms renew, and new moments."""
         fresh: Fields = {}
-        for m, v in zip(self.mechanisms, client_views(self.mechanisms, view, extra), strict=True):
+        for m, v in client_views(self.mechanisms, view, extra):
             fresh |= m.renew(v)
         moments = {k for k in kept if k.startswith("opt/") and k.split("/")[1] in fresh}
         own = {k: x for k, x in fresh.items() if k in self.model.kept}
@@ -189,11 +168,11 @@ class Program:
         return replace(view, params={**view.params, **fresh}), kept
 
     def _messages(
-        self, step: str, view: ClientView, kept: FieldDict, extra: dict[str, Sent]
+        self, step: str, view: ClientView, kept: FieldDict, extra: Extra
     ) -> tuple[FieldDict, dict[str, FieldDict]]:
         """What mechanisms send in "enrol" or "report", and what clients keep of it."""
         views = client_views(self.mechanisms, view, extra)
-        sent = {m.name: getattr(m, step)(v) for m, v in zip(self.mechanisms, views, strict=True)}
+        sent = {m.name: getattr(m, step)(v) for m, v in views}
         for m in self.mechanisms if step == "report" else ():
             if m.max_reports() and sent[m.name]:
                 where = f"said/{m.name}"
@@ -205,18 +184,15 @@ class Program:
             raise CoveyError("this method has no training step")
         return Trainer(self.solver, self.mechanisms, self.engine)
 
-    def _train(
-        self, view: ClientView, kept: FieldDict, download: Download, upload: Upload
-    ) -> Reply:
-        work, out = self._trainer().train(view, kept, download.extra)
+    def _train(self, view: ClientView, kept: FieldDict, extra: Extra, upload: Upload) -> Reply:
+        work, out = self._trainer().train(view, kept, extra)
         update: FieldDict = {k: out.moved[k] for k in self.model.shared}
         update |= {k: upload_rows(work, update[k]) for k in update if k in self.model.tables}
         model: FieldDict = {k: out.moved[k] for k in self.model.uploaded}
         upload = replace(upload, update=update, model=model)
         if self.weighting == "examples":
             upload = replace(upload, weight_C=view.data.items.lengths.to(upload.weight_C))
-        views = client_views(self.mechanisms, view, download.extra)
-        for m, v in zip(self.mechanisms, views, strict=True):
+        for m, v in client_views(self.mechanisms, view, extra):
             upload = m.protect_upload(v, upload)
         return self._kept_after(view, kept, out, work), upload
 
@@ -229,10 +205,6 @@ class Program:
             **{f"tuned/{k}": upload_rows(work, out.moved[k]) for k in tuned},
             **{f"opt/{k}": v for k, v in out.state.items()},
         }
-
-    def _received(self, view: ClientView) -> FieldDict:
-        tuned = (k for k in self.model.tuned if k in self.model.shared)
-        return {f"received/{k}": view.params[k] for k in tuned}
 
     def _deliver(self, kept: FieldDict, download: Download, many: int) -> FieldDict:
         """Parameters that were handed to these clients replace those that they kept."""
@@ -255,26 +227,21 @@ class Program:
         return tuple(replace(d, what=d.what + summed[d.step in self.hidden]) for d in found)
 
 
-def materialised(mechanisms: Sequence[Mechanism], params: Fields) -> Fields:
+def materialised(mechanisms: Mechanisms, params: Fields) -> Fields:
     """The parameters of clients, with those that mechanisms compute from them."""
     for m in mechanisms:
         params = {**params, **m.materialise(params)}
     return params
 
 
-def _repeated(
-    kept: FieldDict, fresh: FieldDict, where: str, most: int
-) -> tuple[FieldDict, FieldDict]:
-    """What clients keep and send that make `most` different reports and then repeat the last one.
-
-    `fresh` are this round's, [C, ...] by name; `kept` has the last ones under `where`.
-    """
-    one = next(iter(fresh.values()))
+def _repeated(kept: FieldDict, new: FieldDict, where: str, most: int) -> tuple[FieldDict, ...]:
+    """What clients keep and send that make `most` `new` reports and then repeat the last one."""
+    one = next(iter(new.values()))
     none_C = torch.zeros(len(one), dtype=torch.int64, device=one.device)
     count_C = kept.get(f"{where}/count", none_C)
     over_C = count_C >= most
-    last = {f"{where}/{k}": x for k, x in fresh.items()} | kept
-    over = {k: over_C.view(-1, *[1] * (x.dim() - 1)) for k, x in fresh.items()}
-    sent = {k: torch.where(over[k], last[f"{where}/{k}"], x) for k, x in fresh.items()}
+    last = {f"{where}/{k}": x for k, x in new.items()} | kept
+    over = {k: over_C.view(-1, *[1] * (x.dim() - 1)) for k, x in new.items()}
+    sent = {k: torch.where(over[k], last[f"{where}/{k}"], x) for k, x in new.items()}
     remembered = {f"{where}/{k}": x for k, x in sent.items()}
     return {**kept, **remembered, f"{where}/count": count_C + ~over_C}, sent

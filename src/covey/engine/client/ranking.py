@@ -7,7 +7,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from covey.contract.mechanism import Mechanism
+from covey.contract.mechanism import Mechanisms
 from covey.contract.model import NO_HISTORY, History, Model, rows
 from covey.core import FieldDict, Fields, Ragged, Rng, Rows
 from covey.evaluate import ranking
@@ -17,7 +17,6 @@ from covey.evaluate.metrics import measure as figures_of
 from covey.evaluate.ranking import Scores, Top, item_range, merged, span
 from covey.models.base import catalogue, deep
 
-Mechanisms = Sequence[Mechanism]
 CPU_SCORES = 3 << 18  # at a time: 3 MB, so that ranking finds them in the cache
 SHELF, TOGETHER = 1 << 14, 128  # items of a large catalogue and clients: 8 MB
 CUDA_SCORES = 1 << 28
@@ -157,13 +156,16 @@ class HeldOutPart:
         return self.u_CD.data_ptr() == other.u_CD.data_ptr()
 
 
+Parts = list[HeldOutPart]
+
+
 @torch.no_grad()
 def measure(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig) -> Fields:
     """Metrics per client, keys such as "test/ndcg@20", [C] each; NaN where nothing is held out."""
     parts, known = [], train
     for name, relevant in (("valid", held.valid), ("test", held.test)):
         if name in held.parts:
-            u_CD = ranker.user(_shown(train, known, config))
+            u_CD = ranker.user(known if config.history == "known" else train)
             parts.append(HeldOutPart(name, u_CD, ranking.distinct(relevant), known))
             known = merged(train, held.valid)
     rank = _sampled if config.candidates == "sampled" else _full
@@ -176,14 +178,10 @@ def measure(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig
     return out
 
 
-def _shown(train: Ragged, known: Ragged, config: EvaluateConfig) -> Ragged:
-    return known if config.history == "known" else train
-
-
 def _exposed(ranker: Ranker, train: Ragged, held: HeldOut, config: EvaluateConfig) -> Fields:
     """Exposure of attack targets to clients without them, with known items left out."""
     known, ranks = merged(train, held.valid), []
-    u_CD = ranker.user(_shown(train, known, config))
+    u_CD = ranker.user(known if config.history == "known" else train)
     for start, stop in _spans(ranker, len(held.test)):
         score_CI = ranker.span(start, stop).all_items(u_CD[start:stop])
         ranks.append(target_ranks(score_CI, span(known, start, stop), config.targets))
@@ -198,9 +196,7 @@ def _spans(ranker: Ranker, many: int, shelves: int = 1) -> Iterator[tuple[int, i
     return ((start, min(start + cache, many)) for start in range(0, many, cache))
 
 
-def _sampled(
-    ranker: Ranker, parts: list[HeldOutPart], held: HeldOut, config: EvaluateConfig
-) -> list[Ragged]:
+def _sampled(ranker: Ranker, parts: Parts, held: HeldOut, config: EvaluateConfig) -> list[Ragged]:
     ranks = []
     for part in parts:
         items_CL = with_held(part.held, held.candidates[part.part])
@@ -209,9 +205,7 @@ def _sampled(
     return ranks
 
 
-def _full(
-    ranker: Ranker, parts: list[HeldOutPart], held: HeldOut, config: EvaluateConfig
-) -> list[Ragged]:
+def _full(ranker: Ranker, parts: Parts, held: HeldOut, config: EvaluateConfig) -> list[Ragged]:
     ranking.keep_heap()
     tops: list[list[Top]] = [[] for _ in parts]
     for start, stop in _spans(ranker, len(held.test), len(ranker.shelves())):
@@ -222,7 +216,7 @@ def _full(
     return [ranking.ranks_of(top, part.held) for top, part in pairs]
 
 
-def _tops(ranker: Ranker, parts: list[HeldOutPart], config: EvaluateConfig) -> list[Top]:
+def _tops(ranker: Ranker, parts: Parts, config: EvaluateConfig) -> list[Top]:
     """The best scores in each part, shelf by shelf."""
     tops: list[list[Top]] = [[] for _ in parts]
     mine: list[list[Tensor]] = [[] for _ in parts]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from covey.contract.mechanism import Mechanism, client_views
-from covey.core import CoveyError, FieldDict, Fields, Rows, Sent
+from covey.core import CoveyError, Extra, FieldDict, Fields, Rows, Sent
 from covey.mechanism import ClientView, Model, Objective, rows
 from covey.objectives.pairs import NoObjective
 from covey.solvers import Local
@@ -25,6 +25,7 @@ class Trained:
 
     moved: Fields = field(default_factory=dict)  # kept parameters, accumulated updates of others
     state: Fields = field(default_factory=dict)  # of the optimiser, where clients keep it
+    sums: Fields = field(default_factory=dict)  # of the updates over all clients, by `summed`
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,12 @@ class Trainer:
     mechanisms: tuple[Mechanism, ...]
     engine: Engine
 
-    def work(self, view: ClientView, extra: dict[str, Sent]) -> Work:
+    def work(self, view: ClientView, extra: Extra) -> Work:
         """Examples of this participation, with what mechanisms add."""
         data, n_items = view.data, view.catalogue.n_items
         rng = view.rng.fold("examples")
         examples = view.objective.examples(data.items, data.avoid, n_items, rng)
-        for m, v in zip(self.mechanisms, client_views(self.mechanisms, view, extra), strict=True):
+        for m, v in client_views(self.mechanisms, view, extra):
             examples = m.augment(v, examples)
         whole = any(m.whole_table for m in self.mechanisms) or view.objective.whole_table
         whole |= not set(view.model.tables).isdisjoint(view.model.kept)
@@ -74,10 +75,10 @@ class Trainer:
         light = LIGHT if view.objective.light else 1
         return replace(costs, coarse=short, examples_per_row=light)
 
-    def _precomputed(self, view: ClientView, extra: dict[str, Sent]) -> dict[str, Sent]:
+    def _precomputed(self, view: ClientView, extra: Extra) -> Extra:
         """What was sent to each mechanism, and what it computes once for several clients."""
         extra = dict(extra)
-        for m, v in zip(self.mechanisms, client_views(self.mechanisms, view, extra), strict=True):
+        for m, v in client_views(self.mechanisms, view, extra):
             if m.implements("precompute"):
                 more = m.precompute(v)
                 shared = {**v.received.shared, **more.shared}
@@ -88,40 +89,26 @@ class Trainer:
         """Whether a step looks up only the rows of its examples."""
         return bool(work.batch) and not any(m.implements("loss") for m in self.mechanisms)
 
-    def train(
-        self, view: ClientView, kept: FieldDict, extra: dict[str, Sent]
-    ) -> tuple[Work, Trained]:
+    def train(self, view: ClientView, kept: FieldDict, extra: Extra) -> tuple[Work, Trained]:
         """Trains each client; `kept` is what clients keep, `extra` what mechanisms received."""
         work, out, extra = self.work(view, extra), Trained(), self._precomputed(view, extra)
         packing = Packing.of(view.model, self.solver, view.params)
+        windowed, tables = self._windowed(work), view.model.tables
         for block in self.blocks(work):
-            self._block(view, kept, extra, work, block, packing, out)
+            batch, pick = whole_batch(work, block), block.pick
+            data = view.data.take(pick) if self.mechanisms else view.data
+            here = replace(view, data=data, rng=view.rng.take(pick))
+            base, leaves = start(here, kept, batch, pick, windowed, packing)
+            own = {k: s.take(pick) for k, s in extra.items()}
+            parts = here, batch, block, self.solver, self.mechanisms
+            training = BlockTraining(*parts, own, base, leaves, packing)
+            steps, old = block.steps * self.solver.epochs, self._optimizer_state(view, kept, pick)
+            about = steps, work.n_items, old, tables, training.window if windowed else None
+            state = self.solver.run(leaves, training.loss, *about)
+            self._collect(view.model, work, block, leaves, state, out)
         if PACKED in out.moved:
             out.moved |= packing.unpack(out.moved.pop(PACKED))
         return work, out
-
-    def _block(
-        self,
-        view: ClientView,
-        kept: FieldDict,
-        extra: dict[str, Sent],
-        work: Work,
-        block: Block,
-        packing: Packing,
-        out: Trained,
-    ) -> None:
-        batch, pick = whole_batch(work, block), block.pick
-        data = view.data.take(pick) if self.mechanisms else view.data
-        view = replace(view, data=data, rng=view.rng.take(pick))
-        windowed = self._windowed(work)
-        base, leaves = start(view, kept, batch, pick, windowed, packing)
-        own = {k: s.take(pick) for k, s in extra.items()}
-        parts = view, batch, block, self.solver, self.mechanisms
-        training = BlockTraining(*parts, own, base, leaves, packing)
-        steps, tables = block.steps * self.solver.epochs, view.model.tables
-        old, window = self._optimizer_state(view, kept, pick), training.window if windowed else None
-        state = self.solver.run(leaves, training.loss, steps, work.n_items, old, tables, window)
-        self._collect(view.model, work, block, leaves, state, out)
 
     def _collect(
         self, model: Model, work: Work, block: Block, leaves: Fields, state: Fields, out: Trained
@@ -147,13 +134,8 @@ class Trainer:
         counts = {f"{name}/t": none.clone() for name in view.model.kept}
         return counts | {k[4:]: v[pick].clone() for k, v in kept.items() if k.startswith("opt/")}
 
-    def summed(
-        self, view: ClientView, kept: FieldDict, extra: dict[str, Sent]
-    ) -> tuple[Work, Fields, Trained]:
-        """The sum of all clients' one-step updates, by one backward pass.
-
-        Takes the arguments of `train` and returns the sum between its two results.
-        """
+    def summed(self, view: ClientView, kept: FieldDict, extra: Extra) -> tuple[Work, Trained]:
+        """The same as `train` with the sum of all one-step updates, by one backward pass."""
         work, out = self.work(view, extra), Trained()
         total = {k: torch.zeros_like(view.params[k][0]) for k in view.model.shared}
         one_table = work.local is None and not self.mechanisms
@@ -177,7 +159,8 @@ class Trainer:
                     _fill(out.moved, name, pick, leaf.detach() + move, len(work.examples.items))
                 elif grad is not None:
                     _add(total[name], grad, batch.items_CR if name in local else None)
-        return work, {k: v.mul_(-self.solver.rate(k, work.n_items)) for k, v in total.items()}, out
+        out.sums = {k: v.mul_(-self.solver.rate(k, work.n_items)) for k, v in total.items()}
+        return work, out
 
 
 def upload_rows(work: Work, values: Tensor) -> Rows:

@@ -9,7 +9,7 @@ import hashlib
 import struct
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
+from importlib import import_module
 from itertools import pairwise
 from math import ceil, prod, sqrt
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from covey.engine.secure.fixed_point import OutOfRange
 
 # Degree and bits of the moduli for sums, and where the server multiplies a sum by a factor. Both
 # are within the bounds for 128-bit security, 109 and 218 bits.
-SUMS, SCALED = (4096, (54, 54)), (8192, (60, 40, 60))
+SUMS, SCALED = (4096, [54, 54]), (8192, [60, 40, 60])
 SCALE = 2.0**40  # of a number in a ciphertext
 LARGEST = 2.0**12  # of a decrypted number; from 2^13 on, numbers of the smaller degree wrap
 TAGS = 4  # of a block
@@ -45,11 +45,6 @@ class Message(NamedTuple):
     blocks: list[Any]
 
 
-def needed() -> None:
-    if not find_spec("tenseal"):
-        raise CoveyError("encrypted sums need the tenseal package; pip install 'covey[he]'")
-
-
 def pack(data: bytes) -> Tensor:
     """Bytes as a tensor, which a checkpoint can hold."""
     return torch.from_numpy(np.frombuffer(data, np.uint8).copy())
@@ -68,9 +63,7 @@ class Public:
 
     @cached_property
     def context(self) -> Any:
-        import tenseal as ts
-
-        return ts.context_from(self.public, n_threads=1)
+        return import_module("tenseal").context_from(self.public, n_threads=1)
 
     @cached_property
     def shape(self) -> tuple[int, int]:
@@ -98,31 +91,26 @@ class Public:
             raise BadMessage("a message of ciphertexts is cut off or damaged; send it again")
         magic, key, its_name, its_sender, summed, its_blocks = HEADER.unpack_from(body)
         if (magic, its_name, its_sender, its_blocks) != (MAGIC, name, sender, n_blocks):
-            raise BadMessage(
-                "ciphertexts are of another sum, sender or shape; send those asked for"
-            )
+            raise BadMessage("ciphertexts of another sum, sender or shape; send those asked for")
         if key != self.key:
-            wrong = "ciphertexts were made with another key"
-            raise BadMessage(f"{wrong}; all clients of a run need the key that it began with")
+            raise BadMessage(
+                "ciphertexts were made with another key; all clients of a run need one"
+            )
         ends = np.cumsum([start, *struct.unpack_from(f"<{n_blocks}I", body, HEADER.size)])
         blocks = [self._block(body[a:b], fresh=name != TABLE) for a, b in pairwise(ends)]
         return Message(summed, blocks)
 
     def _block(self, data: bytes, fresh: bool) -> Any:
         """One ciphertext; a fresh one has not been multiplied."""
-        import tenseal as ts
-
         try:
-            block = ts.ckks_vector_from(self.context, data)
+            block = import_module("tenseal").ckks_vector_from(self.context, data)
             (inner,) = block.ciphertext()
         except (ValueError, RuntimeError) as error:
             raise BadMessage(f"a ciphertext cannot be read: {error}; send it again") from error
         first = self.context.seal_context().data.first_parms_id()
         form = inner.scale, inner.size(), block.size(), not fresh or inner.parms_id() == first
         if form != (SCALE, 2, self.shape[1], True):
-            raise BadMessage(
-                "a ciphertext has other parameters than those of the run; use the same"
-            )
+            raise BadMessage("a ciphertext has other parameters than the run; use the same")
         return block
 
     def added(self, one: Message | None, two: Message, factor: float = 1.0) -> Message:
@@ -150,20 +138,15 @@ class Secret(Public):
     @staticmethod
     def make(scaled: bool) -> Fields:
         """New keys as tensors; `scaled` for sums that the server multiplies."""
-        import tenseal as ts
-
-        degree, bits = SCALED if scaled else SUMS
-        kind = ts.SCHEME_TYPE.CKKS
-        made = ts.context(kind, degree, coeff_mod_bit_sizes=list(bits), n_threads=1)
+        ts, (degree, bits) = import_module("tenseal"), SCALED if scaled else SUMS
+        made = ts.context(ts.SCHEME_TYPE.CKKS, degree, coeff_mod_bit_sizes=bits, n_threads=1)
         made.global_scale = SCALE
         public, private = (made.serialize(True, own, False, False) for own in (False, True))
         return {"ckks/public": pack(public), "ckks/private": pack(private)}
 
     @cached_property
     def context(self) -> Any:
-        import tenseal as ts
-
-        return ts.context_from(self.private, n_threads=1)
+        return import_module("tenseal").context_from(self.private, n_threads=1)
 
     @cached_property
     def weights(self) -> NDArray[np.float64]:
@@ -174,8 +157,6 @@ class Secret(Public):
 
     def seal(self, fields: Fields, name: bytes, sender: int, limit: float = LARGEST) -> bytes:
         """Encrypts parameters; `OutOfRange` if a number or a tag is larger than `limit`."""
-        import tenseal as ts
-
         if {k: v.shape for k, v in fields.items()} != {k: v.shape for k, v in self.like.items()}:
             raise OutOfRange("parameters of other shapes")
         flat = torch.cat([fields[k].detach().double().cpu().flatten() for k in self.like])
@@ -184,7 +165,8 @@ class Secret(Public):
         slot_BS = np.concatenate([number_BN, self._tags(number_BN)], 1)
         if not float(np.abs(slot_BS).max()) <= limit:
             raise OutOfRange(f"a contribution holds a number outside -{limit:g} to {limit:g}")
-        vectors = [ts.ckks_vector(self.context, slot_S) for slot_S in slot_BS]
+        ckks_vector = import_module("tenseal").ckks_vector
+        vectors = [ckks_vector(self.context, slot_S) for slot_S in slot_BS]
         return self.encoded(Message(1, vectors), name, sender)
 
     def open(self, table: bytes) -> Fields:
@@ -192,9 +174,8 @@ class Secret(Public):
         slot_BS = np.array([block.decrypt() for block in self.decoded(table).blocks])
         number_BN = slot_BS[:, :-TAGS]
         if not np.abs(self._tags(number_BN) - slot_BS[:, -TAGS:]).max() <= TOLERANCE:
-            why = "a ciphertext was changed, or made with another key"
-            again = "go back to an earlier checkpoint, or train again"
-            raise BadMessage(f"encrypted parameters fail the clients' check: {why}; {again}")
+            wrong = "encrypted parameters fail the clients' check: a ciphertext was changed"
+            raise BadMessage(f"{wrong}, or made with another key; go back to an earlier checkpoint")
         if not float(np.abs(slot_BS).max()) <= LARGEST:
             wide = f"parameters left the range -{LARGEST:g} to {LARGEST:g} of the ciphertexts"
             raise CoveyError(f"{wide}; train in smaller steps")

@@ -1,6 +1,6 @@
 """Puts encryption between a server and its clients: all parameters on the server are encrypted."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,9 @@ from covey.aggregate.grouping import Everyone
 from covey.aggregate.step import Add
 from covey.contract.aggregation import ServerStep
 from covey.contract.fleet import Request
-from covey.core import CoveyError, Download, FieldDict, Fields, Sent, Total, Upload
+from covey.contract.mechanism import ServerHooks
+from covey.core import Answers, CoveyError, Download, FieldDict, Fields, Sent, Total
+from covey.core.checks import installed
 from covey.engine.fleet.base import KeyHolders
 from covey.engine.method import Method
 from covey.engine.secure.fixed_point import OutOfRange
@@ -23,21 +25,15 @@ from covey.engine.secure.messages import context_of
 from covey.engine.secure.settings import FEWEST, SINGLES
 from covey.engine.server_state import Server, start
 
-from .ckks import LARGEST, SERVER, TABLE, BadMessage, Public, Secret, needed, pack, unpack
+from .ckks import LARGEST, SERVER, TABLE, BadMessage, Public, Secret, pack, unpack
 
 NAME = "encrypted"  # of the ciphertexts of all parameters, on the server and in updates
-# Hooks that read or change what the server has.
-HOOKS = "enrol report init_state admit_clients begin_round select_reporters send receive_reports"
-HOOKS += " filter_uploads adjust_update adjust_model end_round"
+HOOKS = [name for name in vars(ServerHooks) if name[0] != "_"]  # they work on what the server has
 
 
 @dataclass
 class EncryptedFleet:
-    """Clients that hold a secret key, as a server sees them that holds none.
-
-    Both sides are in this process and exchange bytes, which are counted. `server` is all that the
-    server has; `clients` is what each client has besides its data.
-    """
+    """Clients with a secret key as a `server` without it sees them; they exchange bytes only."""
 
     devices: Any  # the fleet that computes the answers, and keeps the clients' keys
     like: Fields  # parameters of the same shapes
@@ -46,7 +42,7 @@ class EncryptedFleet:
     hides = SINGLES
 
     def __post_init__(self) -> None:
-        needed()
+        installed("tenseal", "encrypted sums", "he")
         if not isinstance(self.devices, KeyHolders):
             wrong = f"{type(self.devices).__name__} has no place for keys of its clients, `agreed`"
             raise CoveyError(f"{wrong}; set fleet.encrypted = false")
@@ -74,17 +70,16 @@ class EncryptedFleet:
         self.devices.meter.up += len(self.server.public) + len(table)
         return replace(server, public={NAME: pack(table).to(self.devices.device)})
 
-    def ask(self, request: Request) -> Upload | Total:
+    def ask(self, request: Request) -> Answers:
         """Clients decrypt the parameters. The server gets the sum of their encrypted updates."""
-        shared = dict(request.download.public.shared)
-        table = unpack(shared.pop(NAME)) if NAME in shared else b""
-        sent = self.clients.open(table) if table else shared
-        clear = replace(request, download=Download(Sent(dict(sent))), fold=False)
-        clear = clear.to(self.devices.device)
-        if request.step == "train":
-            self.devices.meter.down += len(request.ids_C) * len(table)
-            return self._sum(clear)
-        return self.devices.ask(clear)
+        table = request.download.public.shared.get(NAME)
+        if isinstance(table, Tensor):
+            sent = Sent(dict(self.clients.open(unpack(table))))
+            request = replace(request, download=Download(sent), fold=False)
+        if request.step != "train" or table is None:
+            return self.devices.ask(request)
+        self.devices.meter.down += len(request.ids_C) * len(table)
+        return self._sum(request.to(self.devices.device))
 
     def _sum(self, request: Request) -> Total:
         """Adds up one message after the other, so that no two of them are in memory."""
@@ -108,10 +103,8 @@ class EncryptedFleet:
         """The encrypted updates; the clear ones never leave the devices."""
         meter, limit = self.devices.meter, LARGEST / max(len(request.ids_C), 1)
         for place_P in torch.arange(len(request.ids_C)).to(request.ids_C).split(AT_ONCE):
-            with meter.apart() as clear:
+            with meter.apart():
                 upload = self.devices.ask(request.take(place_P))
-            for reason, many in clear.dropped.items():
-                meter.drop(reason, many)
             for row, client in enumerate(upload.ids_C.tolist()):
                 update = part_of(upload, row).update
                 try:
@@ -119,11 +112,11 @@ class EncryptedFleet:
                 except OutOfRange:
                     meter.drop("out of range")
                     continue
-                up = meter.up + len(message)
-                for k, v in update.items():  # each field has its share of the bytes
-                    share = len(message) * v.numel() // self.clients.many
-                    meter.count("train", f"update/{k}", share, upload.ids_C[row, None])
-                meter.up = up
+                meter.up += len(message)
+                with meter.paused():
+                    for k, v in update.items():  # each field has its share of the bytes
+                        share = len(message) * v.numel() // self.clients.many
+                        meter.count("train", f"update/{k}", share, upload.ids_C[row, None])
                 yield client, message
 
 
@@ -131,13 +124,13 @@ class EncryptedFleet:
 class AddCiphertexts(ServerStep):
     """`Add` on ciphertexts; `mean` divides the sum by the number of its clients."""
 
-    half: Callable[[], Public]  # the server's, once there are keys
+    fleet: EncryptedFleet  # which has the server's key, once there is one
     rate: float
     mean: bool
     name: str = "server step"
 
     def step(self, memory: FieldDict, params: Fields, update: Fields) -> tuple[FieldDict, Fields]:
-        server = self.half()
+        server = self.fleet.server
         table, total = (server.decoded(unpack(fields[NAME])) for fields in (params, update))
         factor = self.rate / (total.summed if self.mean else 1)
         moved = pack(server.encoded(server.added(table, total, factor)))
@@ -145,14 +138,11 @@ class AddCiphertexts(ServerStep):
 
 
 def encrypted(method: Method, devices: Any, run: int) -> tuple[Method, EncryptedFleet]:
-    """The method with a server step on ciphertexts, and the clients as its server sees them.
-
-    Refuses, by name, the parts of a method that need more on the server than a sum of updates.
-    """
+    """The method and the clients as a server of ciphertexts sees them; refuses other parts."""
     parts, step = (method.combine, method.server_step, method.grouping), method.server_step
     found = [type(p).__name__ for p in parts if type(p) not in (Sum, Mean, Add, Everyone)]
     for m in method.mechanisms:
-        found += [m.name] * (bool(m.exchanges) or any(map(m.implements, HOOKS.split())))
+        found += [m.name] * (bool(m.exchanges) or any(map(m.implements, HOOKS)))
     if method.solver is None or method.model.uploaded:
         found.append(type(method.model).__name__)
     if method.weighting != "equal":
@@ -164,7 +154,7 @@ def encrypted(method: Method, devices: Any, run: int) -> tuple[Method, Encrypted
         raise CoveyError(f"{wrong}; {other}, or {plain}")
     mean = isinstance(method.combine, Mean)
     fleet = EncryptedFleet(devices, start(method).public, mean or step.rate != 1, run)
-    changed = AddCiphertexts(lambda: fleet.server, step.rate, mean)
+    changed = AddCiphertexts(fleet, step.rate, mean)
     return replace(method, combine=Sum(), server_step=changed), fleet
 
 

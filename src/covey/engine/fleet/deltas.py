@@ -1,7 +1,4 @@
-"""Item tables of which clients change few rows, stored as a common base and each client's own rows.
-
-The tables are exact: a row is a client's own if its bits differ from those of the base.
-"""
+"""Item tables as a common base and the rows of each client whose bits differ from the base's."""
 
 from dataclasses import dataclass, field
 
@@ -35,17 +32,14 @@ class Deltas:
         if self.latest < 0 and len(table_CID):
             self.offer(table_CID[0])
         for client, table_ID in zip(ids_C.tolist(), table_CID):
-            version, items = self._based(table_ID, int(self.version_N[client]))
+            version = int(self.version_N[client])
+            handed = torch.equal(bits(table_ID), bits(self.bases[self.latest]))
+            version = self.latest if handed or version < 0 else version
+            items = (bits(table_ID) != bits(self.bases[version])).any(1).nonzero()[:, 0]
             self.version_N[client] = version
             self.own[client] = items.to(torch.int32), table_ID.index_select(0, items)
         used = {self.latest, *self.version_N.unique().tolist()}
         self.bases = {k: v for k, v in self.bases.items() if k in used}
-
-    def _based(self, table_ID: Tensor, version: int) -> tuple[int, Tensor]:
-        """The client's base, or the latest if it holds that, and the items whose rows differ."""
-        handed = torch.equal(bits(table_ID), bits(self.bases[self.latest]))
-        version = self.latest if handed or version < 0 else version
-        return version, (bits(table_ID) != bits(self.bases[version])).any(1).nonzero()[:, 0]
 
     def take(self, ids_C: Tensor) -> Tensor:
         """[C, I, D]; zeros for clients that have no table yet."""

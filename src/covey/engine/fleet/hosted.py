@@ -1,8 +1,6 @@
 """Clients that live together in one process, as rows of tensors.
 
-The simulated fleet has one of these, and so has each of its worker processes. Clients have global
-ids, by which they are addressed and from which their random streams follow, so it makes no
-difference who else lives here. A chunk of a cohort is an index_select.
+Their random streams follow from their global ids, so it makes no difference who else lives here.
 """
 
 from collections.abc import Iterator
@@ -14,8 +12,8 @@ from torch import Tensor
 from covey.aggregate.fold import Fold
 from covey.contract.fleet import Request
 from covey.core import FieldDict, Fields, Rng, Scales, Total, Upload
-from covey.engine.client.malicious import Malicious
-from covey.engine.client.program import ClientProgram, LocalData, Program
+from covey.engine.client.malicious import ClientProgram, Malicious
+from covey.engine.client.program import LocalData, Program
 
 from .codec import field_bytes, rows_bytes
 from .memory import limit_of, release_heap
@@ -59,22 +57,16 @@ class Hosted:
         self._born(torch.arange(len(self.ids_N), device=self.ids_N.device))
 
     def _empty(self, n: int) -> Store:
-        return Store(n, limit_of(self.program.engine), self._sparse())
+        """A store; on a CPU tables that clients change in few rows and get back are differences."""
+        model, cpu = self.program.model, self.ids_N.device.type == "cpu"
+        own = frozenset(model.tables).intersection(model.kept, model.uploaded)
+        sparse = own if cpu and not self._whole_table() else frozenset()
+        return Store(n, limit_of(self.program.engine), sparse)
 
     def _born(self, rows: Tensor) -> None:
         for some in rows.split(BORN_AT_ONCE):
             rng = Rng.of(self.seed, 0, self.ids_N[some])
             self.store.put(some, self.program.birth(rng))
-
-    def _sparse(self) -> frozenset[str]:
-        """Tables that clients keep, change in few rows and receive back, so that most are alike.
-
-        They are stored as differences, except on a GPU, which holds them whole.
-        """
-        model = self.program.model
-        own = set(model.tables).intersection(model.kept, model.uploaded)
-        cpu = self.ids_N.device.type == "cpu"
-        return frozenset() if self._whole_table() or not cpu else frozenset(own)
 
     def add(self, ids_C: Tensor, data: LocalData) -> None:
         """Adds clients, `ids_C` [C] with their data; they start like new ones."""
@@ -108,13 +100,13 @@ class Hosted:
         if step == "deliver":
             self.store.offer(request.download.public.shared)
         whole = self._whole_table()
-        for number, (program, pick) in enumerate(self._chunks(rows_C, step, fold)):
+        for number, (program, pick) in enumerate(self._chunks(rows_C, request)):
             if number and whole:  # the blocks of whole tables would stay between others
                 release_heap()
             some, rows = request.take(pick), rows_C[pick]
             rng = Rng.of(self.seed, request.round, some.ids_C)
             kept, data = self.store.take(rows), self.data.take(rows)
-            if fold and step == "train" and self._in_one_pass(program):
+            if self._in_one_pass(request, program):
                 after, total = program.answer_total(some, kept, data, rng)
                 if _finite(total.update, scales):
                     self.store.put(rows, after)
@@ -130,17 +122,12 @@ class Hosted:
             del kept, upload, some, data
         return answer
 
-    def _in_one_pass(self, program: ClientProgram) -> bool:
-        return self.program.engine.one_pass and program.can_sum()
+    def _in_one_pass(self, request: Request, program: ClientProgram) -> bool:
+        summed = request.fold and request.step == "train" and self.program.engine.one_pass
+        return summed and program.can_sum()
 
-    def _chunks(
-        self, rows_C: Tensor, step: str, fold: bool
-    ) -> Iterator[tuple[ClientProgram, Tensor]]:
-        """Clients with the same program and the same received tables, cut to fit the memory.
-
-        They are in the order of the length of their lists, then of their ids, so that the clients
-        of a chunk have like sizes.
-        """
+    def _chunks(self, rows_C: Tensor, request: Request) -> Iterator[tuple[ClientProgram, Tensor]]:
+        """Clients of like size with the same program and received tables, cut to fit the memory."""
         first = self.malicious.first if self.malicious else self.n_all
         bad_C = self.ids_N[rows_C] >= first
         kind_C = self.store.version_of(rows_C) * 2 + bad_C
@@ -150,19 +137,19 @@ class Hosted:
             rows = rows_C[mine]
             lengths = self.data.training.items.lengths[rows]
             order = (lengths * (int(rows.max()) + 1) + rows).argsort()
-            for pick in self._cut(mine[order], rows_C, step, fold):
+            for pick in self._cut(mine[order], rows_C, request):
                 yield program, pick
 
-    def _cut(self, order: Tensor, rows_C: Tensor, step: str, fold: bool) -> Iterator[Tensor]:
+    def _cut(self, order: Tensor, rows_C: Tensor, request: Request) -> Iterator[Tensor]:
         """Chunks of the clients in this order; of a fixed size if the bits of sums depend on it."""
-        if fold and step == "train" and self._in_one_pass(self.program):
+        if self._in_one_pass(request, self.program):
             yield from order.split(LARGEST_SUM)
             return
         if self.program.engine.chunk:
             yield from order.split(self.program.engine.chunk)
             return
         budget = self.program.engine.floats_per_chunk()
-        yield from _by_budget(order, self._floats(rows_C[order], step), budget)
+        yield from _by_budget(order, self._floats(rows_C[order], request.step), budget)
 
     def _floats(self, rows_C: Tensor, step: str) -> Tensor:
         """About how many numbers each client's answer holds."""

@@ -2,13 +2,10 @@
 
 import ctypes
 import os
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,15 +29,10 @@ def memory_of(device: torch.device | str) -> int:
     return min(most, int(words)) if words.isdecimal() else most
 
 
-@cache
-def _libc() -> Any:
-    return ctypes.CDLL(None) if sys.platform == "linux" else None
-
-
 def release_heap() -> None:
     """Gives freed memory back to the system where the C library can; a few milliseconds."""
-    with suppress(AttributeError, OSError):
-        _libc().malloc_trim(0)
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def limit_of(engine: Engine) -> int:
@@ -71,10 +63,7 @@ def allocate(shape: Sequence[int], like: Tensor, limit: int, zero: bool = False)
 
 
 def check_memory(method: Method, n_clients: int, memory: int, where: str) -> None:
-    """Refuses a run whose clients' own tables would not fit into the bytes that `where` has.
-
-    A table that clients keep is held once, one that moves as a whole `COPIES` times.
-    """
+    """Refuses a run whose clients' own tables would not fit into the bytes that `where` has."""
     n_items = method.catalogue.n_items
     each = any(m.whole_table for m in method.mechanisms) and method.grouping.reads_uploads == "each"
     width = _width(method, COPIES if each else 0)

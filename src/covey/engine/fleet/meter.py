@@ -85,7 +85,7 @@ class Meter:
 
     @contextmanager
     def apart(self) -> Iterator["Meter"]:
-        """Counts everything inside by another meter, which is complete after the block."""
+        """Counts what happens inside by another meter, and here only what was dropped."""
         mine, other = dict(vars(self)), Meter(self.n)
         vars(self).update(vars(Meter(self.n)))
         try:
@@ -93,11 +93,8 @@ class Meter:
         finally:
             vars(other).update(vars(self))
             vars(self).update(mine)
-
-    def note(self, step: str, upload: Upload) -> None:
-        """Counts the fields of a message whose bytes were counted when it came in."""
-        with self.paused():
-            self.received(step, upload)
+            for reason, many in other.dropped.items():
+                self.drop(reason, many)
 
     def envelope(self, many: int) -> None:
         self.up += SIZE_OF_HEADER * many

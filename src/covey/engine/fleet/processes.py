@@ -71,8 +71,9 @@ class Processes:
         with tempfile.TemporaryDirectory(prefix="covey-") as folder:
             for k, (clients, ids_N) in enumerate(slices):
                 file = Path(folder) / f"{k}.pt"
-                parts = _write(clients.data, file)
-                send(self.links[k], ("host", (without_data(clients), ids_N, n_all, file, parts)))
+                parts, none = _write(clients.data, file), Ragged.of([])
+                bare = replace(clients, data=LocalData(TrainingData(none, none)))
+                send(self.links[k], ("host", (bare, ids_N, n_all, file, parts)))
             self._collect(range(len(self.links)))
 
     def _spawn(self) -> None:
@@ -124,17 +125,8 @@ class Processes:
         self.links, self.children = [], []
 
 
-def without_data(clients: Clients) -> Clients:
-    """The same clients without their data, which travel in a file."""
-    none = Ragged.of([])
-    return replace(clients, data=LocalData(TrainingData(none, none)))
-
-
 def _write(data: LocalData, file: Path) -> tuple[str, ...] | None:
-    """Writes the data of a worker, ids in 32 bits.
-
-    Returns which parts are held out, None for no evaluation.
-    """
+    """Writes a worker's data, ids in 32 bits; returns which parts are held out, if any."""
     lists = {"items": data.training.items, "avoid": data.training.avoid}
     flat: Fields = {}
     if held := data.held:

@@ -35,17 +35,13 @@ class Actor:
             torch.set_num_threads(1)
             trust_only(trust)
             clients, ids_N, n_all = parts
-            self.worker = worker_of(_writable(clients), ids_N.clone(), n_all)
+            # Copies of what lies in the cluster's store, which is read-only.
+            data = clients.data.take(torch.arange(len(ids_N)))
+            self.worker = worker_of(replace(clients, data=data), ids_N.clone(), n_all)
         return HERE
 
     def call(self, what: str, arguments: tuple[Any, ...]) -> Any:
         return getattr(self.worker, what)(*arguments)
-
-
-def _writable(clients: Clients) -> Clients:
-    """The clients with copies of what lies in the cluster's store, which is read-only."""
-    everybody = torch.arange(len(clients.data.training.items))
-    return replace(clients, data=clients.data.take(everybody))
 
 
 @dataclass

@@ -10,17 +10,19 @@ from torch import Tensor
 
 from covey.aggregate.fold import Fold
 from covey.contract.fleet import Request
-from covey.core import CoveyError, Field, FieldDict, Fields, Total, Upload, cat, take
+from covey.core import Answers, CoveyError, Field, FieldDict, Fields, Upload, cat, take
 
 from .base import Clients, LocalFleet
 from .hosted import Answer, Hosted
 from .memory import allocate, limit_of
 from .processes import Processes
+from .ray_actors import RayActors
 from .store import Store
-from .worker import Here, Shards, Team, slice_of, worker_of
+from .worker import Here, Shards, slice_of, worker_of
 
 MANY = 2048  # clients from which on a checkpoint has several files
 FILES = 16  # that it then has, unless engine.shards says otherwise
+Team = Here | Processes | RayActors
 Backend = Literal["processes", "ray"]
 
 
@@ -69,8 +71,6 @@ class SimulatedFleet(LocalFleet):
         mine = (ids_N[pick] for pick in self._picks(ids_N))
         slices = ((slice_of(clients, ids_M, self.workers), ids_M) for ids_M in mine)
         if self.backend == "ray":
-            from .ray_actors import RayActors
-
             return RayActors.start(slices, self.n_all)
         team = self.pool or Processes.spawn(self.workers)
         try:
@@ -109,7 +109,7 @@ class SimulatedFleet(LocalFleet):
     def convert(self, change: Callable[[FieldDict], FieldDict]) -> None:
         self.store.dense = change(self.store.dense)
 
-    def ask(self, request: Request) -> Upload | Total:
+    def ask(self, request: Request) -> Answers:
         request = self.scaled(request.to(self.device))
         answers = self._asked(request)
         for answer in answers:
@@ -122,9 +122,7 @@ class SimulatedFleet(LocalFleet):
                 assert answer.fold is not None
                 fold.merge(answer.fold)
             total = fold.total()
-            whole = len(total.ids_C) == len(ids_C)
-            in_order_C = ids_C if whole else ids_C[torch.isin(ids_C, total.ids_C.to(ids_C))]
-            return replace(total, ids_C=in_order_C)
+            return replace(total, ids_C=ids_C[torch.isin(ids_C, total.ids_C.to(ids_C))])
         uploads = [upload for answer in answers for upload in answer.uploads]
         if not uploads:
             return Upload(ids_C[:0], torch.zeros(0))

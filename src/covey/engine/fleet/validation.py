@@ -1,7 +1,4 @@
-"""The server's check of the numbers in uploads.
-
-An upload with a NaN, an infinity, or a number beyond the range that its field declares is dropped.
-"""
+"""The server drops uploads with a NaN, an infinity, or a number beyond the range of its field."""
 
 import torch
 from torch import Tensor

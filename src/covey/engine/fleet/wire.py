@@ -10,12 +10,13 @@ from torch import Tensor
 
 from covey.aggregate.fold import total_of
 from covey.contract.fleet import Request
-from covey.core import Download, Field, FieldDict, Fields, Ragged, Rng, Rows, Total, Upload, stack
-from covey.engine.client.program import ClientProgram, LocalData
+from covey.core import Answers, Download, Field, FieldDict, Fields, Ragged, Rng, Rows, Upload, stack
+from covey.engine.client.malicious import ClientProgram
+from covey.engine.client.program import LocalData
 
 from . import codec
 from .base import LocalFleet
-from .flat import flattened, restored
+from .store import Store
 from .validation import checked
 
 RELEASES = ("enrol", "report", "train")  # steps whose answers may hold noise
@@ -118,9 +119,11 @@ class WireFleet(LocalFleet):
 
     def state(self) -> Fields:
         """What every node keeps, and what was counted, without the replies of the current round."""
-        kept: Fields = {}
+        kept, first = Fields(), torch.tensor([0])
         for client, node in self.nodes.items():
-            kept |= {f"node/{client}/{k}": v for k, v in flattened(node.kept).items()}
+            alone = Store(1)
+            alone.put(first, node.kept)
+            kept |= {f"node/{client}/{k}": v for k, v in alone.state(first).items()}
         shared = self.malicious.memory.state() if self.malicious else {}
         return {**kept, **shared, **super().state()}
 
@@ -135,24 +138,23 @@ class WireFleet(LocalFleet):
                 _, client, name = path.split("/", 2)
                 mine[int(client)][name] = value
         for number, node in self.nodes.items():
-            node.kept = restored(mine[number])
+            alone, first = Store(1), torch.tensor([0])
+            alone.load(first, mine[number])
+            node.kept = alone.take(first)
 
-    def ask(self, request: Request) -> Upload | Total:
+    def ask(self, request: Request) -> Answers:
         request = self.scaled(request)
         uploads: dict[int, Upload] = {}
         for row, client in enumerate(request.ids_C.tolist()):
             envelope = codec.Envelope(request.step, self.run, request.round, client)
             sent = codec.encode_download(envelope, request.download.take(torch.tensor([row])))
             self.meter.down += len(sent)
-            handle = self.transport or self._handle
+            handle = self.transport or (lambda client, sent: [self.nodes[client].handle(sent)])
             for reply in handle(client, sent):
                 self._receive(envelope, reply, request, uploads)
         good = self._alike(uploads)
         upload = stack(good) if good else Upload(request.ids_C[:0], torch.zeros(0))
         return total_of(upload, scales=request.scales) if request.fold else upload
-
-    def _handle(self, client: int, request: bytes) -> Iterable[bytes]:
-        return [self.nodes[client].handle(request)]
 
     def _receive(
         self, asked: codec.Envelope, reply: bytes, request: Request, uploads: dict[int, Upload]
@@ -170,10 +172,13 @@ class WireFleet(LocalFleet):
             return self.meter.drop("replayed")
         if any((asked.step, path) not in self.declared for path, _ in codec.upload_fields(upload)):
             return self.meter.drop("undeclared")
-        self.meter.note(asked.step, upload)
+        with self.meter.paused():  # its bytes were counted when it came in
+            self.meter.received(asked.step, upload)
         shared = request.download.public.shared
-        if not all(_moves(v, shared.get(k)) for k, v in upload.update.items()):
-            return self.meter.drop("odd shape")
+        for k, v in upload.update.items():
+            sent = shared.get(k)
+            if not isinstance(sent, Tensor) or isinstance(v, Ragged) or _shape(v)[1] != sent.shape:
+                return self.meter.drop("odd shape")
         assert request.scales is not None
         if len(checked(upload, request.scales, self.meter)):
             uploads[envelope.client] = upload
@@ -201,9 +206,3 @@ def _shape(value: Field) -> tuple[str, tuple[int, ...]]:
         return f"ragged {value.values.dtype}", tuple(value.values.shape[1:])
     assert isinstance(value, Rows)
     return f"rows {value.values.dtype}", (value.height, *value.values.shape[1:])
-
-
-def _moves(update: Field, sent: Field | None) -> bool:
-    if not isinstance(sent, Tensor) or isinstance(update, Ragged):
-        return False
-    return _shape(update)[1] == tuple(sent.shape)

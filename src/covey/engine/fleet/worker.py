@@ -1,14 +1,13 @@
 """A worker: clients that live together, as a process or an actor that can be called.
 
-A client belongs to a shard, and a worker owns whole shards. Shards are the files of a checkpoint,
-so that a run can be resumed with another number of workers. No result depends on either.
+It owns whole shards, the files of a checkpoint, so a run can be resumed by more or fewer workers.
 """
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,21 +25,6 @@ SHARD = "covey shard 2"  # the format of a shard's file
 
 class WorkerLost(RuntimeError):
     """A worker process has ended; the run goes back to its last checkpoint."""
-
-
-class Team(Protocol):
-    """All workers of a run."""
-
-    apart: bool  # whether the workers are other processes
-
-    def call(self, what: str, arguments: Sequence[tuple[Any, ...] | None]) -> list[Any]:
-        """Calls a method of each worker at the same time; None leaves a worker out.
-
-        Returns what those that were called returned, in order; `WorkerLost` if one has ended.
-        """
-
-    def close(self) -> None:
-        """Ends the workers."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +95,13 @@ class Here:
     """The only worker, in this process."""
 
     worker: Worker
-    apart: bool = False
+    apart: bool = False  # whether the workers are other processes
 
     def call(self, what: str, arguments: Sequence[tuple[Any, ...] | None]) -> list[Any]:
+        """Calls a method of each worker at the same time; None leaves a worker out.
+
+        Returns what those that were called returned, in order; `WorkerLost` if one has ended.
+        """
         return [getattr(self.worker, what)(*some) for some in arguments if some is not None]
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 Of a client in the sum it learns the seed of the client's own mask, of one that dropped out the mask
 key: never both, so no contribution can be read by itself. Every failure ends without a total.
-`party` documents what is sent in each phase, and how clients check it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +15,7 @@ from . import keys, messages, shamir
 from .fixed_point import Integers
 from .graph import graph_of
 from .messages import Bits, Malformed, Reader
-from .party import KEY, NOTHING, PACKET_BYTES, SEED
+from .party import KEY, NOTHING, PACKET_BYTES, SEED, Secrets
 from .settings import FEWEST, FleetConfig, SumFailed
 
 # From a request for each client to the replies that came.
@@ -73,11 +72,7 @@ class Coordinator:
     def _ask(
         self, phase: int, bodies: dict[int, bytes], *forms: tuple[Any, ...]
     ) -> Iterator[tuple[int, list[NDArray[Any]]]]:
-        """The first reply of each client that was asked, as arrays of these types and shapes.
-
-        Other replies are flagged and dropped: malformed ones, and those of another sum, phase or
-        client.
-        """
+        """The first reply of each client that was asked, as arrays; others are flagged."""
         asked = {c: messages.frame(phase, self.context, c, body) for c, body in bodies.items()}
         seen: set[int] = set()
         for reply in self.exchange(asked):
@@ -112,10 +107,7 @@ class Coordinator:
         return found
 
     def _roster(self, found: dict[int, NDArray[np.uint8]]) -> None:
-        """Fixes who takes part, from which the graph follows.
-
-        The threshold counts all clients that were asked, those that never answered as lost.
-        """
+        """Fixes who takes part, from which the graph follows; who did not answer counts as lost."""
         self.roster = np.array(sorted(found), dtype=np.int64)
         self.n = len(self.roster)
         if self.n < FEWEST:
@@ -196,15 +188,10 @@ class Coordinator:
                 shares[dealer, column], true[dealer, column] = sent[j], True
         return shares, true
 
-    def _secrets(
-        self, shares: NDArray[np.uint32], true: Bits
-    ) -> tuple[dict[int, bytes], dict[int, bytes]]:
-        """Seeds of the clients in the sum and mask keys of those that dropped out, by place.
-
-        Checks each against what its client sent before: the hash of the seed, or the public key.
-        """
+    def _secrets(self, shares: NDArray[np.uint32], true: Bits) -> tuple[Secrets, Secrets]:
+        """Seeds of the clients in the sum and mask keys of those that dropped out, all checked."""
         t = self.config.shares(self.H)
-        seeds, mask_keys = dict[int, bytes](), dict[int, bytes]()
+        seeds, mask_keys = Secrets(), Secrets()
         for place in np.flatnonzero(self.alive).tolist():
             have, client = np.flatnonzero(true[place])[:t], self.roster[place]
             if len(have) < t:
@@ -213,15 +200,16 @@ class Coordinator:
                 secret = shamir.join(tuple((have + 1).tolist()), shares[place, have])
             except shamir.BadShares:
                 secret = b""
-            if not self._is(secret, place):
+            if not (secret and self._is(secret, place)):
                 self.flag("false shares dealt out", int(client))
                 raise SumFailed(f"client {client} dealt out shares of no secret; leave it out")
             (seeds if self.summed[place] else mask_keys)[place] = secret
         return seeds, mask_keys
 
     def _is(self, secret: bytes, place: int) -> bool:
-        if not secret or self.summed[place]:
-            return bool(secret) and keys.commit(secret) == self.hashes[place, 0].tobytes()
+        """Whether it has the hash, or belongs to the public key, that its client sent before."""
+        if self.summed[place]:
+            return keys.commit(secret) == self.hashes[place, 0].tobytes()
         return keys.Pair(secret).public == self.public[place, 1].tobytes()
 
     def _enough(self, named: Bits, did: str) -> None:

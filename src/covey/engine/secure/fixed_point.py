@@ -1,7 +1,4 @@
-"""Numbers as integers modulo 2^bits, so that sums are exact and masks cancel.
-
-The unit and the rounding are those of all sums (`covey.core.fixed_point`).
-"""
+"""Numbers as integers modulo 2^bits in the unit of all sums: sums are exact and masks cancel."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -28,10 +25,7 @@ class OutOfRange(ValueError):
 
 @dataclass(frozen=True)
 class Fixed:
-    """A format for sums of `n` numbers of at most `range`; its unit is 2^-fraction.
-
-    The unit follows from `range` and `n`, with `SPARE` bits left over, so that no sum wraps.
-    """
+    """A format for sums of `n` numbers of at most `range`, whose unit leaves `SPARE` bits over."""
 
     bits: Literal[32, 64]
     range: float

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from covey.contract.fleet import Fleet, Request
-from covey.core import CoveyError, Total, Upload
+from covey.core import Answers, CoveyError, Total, Upload
+from covey.core.checks import installed
 from covey.engine.fleet.base import Metered
 from covey.engine.fleet.meter import Meter
 
@@ -18,7 +19,6 @@ from . import messages
 from .coordinator import Coordinator, Outcome
 from .fixed_point import Fixed, Floats, Integers, OutOfRange
 from .groups import GroupSum, added, drawn, within
-from .keys import needed
 from .layout import Layout, nothing, part_of
 from .party import Party, Refused
 from .settings import SUMMED, FleetConfig, SumFailed
@@ -58,9 +58,10 @@ class Contributions:
         while client not in self.ready and self.waiting:
             self._more()
         if client not in self.ready:
-            raise Absent("no answer")
+            raise Absent("no answer")  # which the devices counted
         vector = layout.vector(part_of(*self.ready.pop(client)))
         if vector is None:
+            self.devices.meter.drop("odd shape")
             raise Absent("odd shape")
         return vector
 
@@ -71,8 +72,6 @@ class Contributions:
         with meter.apart() as clear:
             upload = self.devices.ask(some)
         meter.down += clear.down
-        for reason, many in clear.dropped.items():
-            meter.drop(reason, many)
         assert isinstance(upload, Upload)
         self.equal &= bool((upload.weight_C == 1).all())
         self.ready |= {client: (upload, row) for row, client in enumerate(upload.ids_C.tolist())}
@@ -89,7 +88,7 @@ class SecureFleet:
 
     def __post_init__(self) -> None:
         if self.config.masks:
-            needed()
+            installed("cryptography", "secure sums", "secure")
 
     @property
     def hides(self) -> frozenset[str]:
@@ -99,7 +98,7 @@ class SecureFleet:
     def ids_N(self) -> Tensor:
         return self.devices.ids_N
 
-    def ask(self, request: Request) -> Upload | Total:
+    def ask(self, request: Request) -> Answers:
         """Sums each step of a round once: the difference of two sums may be one contribution."""
         step, round = request.step, request.round
         if step not in SUMMED or step not in self.hides:
@@ -136,12 +135,10 @@ class SecureFleet:
         summed_C, total = added([g for g, ok in zip(sums, fine) if ok])
         return layout.total(ids_C[torch.isin(ids_C, summed_C)], total)
 
-    def _group(
-        self, contributions: Contributions, ids_G: Tensor, layout: Layout, context: bytes
-    ) -> GroupSum:
+    def _group(self, inputs: Contributions, ids_G: Tensor, layout: Layout, name: bytes) -> GroupSum:
         fixed = Fixed(self.config.bits, self.config.range, len(ids_G))
         fixed.check()
-        parties = _LocalParties(contributions, layout, fixed, context, self.config)
+        parties = _LocalParties(inputs, layout, fixed, name, self.config)
         run = parties.masked if self.config.masks else parties.plain
         try:
             outcome = run(ids_G.tolist())
@@ -183,10 +180,6 @@ class _LocalParties:
         except OutOfRange as error:
             self.meter.drop("out of range")
             raise Absent from error
-        except Absent as error:
-            if str(error) == "odd shape":  # the devices counted clients that gave no answer
-                self.meter.drop("odd shape")
-            raise
 
     def masked(self, ids: list[int]) -> Outcome:
         """The sum by the protocol."""

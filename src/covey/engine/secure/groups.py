@@ -1,9 +1,7 @@
 """Sums over small random groups of clients, in which a contribution that is far too long shows.
 
-The server reads the sum of each group, and no single contribution. If a client contributes a very
-long row, that row of its group's sum is about as long. A group whose longest row is much longer
-than that of the median group is left out with all its clients. Any contribution that is no longer
-than a row of an honest group passes.
+If a client contributes a very long row, that row of its group's sum is about as long. A group whose
+longest row is much longer than that of the median group is left out with all its clients.
 """
 
 from collections.abc import Sequence
@@ -28,10 +26,7 @@ class GroupSum:
 
 
 def drawn(ids_C: Tensor, size: int, run: int, round: int, step: str) -> list[Tensor]:
-    """Draws groups of at least `size` clients for one sum, or one group if `size` is 0.
-
-    Returns the places in `ids_C` of each group, by ascending id.
-    """
+    """Places of groups of at least `size` clients in `ids_C`, by ascending id; 0: one group."""
     order_C = ids_C.argsort()
     many = max(1, len(ids_C) // size) if size else 1
     if many == 1:
@@ -42,10 +37,7 @@ def drawn(ids_C: Tensor, size: int, run: int, round: int, step: str) -> list[Ten
 
 
 def within(groups: Sequence[GroupSum], most: float) -> list[bool]:
-    """For each group, whether no row is longer than `most` times the median group's longest.
-
-    Fields are compared separately. With `most` = 0 there is no check.
-    """
+    """Whether no row of a group is longer than `most` times the median group's longest; 0: any."""
     if not most or not groups:
         return [True] * len(groups)
     names = groups[0].longest

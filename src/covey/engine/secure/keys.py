@@ -1,15 +1,8 @@
-"""Keys, masks and sealed packets.
-
-All primitives come from the `cryptography` package, which is loaded when it is first needed: X25519
-and HKDF-SHA256 for keys, AES-256 in counter mode for masks, AES-256-GCM for packets.
-"""
+"""Keys (X25519, HKDF-SHA256), masks (AES-256, counter mode) and sealed packets (AES-256-GCM)."""
 
 import hashlib
-from importlib.util import find_spec
 
 import numpy as np
-
-from covey.core.errors import CoveyError
 
 from .fixed_point import Integers
 
@@ -23,11 +16,6 @@ class BadKey(ValueError):
 
 class BadPacket(ValueError):
     """A sealed packet that was changed, or was sealed for another client."""
-
-
-def needed() -> None:
-    if not find_spec("cryptography"):
-        raise CoveyError("secure sums need the cryptography package; pip install 'covey[secure]'")
 
 
 class Pair:
@@ -59,10 +47,7 @@ class Pair:
 
 
 def mask(y: Integers, key: bytes, minus: bool = False) -> None:
-    """Adds the mask of a key to `y` in place, or subtracts it.
-
-    The mask is the key stream of AES-256 in counter mode. A key may make one mask only.
-    """
+    """Adds or subtracts a key's mask, the key stream of AES-256, in place; one mask for a key."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
@@ -89,8 +74,7 @@ def unseal(key: bytes, sender: int, receiver: int, packet: bytes) -> bytes:
     try:
         return AESGCM(key).decrypt(_nonce(sender, receiver), packet, None)
     except InvalidTag as error:
-        why = f"the packet of client {sender} for client {receiver} was changed"
-        raise BadPacket(why) from error
+        raise BadPacket(f"the packet of client {sender} for {receiver} was changed") from error
 
 
 def commit(share: bytes) -> bytes:

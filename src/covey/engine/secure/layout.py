@@ -1,8 +1,4 @@
-"""From one client's upload to a dense vector, and from the sum of vectors to a total.
-
-The vector is the total of the client's upload alone: weighted updates, and for item tables the
-weight that touched each row. All vectors of a sum have the same layout, with all rows of a table.
-"""
+"""From the total of one client's upload to a dense vector, and from a sum of these to a total."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""The messages of a secure sum as bytes: a header, then arrays of known types and shapes.
-
-The header has the phase, the name of the sum and the client. A reader checks it, and that the body
-has the length of its arrays, before it uses any of it.
-"""
+"""The messages of a secure sum as bytes: a header, then arrays of known types and shapes."""
 
 import hashlib
 import struct

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from . import keys, messages, shamir
 from .fixed_point import Integers
-from .graph import Graph, graph_of
+from .graph import Graph, Places, graph_of
 from .messages import Bits, Reader
 from .settings import FEWEST, FleetConfig
 
 PLAIN_BYTES = 2 * shamir.SHARE_BYTES  # a share of the own mask's seed and one of the mask key
 PACKET_BYTES = PLAIN_BYTES + keys.TAG_BYTES
+Secrets = dict[int, bytes]  # by place of a client
 NOTHING, SEED, KEY = range(3)  # what is revealed of a client
 
 
@@ -118,9 +119,7 @@ class Party:
         self.sealing = self._agreed(self.channel, self.holders, channel)
         self.mask_keys = self._agreed(self.masking, self.partners, masking)
 
-    def _agreed(
-        self, pair: keys.Pair, places: NDArray[np.int64], public: NDArray[np.uint8]
-    ) -> dict[int, bytes]:
+    def _agreed(self, pair: keys.Pair, places: Places, public: NDArray[np.uint8]) -> Secrets:
         named = zip(places.tolist(), public, strict=True)
         return {place: pair.agree(key.tobytes(), self.context) for place, key in named}
 

@@ -32,11 +32,7 @@ def split(secrets_SB: list[bytes], n: int, t: int) -> NDArray[np.uint32]:
 
 
 def join(points: tuple[int, ...], shares: NDArray[np.uint32]) -> bytes:
-    """The secret from its shares [t, 16] at these points.
-
-    Raises `BadShares` if the result is no secret. False shares may still give a wrong one, so the
-    caller checks the result.
-    """
+    """The secret from its shares [t, 16] at these points; a wrong one if a share is false."""
     terms = (_weights(points)[:, None] * shares.astype(np.uint64)) % PRIME
     limbs = terms.sum(0) % PRIME
     if (limbs >> 16).any():

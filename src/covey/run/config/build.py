@@ -76,7 +76,11 @@ def convert(value: Any, hint: Any, where: str) -> Any:
             raise CoveyError(f"{where} = {value!r} is not valid{suggestion(str(value), args)}")
         return value
     if origin in (Union, types.UnionType):
-        return _convert_to_one(value, args, where)
+        for one in args:
+            with suppress(CoveyError):
+                return convert(value, one, where)
+        kinds = " or ".join(map(_name, args))
+        raise CoveyError(f"{where} = {value!r} does not fit: it takes {kinds}")
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if origin in (tuple, frozenset) and isinstance(value, list | tuple):
@@ -85,13 +89,6 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     if origin is dict and isinstance(value, dict):
         return {k: convert(v, args[1], f"{where}.{k}") for k, v in value.items()}
     raise CoveyError(f"{where} = {value!r} does not fit: it takes {_name(hint)}")
-
-
-def _convert_to_one(value: Any, hints: Iterable[Any], where: str) -> Any:
-    for hint in hints:
-        with suppress(CoveyError):
-            return convert(value, hint, where)
-    raise CoveyError(f"{where} = {value!r} does not fit: it takes {' or '.join(map(_name, hints))}")
 
 
 def _name(hint: Any) -> str:

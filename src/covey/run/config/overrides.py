@@ -1,7 +1,4 @@
-"""Validates overrides from the command line and from `fit`; none is silently ignored.
-
-Files are not checked in this way, since one file may set options for several kinds of methods.
-"""
+"""Validates overrides from the command line and `fit`; files may set options without effect."""
 
 from collections.abc import Iterable, Iterator
 
