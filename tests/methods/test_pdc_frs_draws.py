@@ -173,6 +173,9 @@ def test_the_shipped_titles_name_the_command_before_anything_is_written(
     likeness.cache_clear()
     method = method_of(Config.of(read("methods", "pdc-frs-titles")), Catalogue(9))
     assert [m.similarity for m in method.mechanisms] == ["encoder"]
+    titles, plain = (read("methods", name) for name in ("pdc-frs-titles", "pdc-frs"))
+    assert titles["mechanism"][0].pop("similarity") and titles.pop("title") != plain.pop("title")
+    assert titles == plain
     output = covey("run", "--method", "pdc-frs-titles", *sets(*SMALL), "--out", tmp_path / "out")
     expect_line(output, r"pip install 'covey\[text\]'")
     assert not (tmp_path / "out").exists()
