@@ -27,6 +27,7 @@ OWN: dict[str, dict[str, Any]] = {
     "fedcl": {"model": {"dim": 8}},
     "spectral": {"model": {"rank": 6}},
     "spectral-private": {"model": {"rank": 8}},
+    "pdc-frs-titles": {"set": ["mechanism.0.similarity=words"]},  # without the extra
     "mf": {"pooled": {"epochs": 2}},
     "ncf": {"pooled": {"epochs": 2}},
 }

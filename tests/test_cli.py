@@ -384,7 +384,7 @@ def test_awkward_people_are_served(
         [] if none else sets("model.rank=8" if name.startswith("spectral") else "model.dim=4")
     )
     changes += (
-        sets("mechanism.0.similarity=itself") if name == "pdc-frs" else []
+        sets("mechanism.0.similarity=itself") if name.startswith("pdc-frs") else []
     )  # there are no titles
     more = ("--rounds", 2, "--trust", "idle_attack", "--json", "--out", tmp_path / "out")
     output = covey("run", "--method", name, "--dataset", data, *changes, *more)

@@ -45,6 +45,7 @@ OWN = {  # what is large in a method, made small
     "spectral-private": ["model.rank=8"],
     "popularity-private": [],
     "ease-sums": [],
+    "pdc-frs-titles": ["model.dim=8", "mechanism.0.similarity=words"],  # without the extra
 }
 
 

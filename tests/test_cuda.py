@@ -28,6 +28,7 @@ DISCONTINUOUS = {  # in the last bit: groups, categories, graphs and bases
         "cofedrec-mf",
         "cofedrec-ncf",
         "gpfedrec",
+        "gpfedrec-printed",
         "pfedrec-contrast",
         "pfedrec-similarity",
         "spectral",
@@ -39,7 +40,7 @@ OWN = {
     "fedcl": ["model.dim=8"],
     "spectral": ["model.rank=8"],
 }
-OWN |= {"spectral-private": ["model.rank=8"]}
+OWN |= {"spectral-private": ["model.rank=8"], "pdc-frs-titles": ["mechanism.0.similarity=words"]}
 # If a unit is active for every candidate, its bias moves all scores alike. The gradient of a
 # softmax is then rounding only, and Adam takes steps of one size.
 ROUNDING = {"fedcl-mlp": {"b0", "b1", "b2"}}

@@ -33,6 +33,7 @@ OWN = {
     "cofedrec-ncf": ["grouping.categories=4"],
     "fedcl": ["model.dim=8", "run.rounds=5"],
     "pdc-frs": ["run.late=0.2"],
+    "pdc-frs-titles": ["mechanism.0.similarity=words"],  # without the extra
     "spectral": ["model.rank=8"],
     "spectral-private": ["model.rank=8"],
 }

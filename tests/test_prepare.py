@@ -23,6 +23,7 @@ FEDERATED = [name for name in shipped("methods") if "pooled" not in read("method
 TINY = ["data.users=40", "data.items=60", "data.mean_items=8", "run.rounds=2"]
 OWN = {"cofedrec": ["model.dim=4", "grouping.categories=4"], "spectral": ["model.rank=8"]}
 OWN |= {"spectral-private": ["model.rank=8"], "popularity-private": [], "ease-sums": []}
+OWN |= {"pdc-frs-titles": ["model.dim=4", "mechanism.0.similarity=words"]}  # without the extra
 SPLITS = ["loo-full", "ratio-full", "temporal-full"]
 
 

@@ -13,6 +13,7 @@ from covey.engine.method import Method
 from covey.methods.gpfedrec import GraphPull, UserGraph, latest
 from covey.models.ncf import NCF
 from covey.objectives.pairs import Bce
+from covey.run.config.shipped import read
 from covey.solvers import Local
 from covey.testing import Conformance
 from covey.testing.world import Play, Setting, World
@@ -60,6 +61,15 @@ def test_the_printed_graph_links_the_similar() -> None:
     """Cosines: twice east 1, north 0 to both; mean 5 / 9."""
     a_PP = UserGraph("similar").graph(torch.tensor([EAST, [5.0, 0.0], NORTH]))
     torch.testing.assert_close(a_PP, torch.tensor([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]]))
+
+
+def test_the_shipped_forms_differ_in_their_links() -> None:
+    published, printed = (read("methods", name) for name in ("gpfedrec", "gpfedrec-printed"))
+    assert (published["grouping"].pop("links"), printed["grouping"].pop("links")) == (
+        "dissimilar",
+        "similar",
+    )
+    assert published.pop("title") != printed.pop("title") and published == printed
 
 
 def test_so_many_neighbours() -> None:

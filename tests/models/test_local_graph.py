@@ -1,4 +1,4 @@
-"""Propagation over a user's own graph: means and attention by hand, and items left out."""
+"""Propagation over a user's own graph: means, LightGCN and attention by hand, items left out."""
 
 import math
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from covey.core import CoveyError, Fields, Rng
 from covey.models.base import History
-from covey.models.local_graph import GraphAttention, LocalGraph
+from covey.models.local_graph import GraphAttention, LightGCN, LocalGraph
 
 RNG = Rng.of(0, 1, torch.tensor([0, 1]))
 TABLE = torch.tensor([[1.0, 0.0], [0.0, 2.0], [4.0, 4.0]])
@@ -29,6 +29,33 @@ def test_training_leaves_the_item_itself_out() -> None:
     u_CPD = LocalGraph(2).user(params, LISTS, RNG, True)
     want_PD = torch.tensor([[5 / 4, 5.5 / 4], [6.5 / 4, 2.5 / 4]])
     torch.testing.assert_close(u_CPD[0], want_PD)
+
+
+def test_lightgcn_against_the_adjacency_of_the_graph() -> None:
+    """u, s, u, s with s = (1, 2) / sqrt(2): as D^-1/2 A D^-1/2, applied three times, has it."""
+    params = {"items": TABLE[None], "user": USER}
+    u_CD = LightGCN(2).user(params, LISTS, RNG, False)
+    a_NN = torch.tensor([[0.0, 1, 1], [1, 0, 0], [1, 0, 0]])  # the user and items 0 and 1
+    half_N = a_NN.sum(1).rsqrt()
+    hop_NN = half_N[:, None] * a_NN * half_N
+    layers = [torch.cat([USER[:1], TABLE[:2]])]
+    for _ in range(3):
+        layers.append(hop_NN @ layers[-1])
+    torch.testing.assert_close(u_CD[0], torch.stack(layers).mean(0)[0])
+    torch.testing.assert_close(u_CD[0], (2 * USER[0] + 2 * torch.tensor([1, 2]) / 2**0.5) / 4)
+    torch.testing.assert_close(u_CD[1], USER[1] / 2)  # without items odd layers are zero
+    even = LightGCN(2, layers=2).user(params, LISTS, RNG, False)
+    torch.testing.assert_close(even[0], (2 * USER[0] + torch.tensor([1, 2]) / 2**0.5) / 3)
+
+
+def test_lightgcn_leaves_the_item_itself_out() -> None:
+    """Without one of two items, s is the other; without the only one it is zero."""
+    params = {"items": TABLE[None], "user": USER}
+    u_CPD = LightGCN(2, layers=1).user(params, LISTS, RNG, True)
+    torch.testing.assert_close(u_CPD[0], (USER[0] + TABLE[[1, 0]]) / 2)
+    one = History(torch.tensor([[2], [1]]), torch.tensor([[True], [True]]))
+    u_CPD = LightGCN(2, layers=1).user(params, one, RNG, True)
+    torch.testing.assert_close(u_CPD[:, 0], USER / 2)
 
 
 def attention(neighbours: Tensor, attend: Tensor) -> Fields:
@@ -91,3 +118,5 @@ def test_bad_options() -> None:
         GraphAttention(2, neighbours=-1)
     with pytest.raises(CoveyError, match="dim"):
         LocalGraph(0)
+    with pytest.raises(CoveyError, match="layers"):
+        LightGCN(2, layers=-1)

@@ -16,7 +16,7 @@ from torch import Tensor
 from covey.aggregate.step import Adam
 from covey.contract.ledger import Disclosure, counts_given
 from covey.core import Catalogue, CoveyError, FieldDict, Fields, Ragged, Rng, Sent, Upload, positive
-from covey.mechanism import Batch, ClientView, Mechanism, ServerView, rows
+from covey.mechanism import Batch, ClientView, History, Mechanism, ServerView, rows
 from covey.solvers import Local
 
 from . import views as contrast
@@ -90,7 +90,12 @@ class Contrast(Mechanism):
         return users["user"]
 
     def send(self, view: ServerView) -> Sent:
-        return Sent(shared={"users": view.state["user"]}) if view.step == "train" else Sent()
+        if view.step != "train":
+            return Sent()
+        items_SN, params = view.state["items"], {k: v[None] for k, v in view.public.items()}
+        lists = History(items_SN, torch.ones_like(items_SN, dtype=torch.bool))
+        params |= {"user": view.state["user"]}
+        return Sent(shared={"users": view.model.user(params, lists, view.server_rng, False)})
 
     def disclosures(self) -> tuple[Disclosure, ...]:
         return (counts_given(self.name),) if self.draw == "popularity" else ()

@@ -44,9 +44,13 @@ class FactorModel:
     def uploaded(self) -> tuple[str, ...]:
         return (*self.own_items, *(("user",) if self.upload_user else ()))
 
+    @property
+    def width(self) -> int:
+        """How many numbers a row of the item table has."""
+        return self.dim + self.bias
+
     def public(self, n_items: int, rng: Rng) -> Fields:
-        wide = self.dim + self.bias
-        return {"items": self.scale * rng.fold("items").normal(n_items, wide)[0]}
+        return {"items": self.scale * rng.fold("items").normal(n_items, self.width)[0]}
 
 
 def catalogue(

@@ -61,7 +61,39 @@ class LocalGraph(ListModel):
         sum_, total = rest_CD + own_CPD.sum(1), rest_C + weight_CP.sum(1)
         if without:
             u, sum_, total = u[:, None], sum_[:, None] - own_CPD, total[:, None] - weight_CP
+        return self._mixed(u, sum_, total)
+
+    def _mixed(self, u: Tensor, sum_: Tensor, total: Tensor) -> Tensor:
+        """The mean over the layers, from the weighted sum of the graph's nodes and their weight."""
         return (u + LAYERS * sum_ / total[..., None]) / (1 + LAYERS)
+
+
+@dataclass(frozen=True)
+class LightGCN(LocalGraph):
+    """LightGCN (He et al., 2020) on the graph of a user and the user's n items.
+
+    There odd layers are s = sum of the items / sqrt(n), and even layers are u again. The item that
+    is scored is not in the graph and stays as it is. Without layers this is matrix factorisation.
+    """
+
+    layers: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.layers < 0:
+            raise CoveyError(f"model: layers = {self.layers}; 0 is matrix factorisation")
+
+    def user(self, params: Fields, history: History, rng: Rng, training: bool) -> Tensor:
+        return super().user(params, history, rng, training) if self.layers else params["user"]
+
+    def nodes(self, params: Fields, history: History) -> Nodes:
+        v_CPD, weight_CP, u_CD, one_C = super().nodes(params, history)
+        return v_CPD, weight_CP, torch.zeros_like(u_CD), torch.zeros_like(one_C)
+
+    def _mixed(self, u: Tensor, sum_: Tensor, total: Tensor) -> Tensor:
+        odd = (self.layers + 1) // 2
+        s = sum_ / total.clamp(min=1).sqrt()[..., None]
+        return ((1 + self.layers - odd) * u + odd * s) / (1 + self.layers)
 
 
 @dataclass(frozen=True)

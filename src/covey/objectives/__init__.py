@@ -3,6 +3,7 @@
 from covey.contract.model import NO_HISTORY as NO_HISTORY
 from covey.contract.objective import Objective as Objective
 
+from .graph import GraphBce as GraphBce
 from .next_item import HIDE_LAST as HIDE_LAST
 from .next_item import NextItemSoftmax as NextItemSoftmax
 from .pairs import Bce as Bce

@@ -49,9 +49,7 @@ class Bce(Objective):
     def loss(
         self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None
     ) -> Tensor:
-        u = model.user(params, NO_HISTORY, rng, True) if u is None else u
-        v_CLD = params["items"] if batch.index_CL is None else rows(params["items"], batch.index_CL)
-        z_CL = batch.with_offset(model.score(params, u, v_CLD))
+        z_CL = batch.with_offset(self.logits(model, params, batch, ready, rng, u))
         y_CL, w_CL = batch.label_CL.to(z_CL), batch.weight_CL.to(z_CL)
         if self.saturating:
             loss_CL = F.binary_cross_entropy(z_CL.sigmoid(), y_CL, reduction="none")
@@ -60,6 +58,14 @@ class Bce(Objective):
         # Faster than the `weight` argument, for which torch checks shapes in Python.
         loss_C = (loss_CL * w_CL).sum(1)
         return loss_C / w_CL.sum(1).clamp(min=1) if self.reduction == "mean" else loss_C
+
+    def logits(
+        self, model: Model, params: Fields, batch: Batch, ready: Fields, rng: Rng, u: Tensor | None
+    ) -> Tensor:
+        """The model's scores of the examples, [C, L]."""
+        u = model.user(params, NO_HISTORY, rng, True) if u is None else u
+        v_CLD = params["items"] if batch.index_CL is None else rows(params["items"], batch.index_CL)
+        return model.score(params, u, v_CLD)
 
 
 @dataclass(frozen=True)

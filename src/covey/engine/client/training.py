@@ -186,7 +186,7 @@ def _fill(into: Fields, name: str, at: Tensor, values: Tensor, height: int) -> N
 
 def check_training(model: Model, objective: Objective, solver: Local) -> None:
     """Refuses a training step that could not work."""
-    if solver.batch and not objective.pointwise:
+    if solver.batch and (objective.sequential or not objective.pointwise):
         raise CoveyError("this objective trains on whole lists: set solver.batch = 0")
     if isinstance(objective, NoObjective):
         raise CoveyError("NoObjective trains nothing: leave out [solver], or use another objective")
