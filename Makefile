@@ -69,7 +69,7 @@ $(PEERS)/.stamp: pyproject.toml constraints.txt bench/peers-constraints.txt
 		$(PEERS)/bin/pip install -q -e . implicit lenskit ir_measures pytest pytest-timeout
 	@touch $@
 
-peers: $(PEERS)/.stamp ## Compare iALS and EASE with implicit and LensKit (5 minutes; COVEY_DATA)
+peers: $(PEERS)/.stamp ## Compare iALS and EASE with implicit and LensKit (4 CPU minutes)
 	$(PEERS)/bin/python bench/peers.py
 	$(PEERS)/bin/pytest -q tests/bench/test_peers.py
 
