@@ -9,7 +9,7 @@ BENCH ?= $(sort $(wildcard bench/bench_*.py))
 PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(BIN)/pip
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-workers lint format docs bench clean
+.PHONY: help install demo test test-fast test-workers lint format docs bench peers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,19 @@ bench: $(STAMP) ## Run the benchmarks (BENCH=bench/bench_x.py for one)
 	@test -n "$(BENCH)" || { echo "no bench/bench_*.py to run" >&2; exit 1; }
 	@set -e; for script in $(BENCH); do echo "== $$script"; $(BIN)/python "$$script"; done
 
+# Other libraries have an environment of their own: LensKit needs an older pandas.
+PEERS := .venv-peers
+$(PEERS)/.stamp: pyproject.toml constraints.txt bench/peers-constraints.txt
+	$(PYTHON) -m venv $(PEERS)
+	grep -v '^pandas==' constraints.txt | cat - bench/peers-constraints.txt > $(PEERS)/constraints.txt
+	PIP_CONSTRAINT=$(PEERS)/constraints.txt PIP_BUILD_CONSTRAINT=$(PEERS)/constraints.txt \
+		$(PEERS)/bin/pip install -q -e . implicit lenskit ir_measures pytest pytest-timeout
+	@touch $@
+
+peers: $(PEERS)/.stamp ## Compare iALS and EASE with implicit and LensKit (4 CPU minutes)
+	$(PEERS)/bin/python bench/peers.py
+	$(PEERS)/bin/pytest -q tests/bench/test_peers.py
+
 clean: ## Remove caches and build artefacts (.venv and runs/ stay)
 	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	find . -path ./.venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -path './.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

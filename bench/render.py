@@ -14,6 +14,7 @@ from render_contrast import (
     contrast_cuda,
     own_tables,
 )
+from render_peers import peers
 
 
 def engine(found: dict[str, Any]) -> list[str]:
@@ -387,6 +388,7 @@ def parts() -> dict[str, Callable[[dict[str, Any]], list[str]]]:
         "bench-tables": own_tables,
         "bench-import": imports,
         "bench-workers": workers,
+        "bench-peers": peers,
     }
 
 
@@ -395,6 +397,7 @@ NOT_SPEED = (
     "bench-encrypted",
     "bench-cofedrec-memory",
     "bench-cofedrec-memory-sampled",
+    "bench-peers",
 )  # on the page it belongs to, and only there
 
 
