@@ -231,4 +231,4 @@ def test_noise_of_large_sums_passes() -> None:
     summed = CLIENTS.decoded(SERVERS.encoded(message))
     slot_BS = np.array([b.decrypt() for b in summed.blocks])
     off = CLIENTS._tags(slot_BS[:, :-TAGS]) - slot_BS[:, -TAGS:]
-    assert 6 * off.std() * (1e7 / 301) ** 0.5 < ckks.TOLERANCE
+    assert 6 * off.std() * (1e6 / 301) ** 0.5 < ckks.TOLERANCE
