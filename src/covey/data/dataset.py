@@ -179,10 +179,7 @@ def part_of(value: Any) -> int:
 
 
 def together(parts: Mapping[str, Dataset]) -> Dataset:
-    """Joins the rows of "train", "valid" and "test" into one dataset that contains its split.
-
-    Times are kept if all parts have them; titles are not kept.
-    """
+    """Joins parts into one dataset with its split; times are kept if all have them, not titles."""
     every = list(parts.values())
     user_E, users = _joined([(_ids(d.users, d.n_users), d.user_E) for d in every])
     item_E, items = _joined([(_ids(d.items, d.n_items), d.item_E) for d in every])

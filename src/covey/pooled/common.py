@@ -96,10 +96,7 @@ def held_out_parts(
     parts: Sequence[str] = PARTS,
     device: torch.device | str = "cpu",
 ) -> dict[str, HeldOutPart]:
-    """Prepares each of `parts`; see `evaluate_pooled` for the arguments.
-
-    Training items are hidden in validation, training and validation items in the test.
-    """
+    """Prepares parts for evaluation: what a user has had before a part is hidden in it."""
     made = {}
     for part in parts:
         held, items_NL = distinct(getattr(split, part)), None

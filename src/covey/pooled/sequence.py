@@ -26,10 +26,7 @@ USERS_AT_ONCE = 4096  # whose vectors are computed together
 
 @dataclass(frozen=True)
 class SequenceTraining:
-    """The options that all sequence models share: the width of their vectors, and how they train.
-
-    A subclass returns the model to train from `model`.
-    """
+    """The options that all sequence models share; a subclass returns the model to train."""
 
     dim: int = 64
     _: KW_ONLY

@@ -39,9 +39,8 @@ class MatrixOptions:
 
     def command(self) -> str:
         """Return the command that makes the same matrix."""
-        words = ["covey matrix", f"--method {self.method}"]
-        words += [f"--dataset {self.dataset}"] if self.dataset else []
-        words += [f"--preset {self.preset}"] if self.preset else []
+        names = {"method": self.method, "dataset": self.dataset, "preset": self.preset}
+        words = ["covey matrix", *(f"--{key} {name}" for key, name in names.items() if name)]
         words += [f"--attacks {','.join(self.attacks)}", f"--defences {','.join(self.defences)}"]
         words += [f"--share {self.share:g}", f"--targets {shlex.quote(self.targets)}"]
         words += [f"--rounds {self.rounds}"] if self.rounds else []
@@ -113,7 +112,14 @@ def planned(request: MatrixOptions) -> Plan:
     base = Config.of(merge(base.tree, {"evaluate": measuring, "run": {"ceilings": []}}))
     own, parts = tuple(ids[t] for t in targets), (tuple(pushing), tuple(defending))
     plan = Plan(request, base, *parts, targets, own, titles, count_I, users)
-    _options_are_known(plan)
+    given = _of_attacks(request.set)
+    for text in given:
+        if not any(has_option(attack, text) for attack in pushing[1:]):
+            wrong = "none of these attacks has that option"
+            raise CoveyError(f"--set {text}: {wrong}; see docs/methods, or leave it out")
+    found = [plan.fitted(attack, NOTHING, 0) for attack in pushing[1:]] if given else []
+    if found and all(isinstance(c, str) for c in found):  # no attack accepts a value
+        raise CoveyError(str(found[0]))
     return plan
 
 
@@ -143,18 +149,6 @@ def _targets(given: str, count_I: Tensor, ids: Sequence[str], dataset: str) -> t
         return rows_of(given, ids, len(count_I), dataset)
     except CoveyError as error:
         raise CoveyError(f"{error}; or give {COLD}") from None
-
-
-def _options_are_known(plan: Plan) -> None:
-    """Refuse an option that no attack has, and a value that no attack accepts."""
-    pushing, given = plan.attacks[1:], _of_attacks(plan.request.set)
-    for text in given:
-        if not any(has_option(attack, text) for attack in pushing):
-            wrong = "none of these attacks has that option"
-            raise CoveyError(f"--set {text}: {wrong}; see docs/methods, or leave it out")
-    found = [plan.fitted(attack, NOTHING, 0) for attack in pushing] if given else []
-    if found and all(isinstance(c, str) for c in found):
-        raise CoveyError(str(found[0]))
 
 
 def rows_of(given: str, ids: Sequence[str] | None, n_items: int, dataset: str) -> tuple[int, ...]:

@@ -187,10 +187,7 @@ Found = tuple[Tree, maps.Items, list[maps.Row]]
 
 
 def matrix(plan: Plan, work: Path, k: int, jobs: int, progress: Progress) -> Found:
-    """Run the pairs that have not been run yet; return the record, the items to mark, and the maps.
-
-    `k` is the cut-off of ER by which the best defence is chosen.
-    """
+    """Run what is missing; ER@`k` chooses the best defence. Return record, items and maps."""
     runs = run_all(plan, work, jobs, progress)
     errors = [o.error for outcomes in runs.values() for o in outcomes]
     if all(errors):

@@ -95,11 +95,7 @@ SHOWN: dict[str, Callable[[Any], str]] = {
 
 
 def render(docs: Path, results: Path, shown: Shown = SHOWN) -> list[Path]:
-    """Write every stored table between its marks; return the pages that changed.
-
-    `docs` is a page or a folder of pages, `results` the folder of records, and `shown` has for each
-    kind of table the function that renders a record.
-    """
+    """Write every stored table between its marks on the pages; return the pages that changed."""
 
     def stored(mark: re.Match[str]) -> str:
         file = results / f"{mark[3]}.json"

@@ -59,11 +59,7 @@ def failures(record: Record) -> list[Note]:
 
 
 def extra_metrics(record: Record) -> list[Note]:
-    """Return notes with extra metrics of the methods at the selected rounds, seed by seed.
-
-    Such a metric is, for example, how many clients shared a model. A record that names some of
-    them has these below its rows instead.
-    """
+    """Return notes with extra metrics, unless the record has these below its rows."""
     if record.get("told") or record.get("ends"):
         return []
     out: list[Note] = []

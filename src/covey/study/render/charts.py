@@ -40,10 +40,7 @@ Marks = Mapping[str, float]  # floor and ceiling by name, such as "ease (ceiling
 
 
 def curves(metric: str, lines: Sequence[Line], marks: Marks, least: float = 1e-9) -> Html:
-    """Draw a metric over the rounds, with floor and ceiling as horizontal lines.
-
-    There is one curve for each method or part; the axis reaches at least up to `least`.
-    """
+    """Draw metrics over the rounds, with floor and ceiling; the axis reaches at least `least`."""
     frame = Frame() if known(marks) else Frame(380, right=20)  # no names at the right
     highs = (p.high for line in lines for p in line.points)
     top = max([*highs, *known(marks).values(), least]) * 1.06
@@ -58,12 +55,10 @@ def spent(what: str, lines: Sequence[Line], fmt: Format) -> Html:
     points = [p for line in lines for p in line.points]
     top = max(p.high for p in points) or 1.0
     low = min((p.low for p in points if p.low > 0), default=1.0)
+    levels, y = ticks(top * 1.1), frame.up(0, top * 1.1)
     if max(p.mean for p in points) > WIDE * low:
         levels = powers(low, top)
         y = frame.up(levels[0], levels[-1], log=True)
-    else:
-        levels = ticks(top * 1.1)
-        y = frame.up(0, top * 1.1)
     return _over_rounds(frame, f"{what}, round by round", lines, y, fmt, frame.rows(y, levels, fmt))
 
 
