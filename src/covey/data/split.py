@@ -204,19 +204,15 @@ def _ragged(user_S: Array, item_S: Array, n_users: int) -> Ragged:
 
 def hold_out(split: Split, config: SplitConfig) -> Split:
     """Moves `config.valid` of each user's training items, drawn by the seed, to validation."""
-    train, n_N = split.train, split.train.lengths.numpy()
-    user_S = train.owner.numpy()
-    held_S = _validates(user_S, n_N, config)
-    item_S = train.values.numpy()
-    stays, held = (_ragged(user_S[at_S], item_S[at_S], split.n_users) for at_S in (~held_S, held_S))
-    return replace(split, train=stays, valid=held)
+    train = split.train
+    held_S = torch.from_numpy(_validates(train.owner.numpy(), train.lengths.numpy(), config))
+    return replace(split, train=train.keep(~held_S), valid=train.keep(held_S))
 
 
 def pool(split: Split, kind: Pool) -> Ragged:
     """The items that each client avoids when it draws negatives, sorted and distinct.
 
-    They are what the client knows ("train"), or also its held-out items ("all"), as in published
-    code, which discloses these to the training.
+    They are what it knows ("train"), or also what is held out ("all"), which leaks in training.
     """
     if kind not in get_args(Pool):
         raise CoveyError(f"negatives.pool = '{kind}': valid are {', '.join(get_args(Pool))}")

@@ -6,7 +6,7 @@ before, M = new items, J = both, D = components of a row.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,8 +15,7 @@ from torch import Tensor
 from covey.aggregate.grouping import Everyone
 from covey.contract.fleet import Request
 from covey.core import CoveyError, Download, FieldDict, Fields, Sent, Total
-from covey.data.dataset import TRAIN, Array, Dataset, check
-from covey.data.naming import own_ids
+from covey.data.dataset import TRAIN, Array, Dataset, check, own_ids
 from covey.data.split import SplitConfig, assigned
 from covey.data.split import split as split_rows
 from covey.engine.fleet.base import Clients
@@ -116,19 +115,15 @@ def with_rows(
         made["time_E"] = np.r_[rows.time_E, rows.time_E.max() + 1 + np.arange(len(pairs))]
     assert rows.part_E is not None
     made["part_E"] = np.r_[rows.part_E, np.full(len(pairs), TRAIN, np.uint8)]
-    for kind, own in (("users", users), ("items", items)):
-        count = getattr(rows, f"n_{kind}")
-        joined = _joined(getattr(rows, kind), count, own, kind)
-        made |= {f"n_{kind}": count + len(own), kind: joined}
+    kinds: dict[Literal["users", "items"], Owns] = {"users": users, "items": items}
+    for kind, own in kinds.items():
+        made[f"n_{kind}"] = getattr(rows, f"n_{kind}") + len(own)
+        made |= {kind: _joined(own_ids(rows, kind), own, kind)} if own else {}
     return replace(rows, **made)
 
 
-def _joined(ids: Array | None, count: int, own: Owns, kind: str) -> Array | None:
+def _joined(ids: Array, own: Owns, kind: str) -> Array:
     """Joins ids, which stay whole numbers if they are."""
-    if not own:
-        return ids
-    if ids is None:
-        ids = np.arange(count).astype(np.str_)
     if ids.dtype.kind not in "iu":
         return np.concatenate([ids, np.array([str(name) for name in own])])
     try:
