@@ -61,17 +61,15 @@ class SequenceTraining:
             copies = {k: v.detach().clone() for k, v in params.items()}
             return FittedSequence(model, copies, train, self.last)
 
-        optimiser = torch.optim.Adam(
-            params.values(), lr=self.lr, weight_decay=self.decay, fused=True
-        )
+        adam = torch.optim.Adam(params.values(), lr=self.lr, weight_decay=self.decay, fused=True)
         lists = History.of(train, self.last)
         some_N = (train.lengths > (0 if hide else 1)).nonzero()[:, 0]  # users with a target
         for epoch in range(1, self.epochs + 1):
             for users_B in some_N[shuffled(len(some_N), seed, epoch).to(device)].split(self.batch):
-                optimiser.zero_grad()
+                adam.zero_grad()
                 rng = Rng.of(seed, epoch, users_B)
                 batch_loss(model, params, lists, users_B, rng, hide).backward()
-                optimiser.step()
+                adam.step()
             if request.stops(epoch, frozen):
                 break
         return frozen()

@@ -40,11 +40,9 @@ def _read() -> Iterator[Source]:
     tree = tomllib.loads(text)
     licences = tree.pop("licences")
     for name, record in tree.items():
-        made: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in record.items()
-        }
-        made |= {"licence": licences[record["licence"]], "keep": Filter(**record.get("keep", {}))}
-        yield Source(name, **made)
+        own: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items()}
+        own |= {"licence": licences[record["licence"]], "keep": Filter(**record.get("keep", {}))}
+        yield Source(name, **own)
 
 
 SOURCES = tuple(_read())

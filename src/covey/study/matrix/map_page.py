@@ -19,7 +19,7 @@ from torch import Tensor
 from covey.core import CoveyError
 from covey.core.provenance import commit, machine
 from covey.study.render import markup, tables
-from covey.study.render.charts import Range, Spot, item_map
+from covey.study.render.charts import Ranges, Spot, item_map
 from covey.study.render.markup import Html, figure, gallery, join, legend, tag
 from covey.study.render.units import code, fixed
 from covey.study.report.data import read_run, unique_names
@@ -117,7 +117,7 @@ def alikeness(table_ID: Tensor) -> float:
     return float(whole / (n * (n - 1))) if n > 1 else 1.0
 
 
-def frame(maps: Sequence[Map], items: Items) -> tuple[Range, Range]:
+def frame(maps: Sequence[Map], items: Items) -> Ranges:
     """Return the horizontal and vertical range of maps in the same directions, without targets."""
     rest_I = torch.ones(len(maps[0].place_I2), dtype=torch.bool)
     rest_I[list(items.targets)] = False
@@ -131,7 +131,7 @@ def frame(maps: Sequence[Map], items: Items) -> tuple[Range, Range]:
     return ends[0], ends[1]
 
 
-def draw(one: Map, items: Items, within: tuple[Range, Range], most: int = MOST) -> Html:
+def draw(one: Map, items: Items, within: Ranges, most: int = MOST) -> Html:
     """Draw a map, with popular items and targets on top of the others."""
     kinds = [("item", 2.0, i) for i in items.others(most).tolist()]
     kinds += [("hot", 3.0, i) for i in items.popular().tolist() if i not in items.targets]
@@ -150,9 +150,7 @@ def key(items: Items) -> Html:
     return legend(names + [("target", "target")] * bool(items.targets))
 
 
-def row(
-    maps: Sequence[Map], items: Items, within: tuple[Range, Range] | None = None, most: int = MOST
-) -> Html:
+def row(maps: Sequence[Map], items: Items, within: Ranges | None = None, most: int = MOST) -> Html:
     """Draw maps side by side, each with its own frame unless one is given."""
     shown = []
     for one in maps:

@@ -180,12 +180,10 @@ def _wrong(word: str, n_items: int) -> CoveyError:
     return CoveyError(f"--targets {word}: {rows}, such as {BY_ID}50, separated by commas")
 
 
-def with_names(
-    titles: Sequence[str], ids: Sequence[str] | None, targets: Sequence[int]
-) -> list[str]:
-    """Return titles of all items, with the full names of targets."""
+def with_names(titles: Sequence[str], ids: Sequence[str] | None, rows: Sequence[int]) -> list[str]:
+    """Return titles of all items, with the full names of those in some rows."""
     out = list(titles)
-    for row in targets:
+    for row in rows:
         own = None if ids is None else ids[row]
         untitled = titles[row] == f"item {row if own is None else own}"  # made of the id
         out[row] = named(row, own, "" if untitled else titles[row])

@@ -55,9 +55,7 @@ def run_all(plan: Plan, work: Path, jobs: int, progress: Progress) -> Runs:
 def without_curves(made: Tree) -> Tree:
     """Return the part of a record that tables need."""
     cells = {
-        attack: {
-            name: {k: v for k, v in cell.items() if k != "curve"} for name, cell in row.items()
-        }
+        attack: {of: {k: v for k, v in cell.items() if k != "curve"} for of, cell in row.items()}
         for attack, row in made["cells"].items()
     }
     return {k: v for k, v in made.items() if k != "maps"} | {"cells": cells}
@@ -148,9 +146,7 @@ def _figures(outcome: Outcome, metric: str) -> Tree:
     }
 
 
-def _cell(
-    plan: Plan, outcomes: Sequence[Outcome], mine: Figures, clean: Figures, metric: str
-) -> Tree:
+def _cell(plan: Plan, runs: Sequence[Outcome], mine: Figures, clean: Figures, metric: str) -> Tree:
     """Return means and spreads over seeds that did not fail; the cost is from the same seed."""
     done = [f for f in mine if f]
     pairs = [(f, c) for f, c in zip(mine, clean) if f and c]
@@ -167,7 +163,7 @@ def _cell(
     for name in ("round", "left_out", "fell_back", "dropped", "curve"):
         cell[name] = [f[name] for f in done]
     cell["seeds"] = [seed for seed, f in zip(plan.seeds, mine) if f]
-    failed = [(seed, o.error) for seed, o in zip(plan.seeds, outcomes) if o.error]
+    failed = [(seed, o.error) for seed, o in zip(plan.seeds, runs) if o.error]
     cell["errors"] = [{"seed": seed, "error": error} for seed, error in failed]
     return cell
 

@@ -19,6 +19,7 @@ MARKDOWN_FIGURES = 6  # of ours in a row of a Markdown table
 MARKDOWN_ROUNDS, TERMINAL_ROUNDS = 11, 5  # in tables over the rounds
 TERMINAL_FIGURES = 4  # in 80 columns; half as many with the paper's beside them
 Lines = list[list[str]]
+Places = Sequence[tuple[Column, str]]  # a column of the record, and a metric
 
 
 def markdown(record: Record) -> str:
@@ -62,18 +63,14 @@ def _figures(record: Record, metric: str, columns: Sequence[Column], marks: Mark
     return grid(head, _rows(record, [(column, metric) for column in columns], marks))
 
 
-def _rows(
-    record: Record, places: Sequence[tuple[Column, str]], marks: Marks, empty: bool = True
-) -> Lines:
+def _rows(record: Record, places: Places, marks: Marks, empty: bool = True) -> Lines:
     """Return a line for each row, and those below it, unless they are to have no `empty` ones."""
     out, both = Lines(), [has_paper(record, *place) for place in places]
     for row in record["rows"]:
         line = [by_role(row)]
         for (column, metric), paper in zip(places, both):
-            cell, note = (
-                row["cells"].get(column["label"]),
-                marks.get((row["label"], column["label"])),
-            )
+            label = column["label"]
+            cell, note = row["cells"].get(label), marks.get((row["label"], label))
             line += [_paper(cell, metric, note)] if paper else []
             line.append(_ours(cell, metric))
         out.append(line)

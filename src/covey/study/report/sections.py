@@ -168,9 +168,7 @@ def _by_part(setting: Setting, metric: str, parts: Sequence[str]) -> Html:
     stats += _thirds(setting, metric, parts, "ceiling")
     every = (value for _, mine in stats for stat in mine for value in stat.values)
     top = max(every, default=0.0) or 1.0
-    rows = [
-        [n, *(join(str(stat), markup.bar(stat.mean / top)) for stat in mine)] for n, mine in stats
-    ]
+    rows = [[n, *(join(str(stat), markup.bar(stat.mean / top)) for stat in of)] for n, of in stats]
     return table(["method", *parts], rows)
 
 
@@ -261,10 +259,7 @@ def _drawn(setting: Setting, found: list[Group]) -> Html:
         lines = [line(first, "target", name, i, name) for i, name in enumerate(RATIOS)]
         pictures = [("ER@K", lines), ("rank", [line(first, "target", "rank", len(RATIOS), "rank")])]
     else:
-        colours = {id(group): i for i, group in enumerate(setting.groups)}
-        pictures = [
-            (name, [line(g, "target", name, colours[id(g)], g.name) for g in found])
-            for name in NAMES
-        ]
+        at = {id(group): i for i, group in enumerate(setting.groups)}
+        pictures = [(n, [line(g, "target", n, at[id(g)], g.name) for g in found]) for n in NAMES]
     figures = (figure(what, curves(what, lines, {}, 1.0)) for what, lines in pictures)
     return join(legend((one.name, one.colour) for one in pictures[0][1]), gallery(figures))
