@@ -36,8 +36,7 @@ class Source:
 
 
 def _read() -> Iterator[Source]:
-    text = resources.files(__package__).joinpath("registry.toml").read_text("utf-8")
-    tree = tomllib.loads(text)
+    tree = tomllib.loads(resources.files(__package__).joinpath("registry.toml").read_text("utf-8"))
     licences = tree.pop("licences")
     for name, record in tree.items():
         own: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items()}

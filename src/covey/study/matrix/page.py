@@ -57,8 +57,7 @@ def _verdict(record: Record, k: int) -> Html | None:
         cost = NOTHING if one.cost is None else change(-one.cost)
         figures = [fixed(one.worst, 3), fixed(one.accuracy["mean"]), cost, fixed(one.least)]
         rows.append([one.defence, one.attack if one.worst else NOTHING, *figures])
-    clean = f"{record['metric']} without attack"
-    head = ["defence", "strongest attack", f"highest ER@{k}", clean]
+    head = ["defence", "strongest attack", f"highest ER@{k}", f"{record['metric']} without attack"]
     head += ["change", "lowest under attack"]
     return join(lead, _best(found[1:]), table(head, rows, left=2))
 

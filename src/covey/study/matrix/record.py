@@ -126,8 +126,7 @@ def _figures(outcome: Outcome, metric: str) -> Tree:
     )
 
     def take(row: Tree) -> Tree:
-        exposure = {k: row["target"].get(k, math.nan) for k in NAMES}
-        return exposure | {metric: row["test"][metric]}
+        return {k: row["target"].get(k, math.nan) for k in NAMES} | {metric: row["test"][metric]}
 
     curve = [{k: None if math.isnan(v) else v for k, v in take(row).items()} for row in rows]
     columns = {name: [one[name] for one in curve] for name in curve[0]}

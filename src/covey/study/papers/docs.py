@@ -12,8 +12,7 @@ from covey.study.render.tables import markdown as grid
 from covey.study.render.units import number, plain
 from covey.study.render.wording import note
 
-from .cells import Cell, Record, by_role, stat
-from .costs import COSTS, TRAFFIC, TRAFFIC_SAID, cost_of, traffic
+from .cells import COSTS, TRAFFIC, TRAFFIC_SAID, Cell, Record, by_role, cost_of, stat, traffic
 from .terminal import made_by, markdown
 
 # The kind of table, the record, and rows if not all are shown: <!-- kind:record | row | row -->

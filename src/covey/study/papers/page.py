@@ -10,8 +10,21 @@ from covey.study.render.tables import scrolling, table
 from covey.study.render.units import fixed, number, plain
 
 from . import notes
-from .cells import Cell, Column, Columns, Record, Row, chunks, has_paper, hole, stat, theirs
-from .costs import COSTS, COSTS_SAID, costs
+from .cells import (
+    COSTS,
+    COSTS_SAID,
+    Cell,
+    Column,
+    Columns,
+    Record,
+    Row,
+    chunks,
+    costs,
+    has_paper,
+    hole,
+    stat,
+    theirs,
+)
 from .notes import Marks, Note
 from .plots import courses, pictures, sweeps
 

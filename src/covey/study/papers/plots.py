@@ -34,8 +34,7 @@ def pictures(record: Record, marks: Marks) -> Html:
     shown = []
     for column in record["columns"]:
         for metric in record["metrics"]:
-            rows = _entries(record, column, metric, marks)
-            drawn = beside(plain(column["label"]), metric, rows)
+            drawn = beside(plain(column["label"]), metric, _entries(record, column, metric, marks))
             shown.append(_small(f"{column['label']} · {metric}", drawn))
     return _plot(None, shown, aside(_key(record, "Hollow: the paper.")))
 

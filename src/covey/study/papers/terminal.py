@@ -11,8 +11,20 @@ from covey.study.render.tables import markdown as grid
 from covey.study.render.units import NOTHING, brief, code, escaped, fixed, plain
 
 from . import notes
-from .cells import Cell, Column, Record, by_role, chunks, has_paper, hole, stat, theirs
-from .costs import COSTS, COSTS_SAID, costs
+from .cells import (
+    COSTS,
+    COSTS_SAID,
+    Cell,
+    Column,
+    Record,
+    by_role,
+    chunks,
+    costs,
+    has_paper,
+    hole,
+    stat,
+    theirs,
+)
 from .notes import Marks, Note
 
 MARKDOWN_FIGURES = 6  # of ours in a row of a Markdown table

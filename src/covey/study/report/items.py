@@ -69,8 +69,7 @@ def table_of(public: Mapping[str, Tensor]) -> Tensor | None:
 
 def principal(rows_SD: Tensor) -> tuple[Tensor, float]:
     """Return coordinates [S, 2] of rows in the two directions of most variance, and its share."""
-    centred_SD = rows_SD - rows_SD.mean(dim=0)
-    left_SK, strength_K, _ = torch.linalg.svd(centred_SD, full_matrices=False)
+    left_SK, strength_K, _ = torch.linalg.svd(rows_SD - rows_SD.mean(dim=0), full_matrices=False)
     place_S2 = left_SK[:, :2] * strength_K[:2]
     farthest_2 = place_S2.abs().argmax(dim=0, keepdim=True)
     sign_2 = place_S2.gather(0, farthest_2).sign()  # fixes the orientation

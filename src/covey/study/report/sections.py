@@ -9,7 +9,7 @@ from covey.study.render import markup, wording
 from covey.study.render.charts import Entry, Line, curves, strip
 from covey.study.render.markup import Html, aside, figure, gallery, join, legend, section, tag
 from covey.study.render.tables import table
-from covey.study.render.units import Stat, fixed, known, size
+from covey.study.render.units import Stat, fixed, grouped, known, size
 
 from .data import Group, Setting, references
 
@@ -206,20 +206,15 @@ def pushed(group: Group, when: When, name: str) -> str:
 
 
 def targets(setting: Setting) -> str:
-    by: dict[str, list[str]] = {}
-    for group in watched(setting):
-        by.setdefault(wording.targets(group.first.result), []).append(group.name)
+    by = grouped((wording.targets(g.first.result), g.name) for g in watched(setting))
     if len(by) == 1:
         return next(iter(by))
     return "; ".join(f"{items} in {', '.join(who)}" for items, who in by.items())
 
 
 def attacks(setting: Setting) -> list[str]:
-    by: dict[str, list[str]] = {}
-    for group in setting.groups:
-        if attack := wording.attackers(group.first.result):
-            by.setdefault(attack, []).append(group.name)
-    return [f"{attack}, on {', '.join(who)}" for attack, who in by.items()]
+    by = grouped((wording.attackers(g.first.result), g.name) for g in setting.groups)
+    return [f"{attack}, on {', '.join(who)}" for attack, who in by.items() if attack]
 
 
 def headline(group: Group) -> Html | None:
