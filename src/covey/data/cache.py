@@ -82,10 +82,7 @@ def unknown(name: str, names: list[str], root: str | Path | None) -> str:
 
 
 def find(name: str, root: str | Path | None = None) -> Path | None:
-    """The folder or the prepared file of a dataset under `root`, by default $COVEY_DATA.
-
-    The name may also be that of a prepared .npz file; None is returned for the built-in dataset.
-    """
+    """The folder or file of a dataset, by default under $COVEY_DATA; None for the built-in one."""
     if name == BUILT_IN:
         return None
     if name.endswith(".npz"):

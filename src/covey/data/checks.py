@@ -46,8 +46,7 @@ def summarise(dataset: Dataset) -> Summary:
     rows = int(n_N.min()), float(np.median(n_N)), int(n_N.max())
     time = "none" if dataset.time_E is None else "clock" if dataset.clock else "order"
     (tied_rows, tied_users), titles = _ties(dataset), bool(dataset.titles)
-    own = _own_split(dataset)
-    return Summary(*sizes, *rows, tied_rows, tied_users, time, titles, *own)
+    return Summary(*sizes, *rows, tied_rows, tied_users, time, titles, *_own_split(dataset))
 
 
 def _own_split(dataset: Dataset) -> tuple[tuple[int, ...], int, int]:

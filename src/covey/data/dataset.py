@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -165,8 +165,7 @@ def select(dataset: Dataset, keep_E: Array) -> Dataset:
     item_E, item = renumber(dataset.item_E[keep_E])
     columns = {k: v[keep_E] for k in ("time_E", "part_E") if (v := getattr(dataset, k)) is not None}
     columns |= {"user_E": user_E, "item_E": item_E, "n_users": len(user), "n_items": len(item)}
-    columns["users"] = user.astype(np.str_) if dataset.users is None else dataset.users[user]
-    columns["items"] = item.astype(np.str_) if dataset.items is None else dataset.items[item]
+    columns |= {"users": own_ids(dataset, "users")[user], "items": own_ids(dataset)[item]}
     titles = tuple(dataset.titles[i] for i in item) if dataset.titles else ()
     return replace(dataset, **columns, titles=titles)
 
@@ -179,13 +178,10 @@ def part_of(value: Any) -> int:
 
 
 def together(parts: Mapping[str, Dataset]) -> Dataset:
-    """Joins the rows of "train", "valid" and "test" into one dataset that contains its split.
-
-    Times are kept if all parts have them; titles are not kept.
-    """
+    """Joins parts into one dataset with its split; times are kept if all have them, not titles."""
     every = list(parts.values())
-    user_E, users = _joined([(_ids(d.users, d.n_users), d.user_E) for d in every])
-    item_E, items = _joined([(_ids(d.items, d.n_items), d.item_E) for d in every])
+    user_E, users = _joined([(own_ids(d, "users"), d.user_E) for d in every])
+    item_E, items = _joined([(own_ids(d), d.item_E) for d in every])
     times = [d.time_E for d in every if d.time_E is not None]
     timed = len(times) == len(every)
     part_E = np.concatenate([np.full(len(d), PARTS[k], np.uint8) for k, d in parts.items()])
@@ -194,8 +190,10 @@ def together(parts: Mapping[str, Dataset]) -> Dataset:
     return check(replace(made, clock=clock, part_E=part_E))
 
 
-def _ids(ids: Any, count: int) -> Any:
-    return np.arange(count).astype(np.str_) if ids is None else ids
+def own_ids(dataset: Dataset, kind: Literal["users", "items"] = "items") -> Array:
+    """The original id of every item or user; its number as text if the dataset has no ids."""
+    ids: Array | None = getattr(dataset, kind)
+    return np.arange(getattr(dataset, f"n_{kind}")).astype(np.str_) if ids is None else ids
 
 
 def _joined(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:

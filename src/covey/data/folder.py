@@ -41,8 +41,7 @@ def load(
         return apply_filter(generate(options or Synthetic()), filter or Filter())
     if str(name).endswith(".npz"):
         return apply_filter(Dataset.load(place), filter or Filter())
-    known = place.is_dir()
-    dataset = read(place.name, place.parent) if known else Dataset.load(place)
+    dataset = read(place.name, place.parent) if place.is_dir() else Dataset.load(place)
     return apply_filter(dataset, filter or DEFAULT_FILTERS.get(dataset.name, Filter()))
 
 

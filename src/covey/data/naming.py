@@ -1,13 +1,6 @@
 """The three names of an item: its row in the tables of a run, its original id, and its title."""
 
-import numpy as np
-
-from .dataset import Array, Dataset
-
-
-def own_ids(dataset: Dataset) -> Array:
-    """The original id of every item; the row's number as text if the dataset has no ids."""
-    return np.arange(dataset.n_items).astype(np.str_) if dataset.items is None else dataset.items
+from .dataset import Dataset, own_ids
 
 
 def ids_of(dataset: Dataset) -> list[str]:

@@ -56,10 +56,7 @@ def split(dataset: Dataset, config: SplitConfig) -> Split:
 
 
 def assigned(dataset: Dataset, config: SplitConfig) -> Dataset:
-    """The rows that a split uses, with the part of each row.
-
-    Splitting the result with kind = "given" and rows = "given" makes the same split again.
-    """
+    """The rows in use with their parts: splitting these as "given" makes the same split again."""
     rows, by_time, part_S = _assign(dataset, config)
     part_E = np.empty(len(rows), np.uint8)
     part_E[by_time] = part_S
@@ -93,10 +90,7 @@ def _assign(dataset: Dataset, config: SplitConfig) -> tuple[Dataset, Array, Arra
 
 
 def _distinct(rows: Dataset) -> Dataset:
-    """One row for each (user, item), at the place of the first one and with the latest time.
-
-    If rows of a pair are in several given parts, the pair is used for training before testing.
-    """
+    """One row per pair, at the first place, with the latest time, in the earliest of its parts."""
     key_E = rows.user_E.astype(np.int64) * rows.n_items + rows.item_E
     ordered_E = np.sort(key_E)
     if not (ordered_E[1:] == ordered_E[:-1]).any():
@@ -173,10 +167,7 @@ def _ratio(user_S: Array, n_N: Array, config: SplitConfig) -> Array:
 
 
 def _validates(user_S: Array, n_N: Array, config: SplitConfig) -> Array:
-    """Whether each of some rows, sorted by user, is held out of training for validation.
-
-    How many of a user's rows are is rounded at random, so that short histories take part.
-    """
+    """Whether each row, sorted by user, is held out for validation; counts are drawn."""
     chance_N = Rng.of(config.seed, 0, torch.arange(len(n_N))).fold("split.round").uniform(1)
     held_N = np.floor(n_N * config.valid + chance_N[:, 0].numpy()).astype(np.int64)
     held_N = held_N.clip(max=(n_N - 1).clip(min=0))
@@ -213,19 +204,15 @@ def _ragged(user_S: Array, item_S: Array, n_users: int) -> Ragged:
 
 def hold_out(split: Split, config: SplitConfig) -> Split:
     """Moves `config.valid` of each user's training items, drawn by the seed, to validation."""
-    train, n_N = split.train, split.train.lengths.numpy()
-    user_S = train.owner.numpy()
-    held_S = _validates(user_S, n_N, config)
-    item_S = train.values.numpy()
-    stays, held = (_ragged(user_S[at_S], item_S[at_S], split.n_users) for at_S in (~held_S, held_S))
-    return replace(split, train=stays, valid=held)
+    train = split.train
+    held_S = torch.from_numpy(_validates(train.owner.numpy(), train.lengths.numpy(), config))
+    return replace(split, train=train.keep(~held_S), valid=train.keep(held_S))
 
 
 def pool(split: Split, kind: Pool) -> Ragged:
     """The items that each client avoids when it draws negatives, sorted and distinct.
 
-    They are what the client knows ("train"), or also its held-out items ("all"), as in published
-    code, which discloses these to the training.
+    They are what it knows ("train"), or also what is held out ("all"), which leaks in training.
     """
     if kind not in get_args(Pool):
         raise CoveyError(f"negatives.pool = '{kind}': valid are {', '.join(get_args(Pool))}")

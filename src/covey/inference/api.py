@@ -63,19 +63,14 @@ def load(
     if isinstance(source, Dataset) or _is_name(source):
         if columns != Columns(python=True) or items is not None:
             raise CoveyError("this dataset is prepared already: leave out how to read it")
-        dataset = source if isinstance(source, Dataset) else data.load(source)
+        made = Imported(source if isinstance(source, Dataset) else data.load(source))
     elif isinstance(source, str | Path):
-        stem = Path(source).name.split(".")[0]
-        dataset = _with_warnings(from_file(source, name or stem, columns, items))
+        made = from_file(source, name or Path(source).name.split(".")[0], columns, items)
     else:
-        dataset = _with_warnings(from_frame(source, name or "frame", columns, items))
-    return apply_filter(dataset, Filter(core=core))
-
-
-def _with_warnings(imported: Imported) -> Dataset:
-    for note in imported.notes:
-        warnings.warn(note, stacklevel=3)
-    return imported.dataset
+        made = from_frame(source, name or "frame", columns, items)
+    for note in made.notes:
+        warnings.warn(note, stacklevel=2)
+    return apply_filter(made.dataset, Filter(core=core))
 
 
 def _is_name(source: Any) -> bool:

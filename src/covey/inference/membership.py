@@ -10,7 +10,6 @@ EASE by sums takes the parts of new users and the changes of known ones, popular
 the sum of new users. Spectral keeps no sum: all clients take part in one more.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -31,12 +30,12 @@ from covey.methods.private_sums import PrivateCount
 from covey.methods.spectral import SubspaceIteration
 from covey.run.assemble import clients_of, device_of, method_of, server_side_of, simulation_of
 
-from .new_items import prepared_again, with_rows
+from .new_items import Pairs, prepared_again, with_rows
 from .ranking import Ranking
 from .scorers import DeviceScorer, Scorer
 
 
-def with_interactions(old: Ranking, interactions: Iterable[tuple[Any, Any]]) -> Ranking:
+def with_interactions(old: Ranking, interactions: Pairs) -> Ranking:
     """Returns what ranks after more interactions; see `Recommender.partial_fit`."""
     part, n = _summing(old), old.prepared.split.n_users
     new, pairs = _numbered(old, interactions)
@@ -84,9 +83,7 @@ def _summing(old: Ranking) -> GramTiles | PrivateCount | SubspaceIteration:
     raise CoveyError(f"partial_fit: {why}; {remedy}")
 
 
-def _numbered(
-    old: Ranking, interactions: Iterable[tuple[Any, Any]]
-) -> tuple[list[Any], list[tuple[int, int]]]:
+def _numbered(old: Ranking, interactions: Pairs) -> tuple[list[Any], list[tuple[int, int]]]:
     """The new users, and the pairs that the dataset does not have, each once."""
     users, data, pairs = dict(old.numbers[0]), old.prepared.dataset, dict[tuple[int, int], None]()
     new: dict[str, Any] = {}

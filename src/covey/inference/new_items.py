@@ -6,7 +6,7 @@ before, M = new items, J = both, D = components of a row.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,8 +15,7 @@ from torch import Tensor
 from covey.aggregate.grouping import Everyone
 from covey.contract.fleet import Request
 from covey.core import CoveyError, Download, FieldDict, Fields, Sent, Total
-from covey.data.dataset import TRAIN, Array, Dataset, check
-from covey.data.naming import own_ids
+from covey.data.dataset import TRAIN, Array, Dataset, check, own_ids
 from covey.data.split import SplitConfig, assigned
 from covey.data.split import split as split_rows
 from covey.engine.fleet.base import Clients
@@ -93,9 +92,7 @@ def prepared_again(config: Config, rows: Dataset) -> dict[str, Any]:
     return {"config": config, "prepared": made}
 
 
-def _pair(
-    user: Any, item: Any, users: Mapping[str, int], new: Mapping[str, int]
-) -> tuple[int, int]:
+def _pair(user: Any, item: Any, users: dict[str, int], new: dict[str, int]) -> tuple[int, int]:
     if str(user) not in users:
         why = "interactions are pairs of a user of the dataset and an item"
         raise CoveyError(f"there is no user {str(user)!r}; {why}")
@@ -116,19 +113,15 @@ def with_rows(
         made["time_E"] = np.r_[rows.time_E, rows.time_E.max() + 1 + np.arange(len(pairs))]
     assert rows.part_E is not None
     made["part_E"] = np.r_[rows.part_E, np.full(len(pairs), TRAIN, np.uint8)]
-    for kind, own in (("users", users), ("items", items)):
-        count = getattr(rows, f"n_{kind}")
-        joined = _joined(getattr(rows, kind), count, own, kind)
-        made |= {f"n_{kind}": count + len(own), kind: joined}
+    kinds: dict[Literal["users", "items"], Owns] = {"users": users, "items": items}
+    for kind, own in kinds.items():
+        made[f"n_{kind}"] = getattr(rows, f"n_{kind}") + len(own)
+        made |= {kind: _joined(own_ids(rows, kind), own, kind)} if own else {}
     return replace(rows, **made)
 
 
-def _joined(ids: Array | None, count: int, own: Owns, kind: str) -> Array | None:
+def _joined(ids: Array, own: Owns, kind: str) -> Array:
     """Joins ids, which stay whole numbers if they are."""
-    if not own:
-        return ids
-    if ids is None:
-        ids = np.arange(count).astype(np.str_)
     if ids.dtype.kind not in "iu":
         return np.concatenate([ids, np.array([str(name) for name in own])])
     try:
@@ -152,7 +145,6 @@ def with_new_items(scorer: Scorer, growth: CatalogueGrowth, rounds: int) -> Scor
         growth.check_known(growth.count_M > 0)
         return PooledScorer(fit_pooled(growth.config, growth.prepared)[0])  # a closed form
     assert isinstance(scorer, DeviceScorer)
-    n_items = growth.prepared.split.n_items
     method = method_of(growth.config, growth.prepared.catalogue)
     _check(method)
     for option in ("secure", "encrypted"):
@@ -161,25 +153,23 @@ def with_new_items(scorer: Scorer, growth: CatalogueGrowth, rounds: int) -> Scor
     start_MD = _start(scorer.server.public["items"], growth)
     clients = clients_of(growth.config, growth.prepared, method)
     if isinstance(method.model, Spectral):
-        new = _moved(scorer, growth.config, clients, start_MD, n_items)
+        new = _moved(scorer, growth.config, clients, start_MD)
         public = _rows_from_reports(new, growth, start_MD)
     else:
         program = clients.program
         assert program.solver is not None
         solver = replace(program.solver, phases=(("items",),))  # trains the item table alone
         trainers = replace(clients, program=replace(program, solver=solver, mechanisms=()))
-        new = _moved(scorer, growth.config, trainers, start_MD, n_items)
+        new = _moved(scorer, growth.config, trainers, start_MD)
         public = _trained_rows(new, method, growth, start_MD, rounds or scorer.participations)
-    new = _moved(scorer, growth.config, clients, public["items"][growth.before :], n_items)
+    new = _moved(scorer, growth.config, clients, public["items"][growth.before :])
     return replace(new, server=Server(public))
 
 
-def _moved(
-    scorer: DeviceScorer, config: Config, clients: Clients, rows_MD: Tensor, n_items: int
-) -> DeviceScorer:
+def _moved(scorer: DeviceScorer, config: Config, clients: Clients, rows_MD: Tensor) -> DeviceScorer:
     """The scorer with other clients, whose item tables have the new rows."""
     fleet = simulation_of(config, clients)
-    fleet.load(_extended_state(scorer, rows_MD, n_items))
+    fleet.load(_extended_state(scorer, rows_MD))
     return replace(scorer, clients=clients, fleet=fleet)
 
 
@@ -221,13 +211,13 @@ def _start(items_ID: Tensor, growth: CatalogueGrowth) -> Tensor:
     return mean_MD
 
 
-def _extended_state(scorer: DeviceScorer, rows_MD: Tensor, n_items: int) -> Fields:
+def _extended_state(scorer: DeviceScorer, rows_MD: Tensor) -> Fields:
     """The state of the fleet with the new rows in every item table that a client has received."""
     state = {}
     for name, value in whole_state(scorer.fleet).items():
         value = value.clone()
         if name.startswith("rows/tuned/") and name.endswith("/height"):
-            value = torch.tensor(n_items)
+            value = torch.tensor(len(scorer.server.public["items"]) + len(rows_MD))
         if name.startswith("version/received/items/"):
             value = torch.cat([value, rows_MD[None].to(value)], 1)
         state[name] = value

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from covey.core import CoveyError, Ragged, positive
-from covey.data.dataset import Array
+from covey.data.dataset import Array, own_ids
 from covey.data.split import SplitConfig
 from covey.data.split import split as split_rows
 from covey.evaluate.ranking import merged
@@ -38,11 +38,11 @@ class Ranking:
 
     @cached_property
     def users(self) -> list[Any]:
-        return _ids(self.prepared.dataset.users, self.prepared.dataset.n_users)
+        return list(own_ids(self.prepared.dataset, "users").tolist())
 
     @cached_property
     def items(self) -> list[Any]:
-        return _ids(self.prepared.dataset.items, self.prepared.dataset.n_items)
+        return list(own_ids(self.prepared.dataset).tolist())
 
     @cached_property
     def numbers(self) -> tuple[dict[str, int], dict[str, int]]:
@@ -167,10 +167,6 @@ class Ranking:
         at_once = max(1, NUMBERS_AT_ONCE // (64 * self.prepared.split.n_items))
         for ids_C in ids.split(at_once) if len(ids) else ():
             yield ids_C, self.scorer.scores(ids_C, known.take(ids_C))
-
-
-def _ids(ids: Array | None, count: int) -> list[Any]:
-    return [str(n) for n in range(count)] if ids is None else list(ids.tolist())
 
 
 def _several(ids: Any) -> list[Any]:

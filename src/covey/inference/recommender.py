@@ -67,16 +67,14 @@ class Recommender:
             config = replace(config, engine=replace(config.engine, device=device))
         device_of(config)
         prepared = prepare(config)
-        scorer: Scorer
-        if "pooled" in config.tree:
-            scorer = load_pooled(config, prepared, folder)
-        else:
-            scorer = load_devices(config, digest, prepared, folder)
+        scorer: Scorer = (
+            load_pooled(config, prepared, folder)
+            if "pooled" in config.tree
+            else load_devices(config, digest, prepared, folder)
+        )
         file = folder / "result.json"
         try:
-            result: dict[str, Any] = (
-                json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-            )
+            result = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         except ValueError as error:
             raise CoveyError(f"{file} is damaged ({error}); remove it and try again") from error
         return cls(config, prepared, scorer, result)
@@ -212,9 +210,8 @@ class Recommender:
             rounds: The rounds in which all users train the new rows; 0 for as many as a client of
                 the run took part in.
         """
-        growth = grow_catalogue(
-            self.config, self.prepared, self.ranking.numbers, items, interactions
-        )
+        run = self.config, self.prepared, self.ranking.numbers
+        growth = grow_catalogue(*run, items, interactions)
         scorer = with_new_items(self.scorer, growth, rounds)
         return replace(self, config=growth.config, prepared=growth.prepared, scorer=scorer)
 

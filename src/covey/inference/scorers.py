@@ -105,10 +105,7 @@ class DeviceScorer:
 
 
 def private_part(program: Program) -> Program | None:
-    """Returns a client that trains only its private part, including tuned copies.
-
-    None if there is no private part. The base model stays, since the client trains on top of it.
-    """
+    """Returns a client that trains only its private part, on the base model; None without one."""
     model, solver = program.model, program.solver
     moving = (*model.kept, *(k for k in model.tuned if k in model.shared))
     if solver is None or not moving:
@@ -167,10 +164,7 @@ def load_pooled(config: Config, prepared: Prepared, folder: Path) -> PooledScore
 
 
 def load_devices(config: Config, digest: str, prepared: Prepared, folder: Path) -> DeviceScorer:
-    """Loads the server and the clients of a run folder.
-
-    The digest is that of the configuration as stored, without changes of device or folder.
-    """
+    """Loads server and clients of a folder; the digest is of the configuration as stored."""
     file = folder / (STATE if (folder / STATE).exists() else CHECKPOINT)
     _check_exists(file, folder)
     method = method_of(config, prepared.catalogue)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from covey.core import Ragged, Rng, offsets_of
+from covey.core import Ragged, Rng
 from covey.data.split import Split
 from covey.evaluate.metrics import EvaluateConfig, clients_to_measure, summarise
 from covey.evaluate.ranking import distinct
@@ -74,12 +74,7 @@ def _tenth(split: Split) -> Split:
     """Holds out a tenth of the training items of all users, the same ones in every run."""
     train, rng = split.train, Rng.server(0, 0, "choice-of-settings")
     held_T = rng.uniform(len(train.values))[0].to(train.values.device) < SHARE
-
-    def only(at_T: Tensor) -> Ragged:
-        counts_N = train.owner[at_T].bincount(minlength=len(train))
-        return Ragged(train.values[at_T], offsets_of(counts_N))
-
-    return replace(split, train=only(~held_T), valid=only(held_T))
+    return replace(split, train=train.keep(~held_T), valid=train.keep(held_T))
 
 
 def with_lists(fitted: OfLists, lists: Ragged) -> OfLists:

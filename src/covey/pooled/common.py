@@ -87,6 +87,7 @@ class HeldOutPart:
 
 
 Parts = Mapping[str, HeldOutPart]
+Metrics = dict[str, dict[str, Tensor]]  # by part, then by name
 
 
 def held_out_parts(
@@ -96,10 +97,7 @@ def held_out_parts(
     parts: Sequence[str] = PARTS,
     device: torch.device | str = "cpu",
 ) -> dict[str, HeldOutPart]:
-    """Prepares each of `parts`; see `evaluate_pooled` for the arguments.
-
-    Training items are hidden in validation, training and validation items in the test.
-    """
+    """Prepares parts for evaluation: what a user has had before a part is hidden in it."""
     made = {}
     for part in parts:
         held, items_NL = distinct(getattr(split, part)), None
@@ -134,7 +132,7 @@ def evaluate_pooled(
 @torch.no_grad()
 def evaluate_parts(
     fitted: Fitted, parts: Parts, config: EvaluateConfig, chunk: int | None = None
-) -> dict[str, dict[str, Tensor]]:
+) -> Metrics:
     """`evaluate_pooled` for parts that are prepared already."""
     if isinstance(fitted, HistoryBased):
         own = ((k, fitted.with_history(part.known), part) for k, part in parts.items())
@@ -142,9 +140,7 @@ def evaluate_parts(
     return _metrics(fitted, parts, config, chunk)
 
 
-def _metrics(
-    fitted: Fitted, parts: Parts, config: EvaluateConfig, chunk: int | None
-) -> dict[str, dict[str, Tensor]]:
+def _metrics(fitted: Fitted, parts: Parts, config: EvaluateConfig, chunk: int | None) -> Metrics:
     keep_heap()
     device, n_items = fitted.items().device, len(fitted.items())
     chunk = chunk or max(1, (CPU_CHUNK if device.type == "cpu" else CUDA_CHUNK) // n_items)

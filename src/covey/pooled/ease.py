@@ -99,10 +99,7 @@ def _by_users(x_NI: Tensor, gram_NN: Tensor, weight: float) -> Tensor:
 
 
 def gram(train: Ragged, n_items: int) -> Tensor:
-    """X'X, [I, I] float64: how many users have both items.
-
-    Chunks are counted in single precision, which is exact up to 2^24 users.
-    """
+    """X'X, [I, I] float64: how many users have both items; single precision is exact up to 2^24."""
     device = train.values.device
     if SPARSE * int((train.lengths**2).sum()) < len(train) * n_items**2:
         from scipy.sparse import csr_matrix

@@ -52,10 +52,7 @@ def table(seed: int, purpose: str, rows: int, dim: int, device: torch.device | s
 
 
 def train_pairs(options: PairTraining, model: PairModel, request: FitRequest) -> Fitted:
-    """Minimises the cross-entropy of positives and new negatives by Adam, in shuffled minibatches.
-
-    Negatives are drawn outside `request.avoid`.
-    """
+    """Minimises the cross-entropy of positives and negatives outside `request.avoid`, by Adam."""
     device, n_items, seed = request.device, request.n_items, request.seed
     train, avoid = request.train.to(device), distinct(request.avoid.to(device))
     params = [p.requires_grad_() for p in model.params()]
@@ -75,11 +72,7 @@ def train_pairs(options: PairTraining, model: PairModel, request: FitRequest) ->
 def pairs(
     train: Ragged, avoid: Ragged, n_items: int, negatives: int, seed: int, epoch: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Users, items and labels of an epoch, [T] each: all positives, then the negatives.
-
-    There are `negatives` for each positive in `train`, outside `avoid`, which is sorted and
-    distinct; a user without any item to draw gets none. Epochs count from 1.
-    """
+    """Users, items and labels [T] of an epoch: all positives, then negatives outside `avoid`."""
     ids_N, free_N = torch.arange(len(train), device=train.values.device), n_items - avoid.lengths
     rng = Rng.of(seed, epoch, ids_N).fold("pooled-negatives")
     unit = rng.ragged_uniform(train.lengths * negatives * (free_N > 0))

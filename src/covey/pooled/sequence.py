@@ -26,10 +26,7 @@ USERS_AT_ONCE = 4096  # whose vectors are computed together
 
 @dataclass(frozen=True)
 class SequenceTraining:
-    """The options that all sequence models share: the width of their vectors, and how they train.
-
-    A subclass returns the model to train from `model`.
-    """
+    """The options that all sequence models share; a subclass returns the model to train."""
 
     dim: int = 64
     _: KW_ONLY
@@ -54,8 +51,28 @@ class SequenceTraining:
         return None
 
     def fit(self, request: FitRequest) -> Fitted:
-        """Trains on sequences. All items are negatives, so `request.avoid` has no effect."""
-        return train_sequences(self, self.model(), request)
+        """Trains on next items, or on masked ones if `masking` says so; all items are negatives."""
+        seed, device, hide, model = request.seed, request.device, self.masking(), self.model()
+        train = request.train.to(device)
+        start = model.public(request.n_items, Rng.server(seed, 0, "pooled-sequence"))
+        params = {k: v[None].to(device).requires_grad_() for k, v in start.items()}
+
+        def frozen() -> FittedSequence:
+            copies = {k: v.detach().clone() for k, v in params.items()}
+            return FittedSequence(model, copies, train, self.last)
+
+        adam = torch.optim.Adam(params.values(), lr=self.lr, weight_decay=self.decay, fused=True)
+        lists = History.of(train, self.last)
+        some_N = (train.lengths > (0 if hide else 1)).nonzero()[:, 0]  # users with a target
+        for epoch in range(1, self.epochs + 1):
+            for users_B in some_N[shuffled(len(some_N), seed, epoch).to(device)].split(self.batch):
+                adam.zero_grad()
+                rng = Rng.of(seed, epoch, users_B)
+                batch_loss(model, params, lists, users_B, rng, hide).backward()
+                adam.step()
+            if request.stops(epoch, frozen):
+                break
+        return frozen()
 
 
 @dataclass(frozen=True)
@@ -88,38 +105,12 @@ class FittedSequence:
         return torch.cat(parts)
 
 
-def train_sequences(options: SequenceTraining, model: Model, request: FitRequest) -> Fitted:
-    """Trains a model to predict each next item or, with `options.masking()`, masked items."""
-    seed, device, hide = request.seed, request.device, options.masking()
-    train = request.train.to(device)
-    start = model.public(request.n_items, Rng.server(seed, 0, "pooled-sequence"))
-    params = {k: v[None].to(device).requires_grad_() for k, v in start.items()}
-
-    def frozen() -> FittedSequence:
-        copies = {k: v.detach().clone() for k, v in params.items()}
-        return FittedSequence(model, copies, train, options.last)
-
-    decay, tensors = options.decay, params.values()
-    optimiser = torch.optim.Adam(tensors, lr=options.lr, weight_decay=decay, fused=True)
-    lists = History.of(train, options.last)
-    some_N = (train.lengths > (0 if hide else 1)).nonzero()[:, 0]  # users with a target
-    for epoch in range(1, options.epochs + 1):
-        for users_B in some_N[shuffled(len(some_N), seed, epoch).to(device)].split(options.batch):
-            optimiser.zero_grad()
-            batch_loss(model, params, lists, users_B, Rng.of(seed, epoch, users_B), hide).backward()
-            optimiser.step()
-        if request.stops(epoch, frozen):
-            break
-    return frozen()
-
-
 def batch_loss(
     model: Model, params: Fields, lists: History, users_B: Tensor, rng: Rng, hide: Hide
 ) -> Tensor:
     """Mean cross-entropy over the positions of a batch of users that have a target.
 
-    Parameters are [1, ...] each, `lists` are those of all users, and `rng` has a stream for each
-    user of the batch, for dropout and masks.
+    Parameters are [1, ...], `lists` those of all users; `rng` has a stream for each of the batch.
     """
 
     def outputs(at: Tensor) -> tuple[Tensor, Tensor]:

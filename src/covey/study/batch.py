@@ -53,10 +53,7 @@ class Outcome:
 
 
 def key(config: Config) -> str:
-    """Return a run's name in the cache.
-
-    Of [engine] only `one_pass` counts, since nothing else changes a result.
-    """
+    """Return a run's name in the cache; of [engine] only `one_pass` changes a result."""
     one_pass = {"one_pass": True} if config.engine.one_pass else {}
     tree = config.tree | {"engine": one_pass, "arithmetic": ARITHMETIC}
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
@@ -110,10 +107,7 @@ def _line(config: Config, outcome: Outcome, about: Callable[[Config], str]) -> s
 
 
 def _all(todo: dict[str, Config], work: Path, jobs: int) -> Iterator[tuple[str, Outcome]]:
-    """Yield outcomes as runs end.
-
-    If a process dies, its pool does not tell which run it had: the rest then run one at a time.
-    """
+    """Yield outcomes as runs end; after a process died, the rest run one at a time to find it."""
     left = dict(todo)
     for name, done in _pool(left, work, jobs):
         if not isinstance(done.exception(), BrokenProcessPool):

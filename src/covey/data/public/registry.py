@@ -36,15 +36,12 @@ class Source:
 
 
 def _read() -> Iterator[Source]:
-    text = resources.files(__package__).joinpath("registry.toml").read_text("utf-8")
-    tree = tomllib.loads(text)
+    tree = tomllib.loads(resources.files(__package__).joinpath("registry.toml").read_text("utf-8"))
     licences = tree.pop("licences")
     for name, record in tree.items():
-        made: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in record.items()
-        }
-        made |= {"licence": licences[record["licence"]], "keep": Filter(**record.get("keep", {}))}
-        yield Source(name, **made)
+        own: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items()}
+        own |= {"licence": licences[record["licence"]], "keep": Filter(**record.get("keep", {}))}
+        yield Source(name, **own)
 
 
 SOURCES = tuple(_read())

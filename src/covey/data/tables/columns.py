@@ -95,8 +95,7 @@ class Ids:
         self.parts: list[Array] = [np.empty(0, np.int32)]
 
     def add(self, cells: Sequence[Any]) -> None:
-        number = map(self.cells.__getitem__, cells)
-        self.parts.append(np.fromiter(number, np.int32, len(cells)))
+        self.parts.append(np.fromiter(map(self.cells.__getitem__, cells), np.int32, len(cells)))
 
     def finish(self) -> tuple[Array, Array]:
         """The number of each row's id, -1 where there is none, and the ids."""

@@ -51,8 +51,7 @@ def _cells(frame: Any, names: list[Any], at: int) -> list[Any]:
     if column.dtype == nw.Date:
         column = column.cast(nw.Datetime("us"))
     if column.dtype == nw.Datetime:
-        micro_E = column.dt.timestamp("us").cast(nw.Float64).to_numpy()
-        return (micro_E / 1e6).tolist()
+        return (column.dt.timestamp("us").cast(nw.Float64).to_numpy() / 1e6).tolist()
     cells = column.to_list()
     if column.null_count():  # some libraries have missing values that cannot be compared
         return [None if null else cell for cell, null in zip(cells, column.is_null().to_list())]

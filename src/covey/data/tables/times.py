@@ -14,9 +14,7 @@ from covey.data.dataset import NO_TIME, Array
 from .reader import Misread
 
 MISSING = ("", "nan", "nat", "na", "n/a", "null", "none", "\\n")
-NAMES = re.compile(
-    r"time|date|when|stamp|moment|created|updated|(^|[^a-z])(day|at|ts)$", re.IGNORECASE
-)
+NAMES = re.compile(r"time|date|when|stamp|moment|created|updated|(^|[^a-z])(day|at|ts)$", re.I)
 SECONDS = (6e8, 4.2e9)  # since 1970: from 1989 to 2103
 YEAR_FIRST = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})")
 YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4})")
@@ -66,9 +64,7 @@ class Times:
         if not self.dates:
             flat = [part if part.ndim == 1 else part[0] for part in self.parts]
             return np.concatenate([*flat, np.empty(0)]), ()
-        both = np.concatenate(
-            [np.broadcast_to(part, (2, part.shape[-1])) for part in self.parts], 1
-        )
+        both = np.concatenate([np.broadcast_to(p, (2, p.shape[-1])) for p in self.parts], 1)
         day, month, either = (self.shown.get(order) for order in ("day", "month", "either"))
         if day and month:
             why = f"{month!r} has the month first and {day!r} the day"

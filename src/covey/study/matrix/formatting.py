@@ -103,14 +103,9 @@ def accuracy(record: Record, cell: Cell) -> str:
 
 def share_lost(record: Record, cell: Cell) -> float | None:
     """Return the cost as a share of the accuracy without attack and defence."""
-    clean = _clean(record)["last"][record["metric"]]["mean"]
-    cost = cell["last"]["cost"]["mean"]
-    return None if cost is None or not clean or cell is _clean(record) else cost / clean
-
-
-def _clean(record: Record) -> Cell:
-    first = record["cells"][labels(record, "attacks")[0]]
-    return first[labels(record, "defences")[0]]
+    _, _, clean = next(cells(record))
+    whole, cost = clean["last"][record["metric"]]["mean"], cell["last"]["cost"]["mean"]
+    return None if cost is None or not whole or cell is clean else cost / whole
 
 
 def detection(record: Record, cell: Cell) -> str:
@@ -118,10 +113,8 @@ def detection(record: Record, cell: Cell) -> str:
     fell = [n for n in cell["fell_back"] if n is not None]
     if fell:
         return f"{sum(fell) / len(fell):,.0f} rows"
-    recall, precision = cell["recall"]["mean"], cell["precision"]["mean"]
-    return (
-        units.NOTHING if recall is None else f"{units.percent(recall)}, {units.percent(precision)}"
-    )
+    found = [cell[name]["mean"] for name in ("recall", "precision")]
+    return units.NOTHING if found[0] is None else ", ".join(map(units.percent, found))
 
 
 def has_detection(record: Record) -> bool:
@@ -129,39 +122,37 @@ def has_detection(record: Record) -> bool:
     return any(any(cell["left_out"]) or any(cell["fell_back"]) for _, _, cell in cells(record))
 
 
-def grid(record: Record, fmt: Format) -> list[list[str]]:
-    """Return a row of texts for each attack; an empty cell has the number of its reason."""
-    numbers, out = reasons(record), []
-    for attack in labels(record, "attacks"):
-        line = (record["cells"][attack][defence] for defence in labels(record, "defences"))
-        texts = (f"✗{numbers[w]}" if (w := why_not(cell)) else fmt(record, cell) for cell in line)
-        out.append([attack, *texts])
-    return out
+def grid(
+    record: Record, fmt: Format, hole: Callable[[str, str], str] = lambda number, why: number
+) -> list[list[str]]:
+    """Return a row for each attack; `hole` shows a missing cell by its reason and its number."""
+    numbers, rows = reasons(record), {attack: [attack] for attack in labels(record, "attacks")}
+    for attack, _, cell in cells(record):
+        why = why_not(cell)
+        rows[attack].append(hole(f"✗{numbers[why]}", why) if why else fmt(record, cell))
+    return list(rows.values())
 
 
 def defence_summaries(record: Record, k: int) -> list[DefenceSummary]:
     """Summarise each defence under the attack that is strongest against it."""
-    no_attack, *others = labels(record, "attacks")
     er, out = f"er@{k}", []
     for defence in labels(record, "defences"):
-        clean = record["cells"][no_attack][defence]
-        every = {attack: record["cells"][attack][defence] for attack in others}
-        under = {a: c for a, c in every.items() if c["highest"][er]["mean"] is not None}
+        clean, *others = [(a, c) for a, of, c in cells(record) if of == defence]
+        under = {a: c for a, c in others if c["highest"][er]["mean"] is not None}
         height = {a: (c["highest"][er]["mean"], c["last"][er]["mean"]) for a, c in under.items()}
         worst = max(height, key=lambda a: height[a], default="")
         most = height[worst][0] if worst else None
         least = min((c["last"][record["metric"]]["mean"] for c in under.values()), default=None)
-        figure = clean["last"][record["metric"]]
-        out.append(DefenceSummary(defence, most, worst, figure, share_lost(record, clean), least))
+        figure, cost = clean[1]["last"][record["metric"]], share_lost(record, clean[1])
+        out.append(DefenceSummary(defence, most, worst, figure, cost, least))
     return out
 
 
 def shown(record: Record, k: int) -> list[tuple[str, Format]]:
     """Return headings and formats of the tables of a record: exposure, accuracy, detection."""
-    metric = record["metric"]
     tables: list[tuple[str, Format]] = [
         (f"ER@{k} of the target, last round (highest of all evaluations)", exposure(k)),
-        (f"{metric} on the test, last round, and its change", accuracy),
+        (f"{record['metric']} on the test, last round, and its change", accuracy),
     ]
     return [*tables, (DETECTION, detection)] if has_detection(record) else tables
 

@@ -18,13 +18,12 @@ from torch import Tensor
 
 from covey.core import CoveyError
 from covey.core.provenance import commit, machine
-from covey.run.checkpoint import MODEL, load_model
 from covey.study.render import markup, tables
-from covey.study.render.charts import Range, Spot, item_map
+from covey.study.render.charts import Ranges, Spot, item_map
 from covey.study.render.markup import Html, figure, gallery, join, legend, tag
 from covey.study.render.units import code, fixed
-from covey.study.report.data import Run, read_run, unique_names
-from covey.study.report.items import catalogue_of, principal, table_of
+from covey.study.report.data import read_run, unique_names
+from covey.study.report.items import catalogue_of, principal, table_in
 
 from .plan import rows_of, with_names
 
@@ -118,7 +117,7 @@ def alikeness(table_ID: Tensor) -> float:
     return float(whole / (n * (n - 1))) if n > 1 else 1.0
 
 
-def frame(maps: Sequence[Map], items: Items) -> tuple[Range, Range]:
+def frame(maps: Sequence[Map], items: Items) -> Ranges:
     """Return the horizontal and vertical range of maps in the same directions, without targets."""
     rest_I = torch.ones(len(maps[0].place_I2), dtype=torch.bool)
     rest_I[list(items.targets)] = False
@@ -132,7 +131,7 @@ def frame(maps: Sequence[Map], items: Items) -> tuple[Range, Range]:
     return ends[0], ends[1]
 
 
-def draw(one: Map, items: Items, within: tuple[Range, Range], most: int = MOST) -> Html:
+def draw(one: Map, items: Items, within: Ranges, most: int = MOST) -> Html:
     """Draw a map, with popular items and targets on top of the others."""
     kinds = [("item", 2.0, i) for i in items.others(most).tolist()]
     kinds += [("hot", 3.0, i) for i in items.popular().tolist() if i not in items.targets]
@@ -151,9 +150,7 @@ def key(items: Items) -> Html:
     return legend(names + [("target", "target")] * bool(items.targets))
 
 
-def row(
-    maps: Sequence[Map], items: Items, within: tuple[Range, Range] | None = None, most: int = MOST
-) -> Html:
+def row(maps: Sequence[Map], items: Items, within: Ranges | None = None, most: int = MOST) -> Html:
     """Draw maps side by side, each with its own frame unless one is given."""
     shown = []
     for one in maps:
@@ -180,7 +177,11 @@ def atlas(
     directions of its own table or those of the first.
     """
     runs = [read_run(folder) for folder in folders]
-    found = [_table(run) for run in runs]
+    found = []
+    for run in runs:
+        if (table_ID := table_in(run.folder)) is None:
+            raise CoveyError(f"{run.folder} has no public item table to map; leave it out")
+        found.append(table_ID)
     known, name = catalogue_of(runs[0], len(found[0])), runs[0].result["dataset"]["name"]
     n_items = len(known.count_I)
     if any(len(table) != n_items for table in found):
@@ -234,11 +235,3 @@ def markdown(made: Mapping[str, Any]) -> str:
         rows.append([one["name"], *cosines, f"{one['explained']:.0%}"])
     where = f"{code(made['command'])}, commit {made['commit']}, {made['machine']}."
     return f"{tables.markdown(head, rows)}\n\n{where}"
-
-
-def _table(run: Run) -> Any:
-    path = run.folder / MODEL
-    table_ID = table_of(load_model(path)) if path.exists() else None
-    if table_ID is None:
-        raise CoveyError(f"{run.folder} has no public item table to map; leave it out")
-    return table_ID

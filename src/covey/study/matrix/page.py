@@ -1,6 +1,6 @@
 """A matrix as a page: exposure and accuracy in colours, curves over the rounds, item maps."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from covey.core import toml_writer
 from covey.study.render import markup, wording
@@ -15,7 +15,6 @@ from .formatting import Cell, DefenceSummary, Format, Record, labels, notes, spr
 
 QUIET = 0.01  # a lower ER is not drawn
 DOTS = 1600  # unmarked items on all maps together, which keeps the page small
-Heated = Callable[[Cell], Html]
 Drawn = tuple[maps.Items, Sequence[maps.Row]]  # marked items, and maps in common directions
 
 
@@ -25,6 +24,10 @@ def page(record: Record, k: int = 10, drawn: Drawn | None = None) -> str:
     failed = notes(record)
     total = sum(sum(cell["cpu_seconds"]["values"]) for _, _, cell in formatting.cells(record))
     summary = f"CPU seconds of a run; {total:,.0f} for all of them"
+
+    def seconds(_: Record, cell: Cell) -> str:
+        return fixed(cell["cpu_seconds"]["mean"], 1)
+
     return markup.page(
         formatting.title(record),
         tag("p", formatting.setting(record), ".", class_="lead"),
@@ -35,7 +38,7 @@ def page(record: Record, k: int = 10, drawn: Drawn | None = None) -> str:
         _curves(record, k),
         _maps(*drawn) if drawn and drawn[1] else None,
         section("Failed runs", markup.listed(failed, "notes")) if failed else None,
-        section("Cost", markup.folded(summary, _plain(record, _seconds))),
+        section("Cost", markup.folded(summary, _plain(record, seconds))),
         _parts(record),
         tag("p", where, class_="aside where"),
     )
@@ -44,7 +47,7 @@ def page(record: Record, k: int = 10, drawn: Drawn | None = None) -> str:
 def _verdict(record: Record, k: int) -> Html | None:
     """Compare the defences in a table, and describe the strongest attack without a defence."""
     found = formatting.defence_summaries(record, k)
-    if len(record["attacks"]) < 2 or found[0].worst is None:
+    if found[0].worst is None:
         return None
     worst = f": at its maximum, {found[0].worst:.1%} of the users who do not have the target"
     parts = ["Without a defence, the strongest attack is ", tag("b", found[0].attack), worst]
@@ -54,8 +57,7 @@ def _verdict(record: Record, k: int) -> Html | None:
         cost = NOTHING if one.cost is None else change(-one.cost)
         figures = [fixed(one.worst, 3), fixed(one.accuracy["mean"]), cost, fixed(one.least)]
         rows.append([one.defence, one.attack if one.worst else NOTHING, *figures])
-    clean = f"{record['metric']} without attack"
-    head = ["defence", "strongest attack", f"highest ER@{k}", clean]
+    head = ["defence", "strongest attack", f"highest ER@{k}", f"{record['metric']} without attack"]
     head += ["change", "lowest under attack"]
     return join(lead, _best(found[1:]), table(head, rows, left=2))
 
@@ -74,20 +76,16 @@ def _best(found: Sequence[DefenceSummary]) -> Html | None:
     return tag("p", "The best defence is ", tag("b", one.defence), text, class_="verdict")
 
 
-def _matrix(record: Record, name: str, one: Heated) -> Html:
+def _matrix(record: Record, name: str, one: Format) -> Html:
     """Show a row for each attack and a column for each defence; `one` returns a cell."""
-    across = labels(record, "defences")
-    body = []
-    for attack in labels(record, "attacks"):
-        line = []
-        for cell in (record["cells"][attack][defence] for defence in across):
-            if why := formatting.why_not(cell):
-                number = f"✗{formatting.reasons(record)[why]}"
-                line.append(tag("td", number, tag("small", why), class_="hole"))
-            else:
-                line.append(one(cell))
-        body.append(tag("tr", tag("th", attack, scope="row"), *line))
-    head = tag("tr", tag("th"), *(tag("th", label, scope="col") for label in across))
+
+    def hole(number: str, why: str) -> Html:
+        return tag("td", number, tag("small", why), class_="hole")
+
+    rows = formatting.grid(record, one, hole)
+    body = (tag("tr", tag("th", attack, scope="row"), *line) for attack, *line in rows)
+    across = (tag("th", label, scope="col") for label in labels(record, "defences"))
+    head = tag("tr", tag("th"), *across)
     return scrolling(tag("table", tag("thead", head), tag("tbody", *body), class_="matrix"), name)
 
 
@@ -101,12 +99,11 @@ def _heat(text: str, small: str, share: float, kind: str) -> Html:
 def _exposure(record: Record, k: int) -> Html:
     er = f"er@{k}"
 
-    def one(cell: Cell) -> Html:
-        last, share = cell["last"], cell["last"][er]["mean"]
+    def one(_: Record, cell: Cell) -> Html:
+        last, share, rank = cell["last"], cell["last"][er]["mean"], cell["last"]["rank"]["mean"]
         if share is None:
             return tag("td", NOTHING)
         others = [f"@{n} {fixed(last[f'er@{n}']['mean'], 2)}" for n in (5, 10, 20) if n != k]
-        rank = last["rank"]["mean"]
         lines = [
             " · ".join(others),
             "" if rank is None else f"rank {rank:,.0f}",
@@ -122,7 +119,7 @@ def _exposure(record: Record, k: int) -> Html:
 def _accuracy(record: Record) -> Html:
     metric = record["metric"]
 
-    def one(cell: Cell) -> Html:
+    def one(_: Record, cell: Cell) -> Html:
         lost = formatting.share_lost(record, cell) or 0.0
         best = f"selected {fixed(cell['selected'][metric]['mean'])}"
         return _heat(formatting.accuracy(record, cell), best, 2 * lost, "cost")
@@ -173,10 +170,6 @@ def _maps(items: maps.Items, rows: Sequence[maps.Row]) -> Html:
         shown += [tag("h3", attack), maps.row(some, items, maps.frame(some, items), most)]
     note = wording.note("matrix maps").format(explained=every[0].explained)
     return section("Item maps", tag("p", note), maps.key(items), *shown)
-
-
-def _seconds(record: Record, cell: Cell) -> str:
-    return fixed(cell["cpu_seconds"]["mean"], 1)
 
 
 def _parts(record: Record) -> Html:

@@ -135,11 +135,7 @@ def attacked(
     n_items: int,
     more: Sequence[str],
 ) -> Tree:
-    """Add an attack to the configuration of a method.
-
-    The number of attackers is a `share` of the honest clients, `targets` are rows of the items to
-    promote, and `more` has options such as attack.start=5 for attacks that have them.
-    """
+    """Add an attack with options `more`; its clients are a `share` of the honest ones."""
     section, solver = dict(attack.sections["attack"]), Config.of(tree).part("solver")
     part = _made(attack)
     if solver is None and not isinstance(part, Profiled):

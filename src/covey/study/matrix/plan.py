@@ -39,9 +39,8 @@ class MatrixOptions:
 
     def command(self) -> str:
         """Return the command that makes the same matrix."""
-        words = ["covey matrix", f"--method {self.method}"]
-        words += [f"--dataset {self.dataset}"] if self.dataset else []
-        words += [f"--preset {self.preset}"] if self.preset else []
+        names = {"method": self.method, "dataset": self.dataset, "preset": self.preset}
+        words = ["covey matrix", *(f"--{key} {name}" for key, name in names.items() if name)]
         words += [f"--attacks {','.join(self.attacks)}", f"--defences {','.join(self.defences)}"]
         words += [f"--share {self.share:g}", f"--targets {shlex.quote(self.targets)}"]
         words += [f"--rounds {self.rounds}"] if self.rounds else []
@@ -113,7 +112,14 @@ def planned(request: MatrixOptions) -> Plan:
     base = Config.of(merge(base.tree, {"evaluate": measuring, "run": {"ceilings": []}}))
     own, parts = tuple(ids[t] for t in targets), (tuple(pushing), tuple(defending))
     plan = Plan(request, base, *parts, targets, own, titles, count_I, users)
-    _options_are_known(plan)
+    given = _of_attacks(request.set)
+    for text in given:
+        if not any(has_option(attack, text) for attack in pushing[1:]):
+            wrong = "none of these attacks has that option"
+            raise CoveyError(f"--set {text}: {wrong}; see docs/methods, or leave it out")
+    found = [plan.fitted(attack, NOTHING, 0) for attack in pushing[1:]] if given else []
+    if found and all(isinstance(c, str) for c in found):  # no attack accepts a value
+        raise CoveyError(str(found[0]))
     return plan
 
 
@@ -145,18 +151,6 @@ def _targets(given: str, count_I: Tensor, ids: Sequence[str], dataset: str) -> t
         raise CoveyError(f"{error}; or give {COLD}") from None
 
 
-def _options_are_known(plan: Plan) -> None:
-    """Refuse an option that no attack has, and a value that no attack accepts."""
-    pushing, given = plan.attacks[1:], _of_attacks(plan.request.set)
-    for text in given:
-        if not any(has_option(attack, text) for attack in pushing):
-            wrong = "none of these attacks has that option"
-            raise CoveyError(f"--set {text}: {wrong}; see docs/methods, or leave it out")
-    found = [plan.fitted(attack, NOTHING, 0) for attack in pushing] if given else []
-    if found and all(isinstance(c, str) for c in found):
-        raise CoveyError(str(found[0]))
-
-
 def rows_of(given: str, ids: Sequence[str] | None, n_items: int, dataset: str) -> tuple[int, ...]:
     """Return the rows of items such as "7,id:50", sorted and without repetition."""
     words = [word.strip() for word in given.split(",") if word.strip()]
@@ -186,12 +180,10 @@ def _wrong(word: str, n_items: int) -> CoveyError:
     return CoveyError(f"--targets {word}: {rows}, such as {BY_ID}50, separated by commas")
 
 
-def with_names(
-    titles: Sequence[str], ids: Sequence[str] | None, targets: Sequence[int]
-) -> list[str]:
-    """Return titles of all items, with the full names of targets."""
+def with_names(titles: Sequence[str], ids: Sequence[str] | None, rows: Sequence[int]) -> list[str]:
+    """Return titles of all items, with the full names of those in some rows."""
     out = list(titles)
-    for row in targets:
+    for row in rows:
         own = None if ids is None else ids[row]
         untitled = titles[row] == f"item {row if own is None else own}"  # made of the id
         out[row] = named(row, own, "" if untitled else titles[row])

@@ -55,9 +55,7 @@ def run_all(plan: Plan, work: Path, jobs: int, progress: Progress) -> Runs:
 def without_curves(made: Tree) -> Tree:
     """Return the part of a record that tables need."""
     cells = {
-        attack: {
-            name: {k: v for k, v in cell.items() if k != "curve"} for name, cell in row.items()
-        }
+        attack: {of: {k: v for k, v in cell.items() if k != "curve"} for of, cell in row.items()}
         for attack, row in made["cells"].items()
     }
     return {k: v for k, v in made.items() if k != "maps"} | {"cells": cells}
@@ -128,8 +126,7 @@ def _figures(outcome: Outcome, metric: str) -> Tree:
     )
 
     def take(row: Tree) -> Tree:
-        exposure = {k: row["target"].get(k, math.nan) for k in NAMES}
-        return exposure | {metric: row["test"][metric]}
+        return {k: row["target"].get(k, math.nan) for k in NAMES} | {metric: row["test"][metric]}
 
     curve = [{k: None if math.isnan(v) else v for k, v in take(row).items()} for row in rows]
     columns = {name: [one[name] for one in curve] for name in curve[0]}
@@ -148,9 +145,7 @@ def _figures(outcome: Outcome, metric: str) -> Tree:
     }
 
 
-def _cell(
-    plan: Plan, outcomes: Sequence[Outcome], mine: Figures, clean: Figures, metric: str
-) -> Tree:
+def _cell(plan: Plan, runs: Sequence[Outcome], mine: Figures, clean: Figures, metric: str) -> Tree:
     """Return means and spreads over seeds that did not fail; the cost is from the same seed."""
     done = [f for f in mine if f]
     pairs = [(f, c) for f, c in zip(mine, clean) if f and c]
@@ -167,7 +162,7 @@ def _cell(
     for name in ("round", "left_out", "fell_back", "dropped", "curve"):
         cell[name] = [f[name] for f in done]
     cell["seeds"] = [seed for seed, f in zip(plan.seeds, mine) if f]
-    failed = [(seed, o.error) for seed, o in zip(plan.seeds, outcomes) if o.error]
+    failed = [(seed, o.error) for seed, o in zip(plan.seeds, runs) if o.error]
     cell["errors"] = [{"seed": seed, "error": error} for seed, error in failed]
     return cell
 
@@ -187,10 +182,7 @@ Found = tuple[Tree, maps.Items, list[maps.Row]]
 
 
 def matrix(plan: Plan, work: Path, k: int, jobs: int, progress: Progress) -> Found:
-    """Run the pairs that have not been run yet; return the record, the items to mark, and the maps.
-
-    `k` is the cut-off of ER by which the best defence is chosen.
-    """
+    """Run what is missing; ER@`k` chooses the best defence. Return record, items and maps."""
     runs = run_all(plan, work, jobs, progress)
     errors = [o.error for outcomes in runs.values() for o in outcomes]
     if all(errors):

@@ -70,10 +70,7 @@ def judge(
     not make the other tests significant. Where one seed is planned there is no test. `cell` returns
     the cell in a row and a column, `users` its figures [S, U]; `known` are earlier comparisons.
     """
-    found = [
-        [_measured(test, cell, users, known.get(test)) for test in tests_of(claim)]
-        for claim in claims
-    ]
+    found = [[_measured(t, cell, users, known.get(t)) for t in tests_of(claim)] for claim in claims]
 
     def counts(test: PairTest) -> bool:
         return not _single(cell(test.better, test.column))

@@ -40,10 +40,7 @@ def course_of(outcomes: Sequence[Outcome], names: Sequence[str]) -> Tree:
 
 
 def value(row: Tree, name: str) -> float | None:
-    """Return a test metric, an exposure of the targets or an extra metric; None if not measured.
-
-    "lists.overlap" and the like describe how much the lists of users differ.
-    """
+    """Return a test metric, an exposure or an extra metric, also of lists; None if not measured."""
     if "." in name:
         return extra(row.get("told", {}) | {"lists": row.get("lists", {})}, name)
     return row.get("target", {}).get(name) if name in RATIOS else row["test"][name]

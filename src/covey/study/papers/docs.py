@@ -12,8 +12,7 @@ from covey.study.render.tables import markdown as grid
 from covey.study.render.units import number, plain
 from covey.study.render.wording import note
 
-from .cells import Cell, Record, by_role, stat
-from .costs import COSTS, TRAFFIC, TRAFFIC_SAID, cost_of, traffic
+from .cells import COSTS, TRAFFIC, TRAFFIC_SAID, Cell, Record, by_role, cost_of, stat, traffic
 from .terminal import made_by, markdown
 
 # The kind of table, the record, and rows if not all are shown: <!-- kind:record | row | row -->
@@ -95,11 +94,7 @@ SHOWN: dict[str, Callable[[Any], str]] = {
 
 
 def render(docs: Path, results: Path, shown: Shown = SHOWN) -> list[Path]:
-    """Write every stored table between its marks; return the pages that changed.
-
-    `docs` is a page or a folder of pages, `results` the folder of records, and `shown` has for each
-    kind of table the function that renders a record.
-    """
+    """Write every stored table between its marks on the pages; return the pages that changed."""
 
     def stored(mark: re.Match[str]) -> str:
         file = results / f"{mark[3]}.json"

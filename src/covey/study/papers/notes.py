@@ -8,7 +8,7 @@ from typing import NamedTuple
 from covey.core.fixed_point import ARITHMETIC
 from covey.study.batch import NOT_RUN
 from covey.study.render import units
-from covey.study.render.units import NOTHING, fixed, plain, rounded, span
+from covey.study.render.units import NOTHING, fixed, grouped, plain, rounded, span
 
 from .cells import Cell, Record, Row, cells, failure, stat, theirs
 from .curves import extra
@@ -49,9 +49,7 @@ def failures(record: Record) -> list[Note]:
     """Return a note for each different error of a cell, with its seeds."""
     out = []
     for row, label, cell in cells(record):
-        seeds: dict[str, list[str]] = {}
-        for error in cell["errors"]:
-            seeds.setdefault(plain(error["error"]), []).append(str(error["seed"]))
+        seeds = grouped((plain(error["error"]), str(error["seed"])) for error in cell["errors"])
         for why, of in seeds.items():
             text = f"seed{'s' if len(of) > 1 else ''} {', '.join(of)} {failure(why)}"
             out.append(Note(row["label"], label, text))
@@ -59,20 +57,13 @@ def failures(record: Record) -> list[Note]:
 
 
 def extra_metrics(record: Record) -> list[Note]:
-    """Return notes with extra metrics of the methods at the selected rounds, seed by seed.
-
-    Such a metric is, for example, how many clients shared a model. A record that names some of
-    them has these below its rows instead.
-    """
+    """Return notes with extra metrics, unless the record has these below its rows."""
     if record.get("told") or record.get("ends"):
         return []
     out: list[Note] = []
     for row, label, cell in cells(record):
-        found: dict[str, list[float]] = {}
-        for one in cell.get("told", ()):
-            for part in one.values():
-                for name, value in part.items():
-                    found.setdefault(plain(name), []).append(value)
+        parts = (part for one in cell.get("told", ()) for part in one.values())
+        found = grouped((plain(name), value) for part in parts for name, value in part.items())
         if found:
             each = (f"{name} {', '.join(map(rounded, values))}" for name, values in found.items())
             out.append(Note(row["label"], label, "; ".join(each)))

@@ -10,8 +10,21 @@ from covey.study.render.tables import scrolling, table
 from covey.study.render.units import fixed, number, plain
 
 from . import notes
-from .cells import Cell, Column, Record, Row, chunks, has_paper, hole, stat, theirs
-from .costs import COSTS, COSTS_SAID, costs
+from .cells import (
+    COSTS,
+    COSTS_SAID,
+    Cell,
+    Column,
+    Columns,
+    Record,
+    Row,
+    chunks,
+    costs,
+    has_paper,
+    hole,
+    stat,
+    theirs,
+)
 from .notes import Marks, Note
 from .plots import courses, pictures, sweeps
 
@@ -95,9 +108,7 @@ def _tables(record: Record, marks: Marks, at: int) -> list[Html]:
     return out
 
 
-def _lines(
-    record: Record, row: Row, columns: Sequence[Column], marks: Marks, at: int
-) -> list[Html]:
+def _lines(record: Record, row: Row, columns: Columns, marks: Marks, at: int) -> list[Html]:
     figures = (cell for column in columns for cell in _figures(record, row, column, marks, at))
     kind = "reference" if row["role"] in ("floor", "ceiling") else None
     named = join(row["label"], tag("small", f" {row['role']}") if row["role"] else None)

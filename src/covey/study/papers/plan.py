@@ -174,8 +174,7 @@ def _list(cls: type[Any], tree: Tree, key: str, where: str) -> list[Any]:
 
 
 def _placed(row: Row, folder: Path) -> Row:
-    is_file = row.method.endswith(".toml")
-    return replace(row, method=str(folder / row.method)) if is_file else row
+    return replace(row, method=str(folder / row.method)) if row.method.endswith(".toml") else row
 
 
 def _swept(column: Column, sweep: Sweep) -> Iterator[Column]:

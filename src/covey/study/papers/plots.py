@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 
 from covey.study.render import svg
 from covey.study.render.charts import Entry, Line, beside, curves, heights
@@ -9,13 +10,11 @@ from covey.study.render.charts import theirs as paper_of
 from covey.study.render.markup import Child, Html, aside, join, legend, tag
 from covey.study.render.units import Point, fixed, plain, tick
 
-from .cells import Column, Record, stat, theirs
+from .cells import Column, Record, panels, stat, theirs
 from .notes import Marks
 
 FRAME = svg.Frame(380, 230, left=44, right=70, top=12, bottom=40)
 LOG_FROM = 30.0  # ratio of the largest to the smallest value from which the axis is logarithmic
-
-
 Series = Sequence[Entry]  # the figures of one method
 
 
@@ -35,8 +34,7 @@ def pictures(record: Record, marks: Marks) -> Html:
     shown = []
     for column in record["columns"]:
         for metric in record["metrics"]:
-            rows = _entries(record, column, metric, marks)
-            drawn = beside(plain(column["label"]), metric, rows)
+            drawn = beside(plain(column["label"]), metric, _entries(record, column, metric, marks))
             shown.append(_small(f"{column['label']} · {metric}", drawn))
     return _plot(None, shown, aside(_key(record, "Hollow: the paper.")))
 
@@ -84,12 +82,9 @@ def _key(record: Record, paper: str) -> str:
 def sweeps(record: Record, marks: Marks, claims: Child) -> Html:
     """Draw a panel for each dataset and metric of a sweep, with the claims below."""
     sweep, shown, keys = plain(record["sweep"]["label"]), [], dict[str, int]()
-    found: dict[str, list[Column]] = {}
-    for column in record["columns"]:
-        if column["x"] is not None and math.isfinite(column["x"]):
-            found.setdefault(column["panel"], []).append(column)
-    for name, columns in found.items():
-        for metric in record["metrics"]:
+    for name, every in panels(record).items():
+        columns = [at for at in every if at["x"] is not None and math.isfinite(at["x"])]
+        for metric in record["metrics"] if columns else ():
             series, levels = _series(record, columns, metric, marks)
             keys |= {one[0].name: one[0].colour for one in series}
             drawn = panel(plain(name), metric, sweep, series, levels)
@@ -120,10 +115,7 @@ def logarithmic(values: Sequence[float]) -> bool:
 def panel(
     title: str, metric: str, sweep: str, series: Sequence[Series], marks: Mapping[str, float]
 ) -> Html:
-    """Draw a line for each method with bars of spread; the paper's points are hollow and dashed.
-
-    `sweep` names the horizontal axis; `marks` are floor and ceiling, drawn as horizontal lines.
-    """
+    """Draw each method with its spread, the paper hollow; `marks` are floors and ceilings."""
     dots = [dot for one in series for dot in one]
     xs = sorted({dot.x for dot in dots})
     ends, inset = ((xs[0], xs[-1]), 10.0) if xs else ((0.0, 1.0), 0.0)
@@ -162,13 +154,8 @@ def _line(one: Series, x: svg.Axis, y: svg.Axis, sweep: str) -> Html:
 
 def _unbroken(one: Series) -> list[list[Entry]]:
     """Split a line where runs failed; points that were not run are skipped."""
-    out: list[list[Entry]] = [[]]
-    for spot in one:
-        if spot.failed:
-            out.append([])
-        elif not math.isnan(spot.stat.mean):
-            out[-1].append(spot)
-    return [run for run in out if run]
+    drawn = (spot for spot in one if spot.failed or not math.isnan(spot.stat.mean))
+    return [list(run) for failed, run in groupby(drawn, lambda spot: spot.failed) if not failed]
 
 
 def _described(series: Sequence[Series], marks: Mapping[str, float]) -> str:

@@ -80,9 +80,8 @@ def record(table: Table, runs: Cells, scope: Scope, old: Kept = NOTHING_KEPT) ->
         for column in (column for other, column in table.cells() if other is row):
             place, config = (row.label, column.label), configs(table, row, column, scope)[0]
             planned = _planned(table.plan, row, column, config)
-            cells[column.label] = old.cell(place, planned) or (
-                _measured(table.plan, config, runs[place]) | planned
-            )
+            stays = old.cell(place, planned)
+            cells[column.label] = stays or _measured(table.plan, config, runs[place]) | planned
         about = {"label": row.label, "method": row.method_name, "role": row.role}
         rows.append(about | {"lowest": row.lowest, "cells": cells})
     by_label: dict[str, Tree] = {row["label"]: row["cells"] for row in rows}

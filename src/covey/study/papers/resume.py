@@ -26,6 +26,7 @@ from .settings import configs
 Place = tuple[str, str]  # row, column
 Cells = dict[Place, Tree]
 Runs = Mapping[Place, Sequence[Config]]
+Finished = Callable[[Config], bool]
 # Keys of a configuration that name a run or its machine and change no result.
 NAMES = ("engine", "title", "paper", "method", "preset")
 TEST = ("better", "worse", "column", "against", "metric")  # what identifies a test
@@ -71,9 +72,7 @@ def read(file: Path) -> Tree:
     return old
 
 
-def kept(
-    table: Table, scope: Scope, file: Path, at_hand: Callable[[Config], bool] | None = None
-) -> Kept:
+def kept(table: Table, scope: Scope, file: Path, at_hand: Finished | None = None) -> Kept:
     """Return what can be taken from a record for the wanted part of a table.
 
     `at_hand` tells whether a run is finished; it is None if runs will begin. If none will begin, no
@@ -124,7 +123,7 @@ def settings(tree: Tree) -> str:
     return json.dumps({k: v for k, v in tree.items() if k not in NAMES} | one_pass, sort_keys=True)
 
 
-def _not_at_hand(cells: Cells, runs: Runs, at_hand: Callable[[Config], bool]) -> Cells:
+def _not_at_hand(cells: Cells, runs: Runs, at_hand: Finished) -> Cells:
     """Return the cells with fewer finished runs than the record has seeds."""
     most = {place: min(len(cell["seeds"]), len(runs[place])) for place, cell in cells.items()}
     lacking = [place for place in cells if sum(map(at_hand, runs[place])) < most[place]]

@@ -1,7 +1,7 @@
 """A reproduced table as Markdown for the docs, and as text of 80 columns."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from rich.table import Table
@@ -11,14 +11,27 @@ from covey.study.render.tables import markdown as grid
 from covey.study.render.units import NOTHING, brief, code, escaped, fixed, plain
 
 from . import notes
-from .cells import Cell, Column, Record, by_role, chunks, has_paper, hole, stat, theirs
-from .costs import COSTS, COSTS_SAID, costs
+from .cells import (
+    COSTS,
+    COSTS_SAID,
+    Cell,
+    Column,
+    Record,
+    by_role,
+    chunks,
+    costs,
+    has_paper,
+    hole,
+    stat,
+    theirs,
+)
 from .notes import Marks, Note
 
 MARKDOWN_FIGURES = 6  # of ours in a row of a Markdown table
 MARKDOWN_ROUNDS, TERMINAL_ROUNDS = 11, 5  # in tables over the rounds
 TERMINAL_FIGURES = 4  # in 80 columns; half as many with the paper's beside them
 Lines = list[list[str]]
+Places = Sequence[tuple[Column, str]]  # a column of the record, and a metric
 
 
 def markdown(record: Record) -> str:
@@ -56,20 +69,30 @@ def made_by(record: Record) -> str:
 
 
 def _figures(record: Record, metric: str, columns: Sequence[Column], marks: Marks) -> str:
-    head, lines = [metric], [[by_role(row)] for row in record["rows"]]
-    more = [[[line.name] for line in notes.below(record, row)] for row in record["rows"]]
-    for column in columns:
-        label = column["label"]
-        paper = has_paper(record, column, metric)
-        head += [f"{label}: paper", f"{label}: ours"] if paper else [label]
-        for row, line, under in zip(record["rows"], lines, more):
-            cell = row["cells"].get(label)
-            if paper:
-                line.append(_paper(cell, metric, marks.get((row["label"], label))))
+    head = [metric]
+    for label, both in ((at["label"], has_paper(record, at, metric)) for at in columns):
+        head += [f"{label}: paper", f"{label}: ours"] if both else [label]
+    return grid(head, _rows(record, [(column, metric) for column in columns], marks))
+
+
+def _rows(record: Record, places: Places, marks: Marks, empty: bool = True) -> Lines:
+    """Return a line for each row, and those below it, unless they are to have no `empty` ones."""
+    out, both = Lines(), [has_paper(record, *place) for place in places]
+    for row in record["rows"]:
+        line = [by_role(row)]
+        for (column, metric), paper in zip(places, both):
+            label = column["label"]
+            cell, note = row["cells"].get(label), marks.get((row["label"], label))
+            line += [_paper(cell, metric, note)] if paper else []
             line.append(_ours(cell, metric))
-            for text, one in zip(under, notes.below(record, row)):
-                text += ["", one.of(cell, metric)] if paper else [one.of(cell, metric)]
-    return grid(head, [text for line, under in zip(lines, more) for text in (line, *under)])
+        out.append(line)
+        for below in notes.below(record, row):
+            cells = ((row["cells"].get(column["label"]), metric) for column, metric in places)
+            texts = [below.of(*cell) for cell in cells]
+            if empty or set(texts) - {"", NOTHING}:
+                beside = (["", text] if paper else [text] for text, paper in zip(texts, both))
+                out.append([below.name, *chain(*beside)])
+    return out
 
 
 def _swept(record: Record, metric: str, columns: Sequence[Column], marks: Marks) -> str:
@@ -133,30 +156,18 @@ def _columns(record: Record) -> list[Table]:
     """Return a table for each dataset and protocol, or several if there are many metrics."""
     marks, out = notes.impossible(record), []
     for column in record["columns"]:
-        both = any(has_paper(record, column, metric) for metric in record["metrics"])
-        most = TERMINAL_FIGURES // 2 if both else TERMINAL_FIGURES
-        for at in range(0, len(record["metrics"]), most):
-            out.append(_column(record, column, record["metrics"][at : at + most], marks))
+        shown = [(metric, has_paper(record, column, metric)) for metric in record["metrics"]]
+        most = TERMINAL_FIGURES // 2 if any(both for _, both in shown) else TERMINAL_FIGURES
+        for some in (shown[at : at + most] for at in range(0, len(shown), most)):
+            heads = (["paper", metric] if both else [metric] for metric, both in some)
+            rows = _rows(record, [(column, metric) for metric, _ in some], marks, empty=False)
+            out.append(_table(column["label"], chain(*heads), rows))
     return out
 
 
-def _column(record: Record, column: Column, metrics: Sequence[str], marks: Marks) -> Table:
-    both = [has_paper(record, column, metric) for metric in metrics]
-    heads = (["paper", name] if paper else [name] for name, paper in zip(metrics, both))
-    table = open_table("", *chain(*heads), title=plain(column["label"]))
-    for row in record["rows"]:
-        cell, figures = row["cells"].get(column["label"]), list[str]()
-        note = marks.get((row["label"], column["label"]))
-        for metric, paper in zip(metrics, both):
-            figures += [_paper(cell, metric, note).replace(" ", "")] if paper else []
-            figures.append(_short(_ours(cell, metric)))
-        table.add_row(by_role(row), *figures)
-        for line in notes.below(record, row):
-            texts = [_short(line.of(cell, metric)) for metric in metrics]
-            if set(texts) - {"", NOTHING}:
-                cells = (["", text] if paper else [text] for text, paper in zip(texts, both))
-                table.add_row(line.name, *chain(*cells))
-    return table
+def _table(title: str, heads: Iterable[str], lines: Lines) -> Table:
+    rows = ((name, *map(_short, figures)) for name, *figures in lines)
+    return open_table("", *heads, title=plain(title), rows=rows)
 
 
 def _short(figure: str) -> str:
@@ -171,9 +182,7 @@ def _sweep(record: Record) -> list[Table]:
         for columns in chunks(record, [metric], TERMINAL_FIGURES, paper=False):
             heads = (_value(record, column) for column in columns)
             points = _points(record, metric, columns, notes.impossible(record))
-            rows = [(name, *map(_short, figures)) for name, *figures in points]
-            title = f"{metric}, {plain(columns[0]['panel'])}"
-            out.append(open_table("", *heads, title=title, rows=rows))
+            out.append(_table(f"{metric}, {columns[0]['panel']}", heads, points))
     return out
 
 

@@ -36,14 +36,12 @@ class Entry(NamedTuple):
     x: float = math.nan  # its place in a sweep
 
 
+Lines = Sequence[Line]
 Marks = Mapping[str, float]  # floor and ceiling by name, such as "ease (ceiling)"
 
 
-def curves(metric: str, lines: Sequence[Line], marks: Marks, least: float = 1e-9) -> Html:
-    """Draw a metric over the rounds, with floor and ceiling as horizontal lines.
-
-    There is one curve for each method or part; the axis reaches at least up to `least`.
-    """
+def curves(metric: str, lines: Lines, marks: Marks, least: float = 1e-9) -> Html:
+    """Draw metrics over the rounds, with floor and ceiling; the axis reaches at least `least`."""
     frame = Frame() if known(marks) else Frame(380, right=20)  # no names at the right
     highs = (p.high for line in lines for p in line.points)
     top = max([*highs, *known(marks).values(), least]) * 1.06
@@ -52,18 +50,16 @@ def curves(metric: str, lines: Sequence[Line], marks: Marks, least: float = 1e-9
     return _over_rounds(frame, f"{metric} over the rounds", lines, y, fixed, *grid)
 
 
-def spent(what: str, lines: Sequence[Line], fmt: Format) -> Html:
+def spent(what: str, lines: Lines, fmt: Format) -> Html:
     """Draw the cost of each round; the axis is logarithmic if methods differ widely."""
     frame = Frame(340, 220, left=54, right=20)
     points = [p for line in lines for p in line.points]
     top = max(p.high for p in points) or 1.0
     low = min((p.low for p in points if p.low > 0), default=1.0)
+    levels, y = ticks(top * 1.1), frame.up(0, top * 1.1)
     if max(p.mean for p in points) > WIDE * low:
         levels = powers(low, top)
         y = frame.up(levels[0], levels[-1], log=True)
-    else:
-        levels = ticks(top * 1.1)
-        y = frame.up(0, top * 1.1)
     return _over_rounds(frame, f"{what}, round by round", lines, y, fmt, frame.rows(y, levels, fmt))
 
 
@@ -73,15 +69,13 @@ def powers(low: float, high: float) -> list[float]:
     return [10.0**k for k in range(ends[0], max(ends[1], ends[0] + 1) + 1)]
 
 
-def _over_rounds(
-    frame: Frame, label: str, lines: Sequence[Line], y: Axis, fmt: Format, *parts: Html
-) -> Html:
+def _over_rounds(frame: Frame, name: str, lines: Lines, y: Axis, fmt: Format, *parts: Html) -> Html:
     rounds = [p.round for line in lines for p in line.points] or [0, 1]
     first, last = min(rounds), max(rounds)
     x = frame.across(min(first, last - 1), last)
     shown = dict.fromkeys([first, *(int(t) for t in ticks(last, 5) if t > first), last])
     axis = [frame.numbers(x, shown, "{:,}".format), frame.below("round")]
-    return frame.picture(label, *parts, *axis, *(_curve(line, x, y, fmt) for line in lines))
+    return frame.picture(name, *parts, *axis, *(_curve(line, x, y, fmt) for line in lines))
 
 
 def _curve(line: Line, x: Axis, y: Axis, fmt: Format) -> Html:
@@ -198,9 +192,10 @@ class Spot(NamedTuple):
 
 
 Range = tuple[float, float]
+Ranges = tuple[Range, Range]  # across and up
 
 
-def item_map(name: str, spots: Sequence[Spot], within: tuple[Range, Range] | None = None) -> Html:
+def item_map(name: str, spots: Sequence[Spot], within: Ranges | None = None) -> Html:
     """Draw items in two directions; those outside the ranges are drawn, and marked, at the edge."""
     margin = 14.0
     frame = Frame(420, 320, margin, margin, margin, margin)

@@ -6,13 +6,15 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from covey.core.fixed_point import ARITHMETIC
 
 NOTHING = "–"  # in place of a missing figure
 STALE = "Stale: made by an older arithmetic, with other last digits of sums"
 Format = Callable[[float], str]
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,17 @@ class Point:
 
 def points(found: Iterable[tuple[int, float | None]], seeds: int) -> list[Point]:
     """Return a point for each round that all seeds measured, from pairs of a round and a value."""
-    by_round: dict[int, list[float]] = {}
-    for at, value in found:
-        if value is not None and not math.isnan(value):
-            by_round.setdefault(at, []).append(value)
+    by_round = grouped((at, v) for at, v in found if v is not None and not math.isnan(v))
     whole = sorted((at, values) for at, values in by_round.items() if len(values) == seeds)
     return [Point(at, statistics.fmean(v), min(v), max(v)) for at, v in whole]
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of each key, both in the order of the pairs."""
+    out: dict[K, list[V]] = {}
+    for key, value in pairs:
+        out.setdefault(key, []).append(value)
+    return out
 
 
 def number(value: float | None, form: str) -> str:

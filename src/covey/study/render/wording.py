@@ -93,10 +93,7 @@ def above_references(above: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def reference_name(result: Mapping[str, Any], name: str) -> str:
-    """Name a ceiling with the lists that it computes scores from; it is fitted on train.
-
-    In results of older versions, these are training items, and EASE has a fixed strength.
-    """
+    """Name a ceiling with the lists that it scores from; older results have training items only."""
     about = result.get("references", {"sees_validation": False})
     lists = "train+valid" if about["sees_validation"] else "train"
     fixed = "" if "references" in result else ", strength 300"

@@ -136,11 +136,10 @@ def _overview(setting: Setting) -> Html:
     rows: list[list[str]] = []
     for group in setting.groups:
         open_ = [row for row in group.private if row["epsilon_user_total"] == "none"]
-        fields = NOTHING if group.pooled else f"{len(group.private)}"
-        bytes_ = NOTHING if group.pooled else size(sum(row["bytes"] for row in open_))
-        clear = NOTHING if group.pooled else f"{len(open_)}"
+        sent = [f"{len(group.private)}", f"{len(open_)}", size(sum(row["bytes"] for row in open_))]
         promise = _badge(guarantee(group), _simulated(group))
-        rows.append([named(setting, group), fields, clear, bytes_, promise])
+        shown = [NOTHING] * len(sent) if group.pooled else sent
+        rows.append([named(setting, group), *shown, promise])
     head = ["method", "fields sent", "without guarantee", "bytes without", "total for a user"]
     return table(head, rows)
 

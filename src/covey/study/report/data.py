@@ -237,11 +237,7 @@ def _json(raw: bytes, path: Path) -> dict[str, Any]:
 
 
 def read_settings(folders: Sequence[Path]) -> list[Setting]:
-    """Read run folders and group those that can be compared.
-
-    A folder that is named twice counts once. The groups of a setting are sorted: floor, federated
-    methods, methods on pooled data.
-    """
+    """Group run folders that can be compared; in each: floor, federated methods, pooled ones."""
     runs = [read_run(folder) for folder in {f.resolve(): f for f in folders}.values()]
     settings: dict[str, list[Run]] = {}
     for run in runs:

@@ -5,6 +5,7 @@ Shape suffixes: I = items, S = items shown, D = width of the table.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from covey.core.errors import CoveyError
 from covey.core.trust import Untrusted
 from covey.data.naming import ids_of
 from covey.run.assemble import Prepared, prepare
-from covey.run.checkpoint import read
+from covey.run.checkpoint import MODEL, load_model
 from covey.run.config.schema import Config
 from covey.study.render.charts import Spot
 
@@ -41,21 +42,22 @@ class Known:
 
 
 def map_of(run: Run, most: int = MOST_ITEMS) -> ItemMap | None:
-    path = run.folder / "model.safetensors"
-    if not path.exists():
-        return None
-    _, public = read(path, "covey model 1")
-    table_ID = table_of(public)
+    table_ID = table_in(run.folder)
     if table_ID is None:
         return None
     known = catalogue_of(run, len(table_ID))
-    titles, count_I = known.titles, known.count_I
+    count_I = known.count_I
     shown_S = count_I.argsort(descending=True, stable=True)[:most]
     place_S2, explained = principal(table_ID[shown_S].double())
     radius_S = 1.6 + 4 * (count_I[shown_S] / count_I.max().clamp(min=1)).sqrt()
     rows = zip(place_S2.tolist(), shown_S.tolist(), radius_S.tolist(), strict=True)
-    spots = [Spot(x, y, titles[i], radius) for (x, y), i, radius in rows]
+    spots = [Spot(x, y, known.titles[i], radius) for (x, y), i, radius in rows]
     return ItemMap(spots, len(table_ID), explained, known.note)
+
+
+def table_in(folder: Path) -> Tensor | None:
+    """Return the public item table of a run, if it has one with two directions."""
+    return table_of(load_model(folder / MODEL)) if (folder / MODEL).exists() else None
 
 
 def table_of(public: Mapping[str, Tensor]) -> Tensor | None:
@@ -67,8 +69,7 @@ def table_of(public: Mapping[str, Tensor]) -> Tensor | None:
 
 def principal(rows_SD: Tensor) -> tuple[Tensor, float]:
     """Return coordinates [S, 2] of rows in the two directions of most variance, and its share."""
-    centred_SD = rows_SD - rows_SD.mean(dim=0)
-    left_SK, strength_K, _ = torch.linalg.svd(centred_SD, full_matrices=False)
+    left_SK, strength_K, _ = torch.linalg.svd(rows_SD - rows_SD.mean(dim=0), full_matrices=False)
     place_S2 = left_SK[:, :2] * strength_K[:2]
     farthest_2 = place_S2.abs().argmax(dim=0, keepdim=True)
     sign_2 = place_S2.gather(0, farthest_2).sign()  # fixes the orientation
@@ -96,6 +97,4 @@ def catalogue_of(run: Run, n_items: int) -> Known:
 def titles_of(prepared: Prepared) -> list[str]:
     """Return titles, or else ids of the data, or else numbers."""
     data = prepared.dataset
-    if data.titles:
-        return list(data.titles)
-    return [f"item {name}" for name in ids_of(data)]
+    return list(data.titles) or [f"item {name}" for name in ids_of(data)]

@@ -9,7 +9,7 @@ from covey.study.render import markup, wording
 from covey.study.render.charts import Entry, Line, curves, strip
 from covey.study.render.markup import Html, aside, figure, gallery, join, legend, section, tag
 from covey.study.render.tables import table
-from covey.study.render.units import Stat, fixed, known, size
+from covey.study.render.units import Stat, fixed, grouped, known, size
 
 from .data import Group, Setting, references
 
@@ -168,9 +168,7 @@ def _by_part(setting: Setting, metric: str, parts: Sequence[str]) -> Html:
     stats += _thirds(setting, metric, parts, "ceiling")
     every = (value for _, mine in stats for stat in mine for value in stat.values)
     top = max(every, default=0.0) or 1.0
-    rows = [
-        [n, *(join(str(stat), markup.bar(stat.mean / top)) for stat in mine)] for n, mine in stats
-    ]
+    rows = [[n, *(join(str(stat), markup.bar(stat.mean / top)) for stat in of)] for n, of in stats]
     return table(["method", *parts], rows)
 
 
@@ -208,20 +206,15 @@ def pushed(group: Group, when: When, name: str) -> str:
 
 
 def targets(setting: Setting) -> str:
-    by: dict[str, list[str]] = {}
-    for group in watched(setting):
-        by.setdefault(wording.targets(group.first.result), []).append(group.name)
+    by = grouped((wording.targets(g.first.result), g.name) for g in watched(setting))
     if len(by) == 1:
         return next(iter(by))
     return "; ".join(f"{items} in {', '.join(who)}" for items, who in by.items())
 
 
 def attacks(setting: Setting) -> list[str]:
-    by: dict[str, list[str]] = {}
-    for group in setting.groups:
-        if attack := wording.attackers(group.first.result):
-            by.setdefault(attack, []).append(group.name)
-    return [f"{attack}, on {', '.join(who)}" for attack, who in by.items()]
+    by = grouped((wording.attackers(g.first.result), g.name) for g in setting.groups)
+    return [f"{attack}, on {', '.join(who)}" for attack, who in by.items() if attack]
 
 
 def headline(group: Group) -> Html | None:
@@ -261,10 +254,7 @@ def _drawn(setting: Setting, found: list[Group]) -> Html:
         lines = [line(first, "target", name, i, name) for i, name in enumerate(RATIOS)]
         pictures = [("ER@K", lines), ("rank", [line(first, "target", "rank", len(RATIOS), "rank")])]
     else:
-        colours = {id(group): i for i, group in enumerate(setting.groups)}
-        pictures = [
-            (name, [line(g, "target", name, colours[id(g)], g.name) for g in found])
-            for name in NAMES
-        ]
+        at = {id(group): i for i, group in enumerate(setting.groups)}
+        pictures = [(n, [line(g, "target", n, at[id(g)], g.name) for g in found]) for n in NAMES]
     figures = (figure(what, curves(what, lines, {}, 1.0)) for what, lines in pictures)
     return join(legend((one.name, one.colour) for one in pictures[0][1]), gallery(figures))

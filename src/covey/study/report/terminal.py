@@ -85,8 +85,7 @@ def _row(setting: Setting, group: Group) -> dict[str, Any]:
     out |= {f"{way}_bytes": group.traffic(way) for way in ("up", "down")}
     out |= {"lists": {k: group.lists(k).plain() for k in ("distinct", "overlap", "coverage")}}
     out |= {"seconds": group.seconds, "round_seconds": group.round_seconds}
-    told = {"guarantee": guarantee(group), "attackers": attackers(group), "target": target}
-    return out | told
+    return out | {"guarantee": guarantee(group), "attackers": attackers(group), "target": target}
 
 
 def table(result: dict[str, Any], out: Path) -> str:
@@ -143,8 +142,7 @@ def _pushed(result: dict[str, Any]) -> Table:
     if last and not both:
         rows.append((f"round {last['round']}, the last: used by covey recommend", last))
     for when, figures in rows:
-        shown = (wording.exposure(name, figures.get(name, math.nan)) for name in NAMES)
-        out.add_row(when, *shown)
+        out.add_row(when, *(wording.exposure(name, figures.get(name, math.nan)) for name in NAMES))
     return out
 
 

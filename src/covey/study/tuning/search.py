@@ -67,12 +67,9 @@ class Search:
 
     def configs(self, number: int, values: Values) -> list[Config]:
         """Return the runs of a trial, which need no ceilings."""
-        tree = apply(self.tree, values if number else {})
+        tree = assign(apply(self.tree, values if number else {}), ["run.ceilings=[]"])
         first = self.config.run.seed
-        return [
-            Config.of(assign(tree, ["run.ceilings=[]", f"run.seed={first + k}"]))
-            for k in range(self.seeds)
-        ]
+        return [Config.of(assign(tree, [f"run.seed={first + k}"])) for k in range(self.seeds)]
 
     def identity(self) -> Tree:
         """Return what must be equal for trials to belong to one search."""

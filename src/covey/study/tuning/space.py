@@ -86,10 +86,7 @@ Space = dict[str, Range | Choices]
 
 
 def space_of(method: str, more: Iterable[str] = ()) -> tuple[Space, dict[str, str]]:
-    """Return the space of a shipped method, parsed and as the text of its declarations.
-
-    It is in configs/spaces; `more` are declarations `A.B=declaration` that override or extend it.
-    """
+    """Return a method's space, parsed and as text; `more` declarations override or extend it."""
     files = shipped("spaces")
     declarations = _flat(parse(files[method])) if method in files else {}
     for text in more:
