@@ -88,7 +88,7 @@ ARA = "--set attack.use=covey.attacks.a_ra:ARa"
             r"\[combine\] .*is no combine",
         ),
         ("--method fedmf --set model.dim=0", r"dim = 0; at least 1"),
-        ("--method fedncf --set model.hidden=[]", r"hidden = 0; at least 1"),
+        ("--method fedncf --set model.hidden=[0]", r"hidden = 0; at least 1"),
         ("--method fedmf --set objective.negatives=0", r"negatives = 0; at least 1"),
         ("--method fedmf --set engine.chunk=-1", r"engine: chunk"),
         ("--method fedmf --set evaluate.clients=-1", r"evaluate.clients is -1"),
@@ -204,7 +204,7 @@ def test_the_module_is_the_command() -> None:
         (
             "cl4fedrec",
             ["objective.use=covey.objectives:Bpr"],
-            "one item at a time: use covey.objectives:Bce",
+            "learns from single items: use covey.objectives:Bce",
         ),
         ("cofedrec", ["model.keep_items=false"], "use a model with keep_items = true"),
         (

@@ -106,6 +106,7 @@ def test_a_kill_in_the_middle_of_100_rounds(weight: float, tmp_path: Path) -> No
     """CoFedRec as long as the paper runs it, killed between two checkpoints."""
     sets = [
         "run.rounds=100",
+        "run.patience=0",
         "run.checkpoint=20",
         "grouping.categories=4",
         f"mechanism.0.weight={weight}",

@@ -17,6 +17,7 @@ REFUSED = (
     "cofedrec-mf",
     "cofedrec-ncf",
     "gpfedrec",
+    "gpfedrec-printed",
     "metamf",
     "fedfast",
     "fedpergnn",

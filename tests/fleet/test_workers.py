@@ -30,6 +30,7 @@ OWN = {
     "cofedrec-mf": ["grouping.categories=4"],
     "cofedrec-ncf": ["grouping.categories=4"],
     "fedcl": ["model.dim=8"],
+    "pdc-frs-titles": ["mechanism.0.similarity=words"],  # without the extra
     "spectral": ["model.rank=8"],
     "spectral-private": ["model.rank=8"],
 }

@@ -425,6 +425,7 @@ def test_every_shipped_method_gives_the_same_or_is_refused(name: str, tmp_path: 
         "run.cohort=0",
     ]
     sizes += [f"model.{k}={v}" for k, v in (("dim", 4), ("rank", 4)) if k in tree["model"]]
+    sizes += ["mechanism.0.similarity=words"] if name == "pdc-frs-titles" else []  # no extra
     config = Config.of(assign(tree, sizes))
     sizes += ["fleet.secure=true", "fleet.masks=false"]
     single = {step for _, step in method_of(config, Catalogue(40)).single_readers()}

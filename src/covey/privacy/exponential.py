@@ -24,7 +24,9 @@ def probabilities(score_CI: Tensor, epsilon: float, sensitivity: float) -> Tenso
     return (weight_for(epsilon, sensitivity) * score_CI.double()).softmax(-1)
 
 
-def simulated(rng: Rng, score_CI: Tensor, epsilon: float, sensitivity: float, draws: int) -> Tensor:
+def simulated(
+    rng: Rng, score_CI: Tensor, epsilon: float, sensitivity: float, draws: int = 1
+) -> Tensor:
     """Draws candidates independently, [C, draws], each with the privacy budget `epsilon`.
 
     Candidates with a score of -inf are never chosen. Scores change by at most `sensitivity`.
