@@ -35,6 +35,9 @@ from .scorers import DeviceScorer, PooledScorer, Scorer, whole_state
 Owns = Sequence[Any]  # ids of new users or items
 Pairs = Iterable[tuple[Any, Any]]  # of a user and a new item, by their ids
 Numbers = tuple[dict[str, int], dict[str, int]]  # of users and of items, by the text of their ids
+NEAREST = 5  # similar titles whose rows are averaged
+SIMILAR = 0.1  # least cosine of a similar title
+UNGUARDED = "guards the uploads, and rounds for new items would go without it"
 
 
 @dataclass(frozen=True)
@@ -129,11 +132,6 @@ def _joined(ids: Array, own: Owns, kind: str) -> Array:
     except (ValueError, TypeError, OverflowError) as error:
         message = f"the ids of this dataset are whole numbers; give new {kind} such ids"
         raise CoveyError(message) from error
-
-
-NEAREST = 5  # similar titles whose rows are averaged
-SIMILAR = 0.1  # least cosine of a similar title
-UNGUARDED = "guards the uploads, and rounds for new items would go without it"
 
 
 def with_new_items(scorer: Scorer, growth: CatalogueGrowth, rounds: int) -> Scorer:

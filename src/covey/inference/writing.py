@@ -26,6 +26,7 @@ PARQUET = "a Parquet file"
 AT_ONCE = 1 << 16  # rows of a Parquet file in memory
 LEFT, BAR, ROW = 215, 200, 22  # pixels: of names, of the longest bar, and the height of a row
 BOX = "display:inline-block;padding:10px 14px;border:1px solid #8888;border-radius:6px"
+Lists = Iterable[tuple[Any, list["Choice"]]]  # a user and its list, best first
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,6 @@ class Choice:
     item: Any
     title: str
     score: float
-
-
-Lists = Iterable[tuple[Any, list[Choice]]]  # a user and its list, best first
 
 
 def frame(lists: Lists) -> Any:

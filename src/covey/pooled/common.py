@@ -20,6 +20,9 @@ from covey.evaluate.ranking import Top, distinct, keep_heap, merged, nothing, sp
 PARTS = ("valid", "test")
 CPU_CHUNK = 3 << 18  # scores at a time: 3 MB, which fit in the cache
 CUDA_CHUNK = 1 << 26
+OnEpoch = Callable[[int, "Fitted"], bool | None]  # True: stop here
+Parts = Mapping[str, "HeldOutPart"]
+Metrics = dict[str, dict[str, Tensor]]  # by part, then by name
 
 
 class Fitted(Protocol):
@@ -41,9 +44,6 @@ class HistoryBased(Fitted, Protocol):
 
     def with_history(self, known: Ragged) -> Fitted:
         """The same model with other items of each user, oldest first."""
-
-
-OnEpoch = Callable[[int, Fitted], bool | None]  # True: stop here
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,6 @@ class HeldOutPart:
     hidden: Ragged  # items that are left out of the ranking
     known: Ragged  # a user's items before the held-out ones
     items_NL: Tensor | None = None  # sampled evaluation: the held-out item and its candidates
-
-
-Parts = Mapping[str, HeldOutPart]
-Metrics = dict[str, dict[str, Tensor]]  # by part, then by name
 
 
 def held_out_parts(

@@ -74,7 +74,9 @@ def execute(
     `about` returns its name. Unless `begin`, runs that are not finished get the error `NOT_RUN`.
     """
     wanted = {key(config): config for config in configs}
-    found = {name: done for name, config in wanted.items() if (done := done_before(config, work))}
+    found = {
+        name: done for name, config in wanted.items() if (done := finished(config, work / name))
+    }
     todo = {name: config for name, config in wanted.items() if name not in found}
     progress(f"{len(wanted)} runs, {len(found)} of them finished before")
     if not begin:
@@ -88,11 +90,6 @@ def execute(
         rest = f"{left:.0f} s" if left < 100 else f"{left / 60:.0f} min"
         progress(f"{count} of {len(todo)}, about {rest} left: {line}")
     return found
-
-
-def done_before(config: Config, work: Path) -> Outcome | None:
-    done = finished(work / key(config))
-    return done if done and _of_this_data(done, config) else None
 
 
 def _about(config: Config) -> str:
@@ -154,18 +151,20 @@ def _outcome(done: "Future[Outcome]", folder: Path) -> Outcome:
     return done.result()
 
 
-def finished(folder: Path) -> Outcome | None:
+def finished(config: Config, folder: Path) -> Outcome | None:
+    """Return the outcome of a run that is finished, if it had the present data."""
     if not (folder / "made.json").exists():
         return None
     files = (folder / name for name in ("result.json", "made.json"))
-    return Outcome(folder, *(json.loads(file.read_text(encoding="utf-8")) for file in files))
+    result, made = (json.loads(file.read_text(encoding="utf-8")) for file in files)
+    same = made.get("data", "") in ("", fingerprint(config.data.name))
+    return Outcome(folder, result, made) if same else None
 
 
 def one(config: Config, folder: Path) -> Outcome:
     """Run or resume one configuration; wait for another command that is running it already."""
     with atomic.exclusive(folder.parent / ".locks" / folder.name):
-        done = finished(folder)
-        if done and _of_this_data(done, config):
+        if done := finished(config, folder):
             return done
         begun = _begun(config, folder)
         if not (begun and (folder / "result.json").exists()):
@@ -174,7 +173,7 @@ def one(config: Config, folder: Path) -> Outcome:
         where = {"machine": machine(config.engine.device), "commit": commit()}
         made = where | {"data": fingerprint(config.data.name)}
         atomic.write_text(folder / "made.json", json.dumps(made) + "\n")
-        done = finished(folder)
+        done = finished(config, folder)
         assert done is not None
         return done
 
@@ -187,10 +186,6 @@ def _begun(config: Config, folder: Path) -> bool:
                 return True
     shutil.rmtree(folder, ignore_errors=True)
     return False
-
-
-def _of_this_data(done: Outcome, config: Config) -> bool:
-    return done.made.get("data", "") in ("", fingerprint(config.data.name))
 
 
 @lru_cache(maxsize=8)

@@ -21,6 +21,7 @@ from .reader import Table, open_table
 from .times import Times, looks_like_times
 
 SAMPLE = 20  # rows in which columns that are not read are searched for times
+USUAL = Columns()
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,6 @@ class Imported:
         """The columns in words, such as "customer (user), sku (item); ignored: price"."""
         read = ", ".join(f"{column} ({kind})" for kind, column in self.taken.items())
         return read + (f"; ignored: {', '.join(self.ignored)}" if self.ignored else "")
-
-
-USUAL = Columns()
 
 
 def from_file(

@@ -14,6 +14,7 @@ Record = Mapping[str, Any]
 Cell = Mapping[str, Any]
 Format = Callable[[Record, Cell], str]
 DETECTION = "recall, precision of filters; rows with too few uploads for a rule"
+WIDTH = 80
 
 
 class DefenceSummary(NamedTuple):
@@ -155,9 +156,6 @@ def shown(record: Record, k: int) -> list[tuple[str, Format]]:
         (f"{record['metric']} on the test, last round, and its change", accuracy),
     ]
     return [*tables, (DETECTION, detection)] if has_detection(record) else tables
-
-
-WIDTH = 80
 
 
 def terminal(record: Record, k: int = 10) -> str:

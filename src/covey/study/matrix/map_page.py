@@ -30,6 +30,7 @@ from .plan import rows_of, with_names
 HOT = 100  # the number of popular items, as in the paper's plot
 MOST = 700  # of the other items on a map, evenly by popularity
 INSIDE = 0.998  # share of the items, without targets, that determine the frame
+Row = tuple[str, Sequence["Map"]]  # an attack, and its maps
 
 
 @dataclass(frozen=True)
@@ -105,9 +106,6 @@ class Map:
             "mean_cosine_all": self.alike_all,
             "target_length": far,
         }
-
-
-Row = tuple[str, Sequence[Map]]  # an attack, and its maps
 
 
 def alikeness(table_ID: Tensor) -> float:

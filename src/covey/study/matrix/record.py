@@ -31,6 +31,8 @@ FORMAT = "covey matrix 1"
 WHEN = ("last", "selected")  # rounds
 Figures = Sequence[Tree]  # of one run for each seed
 Runs = Mapping[tuple[str, str], Sequence[Outcome]]  # (attack, defence) -> one of each seed
+Tables = Mapping[tuple[str, str], Tensor]
+Found = tuple[Tree, maps.Items, list[maps.Row]]
 
 
 def run_all(plan: Plan, work: Path, jobs: int, progress: Progress) -> Runs:
@@ -175,10 +177,6 @@ def tables_of(runs: Runs) -> dict[tuple[str, str], Fields]:
     """Return the public models of the first seed, by attack and defence."""
     first = {pair: outcomes[0] for pair, outcomes in runs.items()}
     return {pair: load_model(o.folder / MODEL) for pair, o in first.items() if not o.error}
-
-
-Tables = Mapping[tuple[str, str], Tensor]
-Found = tuple[Tree, maps.Items, list[maps.Row]]
 
 
 def matrix(plan: Plan, work: Path, k: int, jobs: int, progress: Progress) -> Found:

@@ -15,6 +15,8 @@ Cell = Mapping[str, Any]
 
 COUNTS = ("users", "dropped", "seeds")  # of a comparison
 WORK = 1.1  # the larger amount of local work over the smaller, at most
+Cells = Callable[[str, str], Cell | None]
+Users = Callable[[str, str, str], Array | None]
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,6 @@ class PairTest:
     seeds: int = 0
     verdict: str = "not decided"
     reason: str = ""
-
-
-Cells = Callable[[str, str], Cell | None]
-Users = Callable[[str, str, str], Array | None]
 
 
 def judge(

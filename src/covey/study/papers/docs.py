@@ -19,6 +19,7 @@ from .terminal import made_by, markdown
 MARK = re.compile(r"(<!-- (\w+):([\w-]+)((?: \| [^|\n]+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
 READS = "the server can read"
 SAID = note("families")
+Shown = Mapping[str, Callable[[Any], str]]  # kind -> Markdown of a record
 
 
 def with_rows(record: Record, labels: Sequence[str]) -> Record:
@@ -66,9 +67,6 @@ def shares(record: Record) -> Iterable[tuple[str, ...]]:
             cells = ([one["cells"].get(name) for one in (row, top)] for name in labels)
             pairs = ([stat(cell, metric).mean for cell in both] for both in cells)
             yield by_role(row), *(number(mean / above, ".1%") for mean, above in pairs)
-
-
-Shown = Mapping[str, Callable[[Any], str]]  # kind -> Markdown of a record
 
 
 def _short(

@@ -18,6 +18,7 @@ SELECTED = "At the selected rounds, seed by seed:"
 OVER = "Over the rounds. Metrics are means of the seeds; what parts told is"
 COURSE_SAID = f"{OVER} from the least to the most of them."
 PICTURE_SAID = f"{OVER} of the first."
+Marks = Mapping[tuple[str, str], "Note"]  # by row and column
 
 
 class Note(NamedTuple):
@@ -30,9 +31,6 @@ class Note(NamedTuple):
 
     def __str__(self) -> str:
         return f"{plain(self.row)}, {plain(self.column)}: {self.text}"
-
-
-Marks = Mapping[tuple[str, str], Note]  # by row and column
 
 
 def impossible(record: Record) -> Marks:

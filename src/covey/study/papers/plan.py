@@ -151,7 +151,10 @@ def table(paper: str, name: str, tree: Tree, folder: Path = Path()) -> Table:
     where, parts = f"{paper} {name}", ("column", "row", "claim", "sweep")
     plan = fill(Plan, {k: v for k, v in tree.items() if k not in parts}, where)
     columns = [replace(c, panel=c.panel or c.label) for c in _list(Column, tree, "column", where)]
-    rows = [_placed(row, folder) for row in _list(Row, tree, "row", where)]
+    rows = [
+        replace(row, method=str(folder / row.method)) if row.method.endswith(".toml") else row
+        for row in _list(Row, tree, "row", where)
+    ]
     claims = _list(Claim, tree, "claim", where) if "claim" in tree else []
     sweep = fill(Sweep, tree["sweep"], f"{where}, sweep") if "sweep" in tree else None
     if sweep:
@@ -171,10 +174,6 @@ def _list(cls: type[Any], tree: Tree, key: str, where: str) -> list[Any]:
     if twice := [label for label in labels if labels.count(label) > 1]:
         raise CoveyError(f"{where} has two {key}s named {twice[0]!r}; give each its own label")
     return made
-
-
-def _placed(row: Row, folder: Path) -> Row:
-    return replace(row, method=str(folder / row.method)) if row.method.endswith(".toml") else row
 
 
 def _swept(column: Column, sweep: Sweep) -> Iterator[Column]:

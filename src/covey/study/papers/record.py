@@ -17,7 +17,7 @@ from covey.pooled.popularity import Popularity
 from covey.run.assemble import method_of
 from covey.run.config.schema import Config
 from covey.run.config.tree import Tree, merge
-from covey.study.batch import Outcome, Progress, done_before, execute, key
+from covey.study.batch import Outcome, Progress, execute, finished, key
 
 from .claims import judge
 from .curves import course_of, extra_of, rows_of, value
@@ -47,7 +47,7 @@ def reproduce(
     finished have no figures. `stored` is a folder of records whose complete cells are kept, if any.
     """
     tables = [table for table in (selected(table, scope) for table in tables) if table.columns]
-    at_hand = None if begin else lambda config: done_before(config, work) is not None
+    at_hand = None if begin else lambda c: finished(c, work / key(c)) is not None
     old = {table.name: NOTHING_KEPT for table in tables}
     wanted: dict[str, dict[Place, list[Config]]] = {}
     for table in tables:

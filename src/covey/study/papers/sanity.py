@@ -32,6 +32,8 @@ from covey.evaluate.settings import parse
 
 FLOATING = 1e-6  # tolerance of figures that are not rounded: one user in a million
 ONE = "1"  # a constant among the terms
+Bound = tuple["Side", "Side"]  # the first is never above the second
+Known = Mapping[str, "Side"]  # the figures of one cut-off by name; "count" is k precision
 
 
 class Side(NamedTuple):
@@ -54,10 +56,6 @@ class Side(NamedTuple):
     def doubt(self, half: float) -> float:
         """Return how much rounding may have changed the value."""
         return sum(0.0 if m == ONE else abs(factor) * half for m, factor in self.terms.items())
-
-
-Bound = tuple[Side, Side]  # the first is never above the second
-Known = Mapping[str, Side]  # the figures of one cut-off by name; "count" is k precision
 
 
 def impossible(figures: Mapping[str, float], one_relevant: bool, decimals: int | None) -> list[str]:

@@ -12,6 +12,10 @@ from .units import Format, Point, Stat, cut, fixed, known, tick
 MOST_POINTS = 200  # of one curve; a longer one is thinned
 FEW_POINTS = 12  # up to this number, each point is drawn strongly
 WIDE = 50  # ratio of the largest to the smallest value from which an axis is logarithmic
+Lines = Sequence["Line"]
+Marks = Mapping[str, float]  # floor and ceiling by name, such as "ease (ceiling)"
+Range = tuple[float, float]
+Ranges = tuple[Range, Range]  # across and up
 
 
 @dataclass(frozen=True)
@@ -34,10 +38,6 @@ class Entry(NamedTuple):
     impossible: str = ""  # why the paper's figure is impossible
     failed: bool = False
     x: float = math.nan  # its place in a sweep
-
-
-Lines = Sequence[Line]
-Marks = Mapping[str, float]  # floor and ceiling by name, such as "ease (ceiling)"
 
 
 def curves(metric: str, lines: Lines, marks: Marks, least: float = 1e-9) -> Html:
@@ -189,10 +189,6 @@ class Spot(NamedTuple):
     title: str
     radius: float
     kind: str = "item"
-
-
-Range = tuple[float, float]
-Ranges = tuple[Range, Range]  # across and up
 
 
 def item_map(name: str, spots: Sequence[Spot], within: Ranges | None = None) -> Html:

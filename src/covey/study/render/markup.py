@@ -13,7 +13,6 @@ from importlib import resources
 from covey import __version__
 
 Child = str | float | int | None
-VIEWPORT = "width=device-width, initial-scale=1"
 VOID = frozenset({"meta", "input"})  # elements without content and end tag
 
 
@@ -61,7 +60,7 @@ def page(heading: str, *parts: Child) -> str:
         "head",
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=Html(policy)),
-        tag("meta", name_="viewport", content=VIEWPORT),
+        tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name_="color-scheme", content="light dark"),
         tag("title", f"{heading} – Covey"),
         tag("style", Html(style)),

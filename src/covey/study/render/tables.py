@@ -11,14 +11,13 @@ from rich.table import Table
 from .markup import Child, Html, tag
 from .units import escaped
 
+Rows = Sequence[Sequence[Child]]
+
 
 def markdown(head: Sequence[object], rows: Sequence[Sequence[object]], left: int = 1) -> str:
     """Return a Markdown table of escaped text; all but the first `left` columns are figures."""
     rule = ["---" if i < left else "---:" for i in range(len(head))]
     return "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in (head, rule, *rows))
-
-
-Rows = Sequence[Sequence[Child]]
 
 
 def table(head: Sequence[str], rows: Rows, left: int = 1, kind: str | None = None) -> Html:

@@ -14,6 +14,7 @@ from .data import Group, Setting
 from .sections import marks, named
 
 PER_ROUND = {"seconds": "seconds", "up_bytes": "upload", "down_bytes": "download"}  # per round
+Price = tuple[str, float, float, int]  # method, bytes, figure, colour
 
 
 def cost(setting: Setting) -> Html:
@@ -60,9 +61,6 @@ def _rounds(setting: Setting) -> Html | None:
 def per_round(group: Group, key: str) -> list[Point]:
     rows = (row for run in group.runs for row in run.spent if row["round"])
     return points(((row["round"], row[key]) for row in rows), len(group.runs))
-
-
-Price = tuple[str, float, float, int]  # method, bytes, figure, colour
 
 
 def _prices(setting: Setting) -> Html | None:

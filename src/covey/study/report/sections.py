@@ -15,6 +15,9 @@ from .data import Group, Setting, references
 
 LISTS = ("20 best items at the end, of up to 200 users", "distinct lists", "overlap", "coverage")
 Thirds = list[tuple[Html, list[Stat]]]
+When = Literal["selected", "last"]  # round
+WHEN: tuple[When, ...] = ("selected", "last")
+HEADLINE = "er@10"
 
 
 def named(setting: Setting, group: Group) -> Html:
@@ -178,11 +181,6 @@ def _thirds(setting: Setting, metric: str, parts: Sequence[str], kind: str) -> T
         stats = [Stat.of([of.get(f"{metric}/{part}", math.nan)]) for part in parts]
         out.append((join(name, tag("small", f" {kind}")), stats))
     return out
-
-
-When = Literal["selected", "last"]  # round
-WHEN: tuple[When, ...] = ("selected", "last")
-HEADLINE = "er@10"
 
 
 def watched(setting: Setting) -> list[Group]:

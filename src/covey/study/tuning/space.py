@@ -23,6 +23,7 @@ GRAMMAR = (
 EXAMPLE = "--space 'solver.lr=log 0.001 1'"
 TUNABLE = tuple(name for name in PARTS if name != "attack")
 Values = dict[str, Any]  # by option, such as solver.lr
+Space = dict[str, "Range | Choices"]
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,6 @@ class Choices:
 
     def distribution(self, kinds: Any) -> Any:
         return kinds.CategoricalDistribution(range(len(self.values)))
-
-
-Space = dict[str, Range | Choices]
 
 
 def space_of(method: str, more: Iterable[str] = ()) -> tuple[Space, dict[str, str]]:
