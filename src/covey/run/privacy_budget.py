@@ -82,9 +82,7 @@ def check(config: Config, method: Method, people: Population, ids_N: Tensor, lon
         return
     if limit.spent >= limit.max_epsilon:
         wrong = f"privacy: spent = {limit.spent:g} of max_epsilon = {limit.max_epsilon:g}"
-        raise CoveyError(
-            f"{wrong}: the budget is spent already; nothing may leave the devices"
-        )
+        raise CoveyError(f"{wrong}: the budget is spent already; nothing may leave the devices")
     ledger = of_planned(config, method, people, ids_N, longest)
     open_ = [f"{step} {name}" for step, name in ledger.unprotected()]
     if open_ and limit.unprotected == "refuse":
