@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from covey.study.batch import NOT_RUN
 from covey.study.render.units import NOTHING, Stat, duration, grouped, plain, rounded, size, span
-from covey.study.render.wording import note
 
 Record = Mapping[str, Any]
 Cell = Mapping[str, Any]
@@ -14,7 +13,6 @@ Column = Mapping[str, Any]
 Row = Mapping[str, Any]
 Columns = list[Column]
 COSTS = ("seeds", "rounds", "epochs", "trials", "up", "down", "seconds")
-COSTS_SAID = note("costs")
 EACH = ("up, a round", "down, a round", "up, in all", "down, in all", "both, in all")
 TRAFFIC = ("", "on", "rounds", *EACH)
 MEAN = "Of one client, the mean over all clients and rounds of the first seed"

@@ -8,23 +8,10 @@ from covey.study.render import markup
 from covey.study.render.markup import Child, Html, aside, folded, join, listed, tag
 from covey.study.render.tables import scrolling, table
 from covey.study.render.units import fixed, number, plain
+from covey.study.render.wording import note
 
 from . import notes
-from .cells import (
-    COSTS,
-    COSTS_SAID,
-    Cell,
-    Column,
-    Columns,
-    Record,
-    Row,
-    chunks,
-    costs,
-    has_paper,
-    hole,
-    stat,
-    theirs,
-)
+from .cells import COSTS, Cell, Column, Record, Row, chunks, costs, has_paper, hole, stat, theirs
 from .notes import Marks, Note
 from .plots import courses, pictures, sweeps
 
@@ -73,7 +60,7 @@ def _part(record: Record, at: int, alone: bool) -> list[Child]:
         _tests(record),
         tag("h3", "Cost"),
         _costs(record),
-        aside(COSTS_SAID),
+        aside(note("costs")),
         _listed(tag("p", notes.SELECTED), notes.extra_metrics(record)),
         tag("p", where, class_="aside where"),
     ]
@@ -108,7 +95,7 @@ def _tables(record: Record, marks: Marks, at: int) -> list[Html]:
     return out
 
 
-def _lines(record: Record, row: Row, columns: Columns, marks: Marks, at: int) -> list[Html]:
+def _lines(record: Record, row: Row, columns: list[Column], marks: Marks, at: int) -> list[Html]:
     figures = (cell for column in columns for cell in _figures(record, row, column, marks, at))
     kind = "reference" if row["role"] in ("floor", "ceiling") else None
     named = join(row["label"], tag("small", f" {row['role']}") if row["role"] else None)

@@ -9,11 +9,11 @@ from rich.table import Table
 from covey.study.render.tables import Screen, open_table
 from covey.study.render.tables import markdown as grid
 from covey.study.render.units import NOTHING, brief, code, escaped, fixed, plain
+from covey.study.render.wording import note
 
 from . import notes
 from .cells import (
     COSTS,
-    COSTS_SAID,
     Cell,
     Column,
     Record,
@@ -51,7 +51,7 @@ def markdown(record: Record) -> str:
     parts += _listed("✗ The paper's own figures that cannot be:", wrong)
     parts += _listed("Runs that are missing:", [escaped(note) for note in notes.failures(record)])
     lines = [(by_role(cost.row), cost.panel, *cost.figures) for cost in costs(record)]
-    parts += [grid(["", "on", *COSTS], lines, left=2), COSTS_SAID]
+    parts += [grid(["", "on", *COSTS], lines, left=2), note("costs")]
     parts += _listed(notes.SELECTED, [escaped(note) for note in notes.extra_metrics(record)])
     keys = ("verdict", "text", "reason")
     claims = ([escaped(claim[key]) for key in keys] for claim in record["claims"])
