@@ -1,10 +1,9 @@
 """FedRecAttack: promotes targets to user vectors that are fitted to leaked interactions.
 
 Rong et al., "FedRecAttack: Model Poisoning Attack to Federated Recommendation", ICDE 2022. The
-attackers' centre knows some of every user's items. It fits a vector for each user to them, and
-pushes the targets just above the last item that the user would be shown.
-Shape suffixes: N = honest users, K = targets, B = users of a block, R = rows of an upload, L =
-places of a recommendation list.
+attackers' centre knows some of every user's items, fits a vector for each user to them, and pushes
+the targets above the last item that the user would be shown. Shape suffixes: N = honest users,
+K = targets, B = users of a block, R = rows of an upload, L = places of a list.
 """
 
 from dataclasses import dataclass, replace

@@ -1,10 +1,9 @@
 """PSMU: promotes targets above their alternatives for a synthetic user.
 
 Yuan et al., "Manipulating Federated Recommender Systems: Poisoning with Synthetic Users and Its
-Countermeasures", SIGIR 2023; written from descriptions of the paper and a re-implementation by
-others, not from its text. An attacker makes up a list and fits a user vector to it. Alternatives of
-a target are the items that this user would be shown instead, and those that are most like the
-target. Shape suffixes: K = uploaded rows, L = items that the user vector is fitted to.
+Countermeasures", SIGIR 2023; written from descriptions by others. An attacker makes up a list and
+fits a user vector to it. Alternatives of a target are what this user would be shown instead, and
+the items most like it. Shape suffixes: K = uploaded rows, L = items that the vector is fitted to.
 """
 
 from dataclasses import dataclass

@@ -52,10 +52,7 @@ class Union(Mechanism):
         return upload
 
     def _far(self, view: ServerView, pick_S: Tensor, rows: Rows) -> Tensor:
-        """Mean distance of the sampled items after the server's step with one upload alone, [C].
-
-        Where the server keeps moments, rows that a client did not touch move too, for all.
-        """
+        """Mean distance of the sampled items after the server's step with one upload alone, [C]."""
         now_SD, at_T = view.public[self.table][pick_S], rows.items.values
         if view.preview_step is None:
             return uniformity(now_SD, rows, self.rate)

@@ -238,9 +238,8 @@ def _raise(most_CB: Tensor, items: Ragged, value_T: Tensor, I: int) -> None:
 def _best(shown_CI: Tensor, places: int, most_CB: Tensor | None, more: int = 0) -> Tensor:
     """Finds the `places` largest values of each row, in ascending order; NaN is the largest.
 
-    They are all in the remainder and the blocks with the largest maxima: the values of any other
-    block are at most as large as these maxima, of which there are enough. Up to `more` maxima of a
-    row may belong to items that were hidden since.
+    They are all in the remainder and the blocks with the largest maxima, of which there are enough.
+    Up to `more` maxima of a row may belong to items that were hidden since.
     """
     C, I = shown_CI.shape
     if most_CB is None:

@@ -1,13 +1,10 @@
 """New interactions, and clients that join, update and leave, after training by sums.
 
 A client that joins sends its part of the sums, one that updates the difference, and one that leaves
-minus its part. The sums are then those over the present clients, so a client that left is
-forgotten, up to rounding. Such a report is metered, declared and summed like any other. Every tile
-is one sum in one round, and a client may drop out of each. The server records which clients are in
-which tile, so a repeated request asks only for what is still missing.
-
-EASE by sums takes the parts of new users and the changes of known ones, popularity by noisy sums
-the sum of new users. Spectral keeps no sum: all clients take part in one more.
+minus its part, so a client that left is forgotten, up to rounding. Each tile is one sum in one
+round; the server records which clients are in which tile, so a repeated request asks only for what
+is missing. Popularity by noisy sums takes new users only. Spectral keeps no sum: all clients take
+part in one more.
 """
 
 from dataclasses import replace

@@ -1,10 +1,9 @@
 """Clusters users' vectors, by Ward's minimum variance or k-means.
 
 Up to `LARGEST` rows Ward is scipy's, whose distances take 8 N^2 / 2 bytes. Beyond, and on CUDA, the
-same tree is grown without them: a turn joins all pairs of clusters that are each other's nearest.
-Ward is reducible (a union is never nearer to a third cluster than the nearer of its two parts), so
-the order of such joins does not matter (Murtagh, 1983). A cluster whose nearest cluster was joined
-can wait, since its cost is a lower bound. Memory is one block of distances, `BLOCK` or `TILE`.
+same tree is grown without them: a turn joins all pairs of clusters that are each other's nearest,
+whose order does not matter, since Ward is reducible (Murtagh, 1983). A cluster whose nearest one
+was joined can wait, since its cost is a lower bound. Memory is one block of distances.
 """
 
 import numpy as np

@@ -1,10 +1,9 @@
 """EASE (Steck, Embarrassingly Shallow Autoencoders for Sparse Data, WWW 2019) by sums over clients.
 
-All that EASE needs of the data is the Gram matrix X'X, a sum over users. A round sums some of its
-columns: client u adds x_u x_u[tile]'. After the last tile the server inverts the matrix. The sum is
-kept, so a client can join, change its list or leave: it sends its summand, the difference, or minus
-its summand. Shape suffixes: T = items of all clients together, W = items of a tile, M = pairs of a
-tile and a client in it.
+All that EASE needs is the Gram matrix X'X, a sum over users: in each round client u adds some of
+its columns, x_u x_u[tile]', and after the last tile the server inverts the matrix. The sum is kept,
+so clients can join, change or leave. Shape suffixes: T = items of all clients together, W = items
+of a tile, M = pairs of a tile and a client in it.
 """
 
 from dataclasses import dataclass

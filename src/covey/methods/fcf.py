@@ -5,10 +5,8 @@ uploads the gradient of every item's factor; the server sums them and takes a st
 
     J = sum_u sum_i c_ui (p_ui - x_u.y_i)^2 + lambda (sum_u |x_u|^2 + sum_i |y_i|^2)
 
-with c_ui = 1 + alpha r_ui. Items that a client does not have count with p = 0 and c = 1; as their
-terms are quadratic forms in G = Y'Y, no array of clients x items is made. The solver is
-`Local("sgd", lr=1.0, epochs=1)`, which uploads the negative gradient, and the combine is `Sum`.
-Shape suffixes: G = item tables (1, or one of each client), P = places of a list.
+with c_ui = 1 + alpha r_ui. Items that a client does not have count with p = 0 and c = 1: quadratic
+forms in G = Y'Y. Shape suffixes: G = item tables (1, or one of each client), P = places of a list.
 """
 
 from dataclasses import dataclass

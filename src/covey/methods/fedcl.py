@@ -2,9 +2,8 @@
 
 Clients report a noisy user vector; the server clusters the latest report of every client and sends
 each client of a round items that its cluster scores high. The paper's other negatives and Eq. 1 are
-`NextItemSoftmax`, with `in_batch=True` for a sequence model. Its update is that of `Local("sgd",
-lr=1.0, epochs=1)`, combined by `Sum` and stepped by the server's `Adam`. Shape suffixes: K =
-clusters, H = items of a pool, T = items sent to a client.
+`NextItemSoftmax`, with `in_batch=True` for a sequence model; its update is one SGD step, summed.
+Shape suffixes: K = clusters, H = items of a pool, T = items sent to a client.
 """
 
 import logging

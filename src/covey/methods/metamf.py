@@ -1,12 +1,9 @@
 """MetaMF (Lin et al., Meta Matrix Factorization for Federated Rating Predictions, SIGIR 2020).
 
-The server holds a vector of each user. From it a meta network makes that user's item table, of low
-rank, and that user's rating network. Clients upload gradients with respect to these, and the server
-back-propagates them through the meta network to the users' vectors.
-
-A table for each client would take clients x items numbers. So the server sends the output layer
-that makes the tables, the same for all, and to each client the features from which this layer makes
-its own table; the client computes the table itself. Shape suffixes: K = numbers of a client's
+The server holds a vector of each user, from which a meta network makes that user's item table, of
+low rank, and rating network. Clients upload gradients with respect to these, and the server
+back-propagates them. It sends all clients the output layer that makes the tables, and each client
+the features from which the client computes its own. Shape suffixes: K = numbers of a client's
 network, H = hidden units of the meta network, E = rank, P = participants.
 """
 

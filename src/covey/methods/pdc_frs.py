@@ -2,11 +2,10 @@
 
 Clients contribute a perturbed list once. The server trains an auxiliary model on the lists, which
 scores items for each client (augmentation) and gives views to contrast users and items with.
-
-Epsilon protects one position of a list. A whole list of n items is n * epsilon private, its length
-is in clear unless all clients contribute equally many items, and the guarantee is void against a
-server that also sees raw model updates. Eq. 9 as published sends a vector of every user to every
-client. Shape suffixes: M = users that contributed, K = users that a client is contrasted with.
+Epsilon protects one position of a list: a list of n items is n * epsilon private, its length is in
+clear unless all contribute equally many items, and the guarantee is void against a server that also
+sees raw model updates. Eq. 9 as published sends a vector of every user to every client.
+Shape suffixes: M = users that contributed, K = users that a client is contrasted with.
 """
 
 import math

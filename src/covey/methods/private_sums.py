@@ -1,10 +1,9 @@
 """Subspace iteration and popularity by sums over clients with user-level differential privacy.
 
-A client's summand has a norm of at most 1. Each client adds a share of the Gaussian noise, so that
-the sum is private although a share is not. A series of such sums is one Gaussian mechanism (Dong,
-Roth and Su, 2019, Corollary 3.3), whose epsilon is exact (Balle and Wang, 2018, Theorem 8).
-Neighbours differ by one user; how many take part is public. The guarantee is that of the sum, so it
-needs secure sums.
+A client's summand has a norm of at most 1. Each client adds a share of the Gaussian noise, so the
+guarantee is that of the sum and needs secure sums. A series of sums is one Gaussian mechanism
+(Dong, Roth and Su, 2019, Corollary 3.3), whose epsilon is exact (Balle and Wang, 2018, Theorem 8).
+Neighbours differ by one user; how many take part is public.
 """
 
 import math

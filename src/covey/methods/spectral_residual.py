@@ -2,9 +2,9 @@
 
 The first rounds compute the sums, the filter and the tables of `SubspaceIteration`. One more
 exchange finds the unit of the score: the slope of the log-odds by which a linear discriminant
-separates a user's own items from the others. From then on the spectral score is the offset of every
-example and of every ranking. In training, the score of an own item leaves that item out of the
-list: otherwise the items that the user has score far above those that the user will choose next.
+separates a user's own items from the others. Then the spectral score is the offset of every example
+and ranking. In training, the score of an own item leaves that item out of the list: otherwise the
+items that the user has score far above those that the user will choose next.
 Shape suffixes: T = examples of all clients together, D = directions, M = moments.
 """
 

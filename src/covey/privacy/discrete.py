@@ -1,10 +1,9 @@
 """Laplace noise that is safe on a real device: in whole numbers, from the system's entropy.
 
 A double drawn as -b log(u) leaves gaps that reveal what it was added to (Mironov, 2012). Here the
-vector is rounded to a grid of steps 2^-k, clipped there in exact arithmetic, and gets discrete
-Laplace noise drawn without rounding (Canonne, Kamath and Steinke, 2020, Algorithm 2). Rounding goes
-towards zero, so it never lengthens a vector and does not change the sensitivity. The time that a
-draw takes is not hidden.
+vector is rounded towards zero to a grid of steps 2^-k, so that it is never lengthened, clipped
+there in exact arithmetic, and gets discrete Laplace noise drawn without rounding (Canonne, Kamath
+and Steinke, 2020, Algorithm 2). The time that a draw takes is not hidden.
 """
 
 import math

@@ -1,9 +1,8 @@
 """Pseudo items: a client also uploads rows of items that it does not have.
 
 Wu et al., FedGNN, 2021, and FedPerGNN, 2022. The made-up rows have the mean and the deviation of
-the client's own rows. This hides the client's items among others. It is no guarantee and is not
-counted as one: draws use the run's seed, which a server may know, and rows of a linear model still
-point to one of two sides. For made-up examples that are trained on, see `methods/virtual.py`.
+the client's own rows and hide its items among others. It is no guarantee: draws use the run's seed,
+which a server may know, and rows of a linear model still point to one of two sides.
 Shape suffixes: K = pseudo items of a client, T = rows of all clients together.
 """
 

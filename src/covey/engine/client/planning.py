@@ -3,8 +3,7 @@
 On a CPU a client's padded sizes depend on itself alone, so its result has the same bits whoever
 shares the block. Matrix kernels round differently for a batch of one, and so do sigmoids and powers
 in the last few numbers of a tensor, which do not fill a vector register. So each block is padded
-with copies of its first client, up to two clients at least and whole registers. The copies are
-discarded.
+with copies of its first client, up to two clients at least and whole registers.
 """
 
 from collections.abc import Iterator, Sequence

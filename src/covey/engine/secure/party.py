@@ -1,12 +1,9 @@
-"""The client's half of a secure sum.
+"""The client's half of a secure sum: Bonawitz et al. (CCS 2017) on the graph of Bell et al. (2020).
 
-The protocol is that of Bonawitz et al. (CCS 2017) on the sparse graph of Bell et al. (CCS 2020). A
-party answers four requests, each once and in their order, and checks each before it answers. Its
-secrets are made for one sum: two key pairs and the seed of its own mask.
-
-In every request arrays are in the order of the party's holders or partners, which it computes from
-the roster. Shapes: n clients of the roster, H holders, K partners. A place is a position in the
-roster.
+A party answers four requests, each once and in their order, and checks each before it answers. Its
+secrets are made for one sum: two key pairs and the seed of its own mask. In every request arrays
+are in the order of the party's holders or partners, which it computes from the roster.
+Shapes: n clients of the roster, H holders, K partners. A place is a position in the roster.
 """
 
 import hashlib

@@ -1,20 +1,7 @@
 """Is A better than B? A mean difference over users and seeds, with its interval and p-value.
 
-Shape suffixes: S = seeds, U = users. Both are samples: of the people that a method could serve, and
-of the runs that it could have had. A seed that shifts all users is one observation, not U. So
-
-    Var(mean) = s2_users / U + s2_seeds / S + s2_residual / (U S) <= (MS_users + MS_seeds) / (U S).
-
-Each of the two mean squares of the analysis of variance contains the residual once; it is not
-subtracted again, so that neither part can be negative, and each is a plain chi-squared variable
-with U-1 and S-1 degrees of freedom. For those the half-width
-
-    h^2 = (t_{U-1}^2 MS_users + t_{S-1}^2 MS_seeds) / (U S)
-
-covers with at least 95 %, whatever the true shares: P(Z^2 <= x) is concave in x, so it is at least
-the weighted mean of what each part alone would cover (Banerjee 1961). Satterthwaite's degrees of
-freedom are estimated from the same few seeds: with 3 whose spread matters as much as that of the
-users, they called 6 to 7 of 100 equal pairs different in simulation.
+Users and seeds are both samples; `docs/reproducing.md` derives the interval.
+Shape suffixes: S = seeds, U = users.
 """
 
 import math

@@ -1,10 +1,9 @@
 """The cells that a stored record has already, so that a long table can be filled step by step.
 
-A cell is kept if the record has all its seeds, with the settings that it would be run with now, and
-all tests that it takes part in. Tests need the figures of single users, which no record has: so a
-cell that is compared with a missing one is run again, unless one seed is planned, which decides
-nothing. If nothing is to be run, the runs of a cell are used if they are available. If not, the
-cell is kept without the test, also if the plan has other settings now: no stored figure is lost.
+A cell is kept if the record has all its seeds, made with the settings of today's plan, and all its
+tests. Tests need the figures of single users, which no record has: a cell that is compared with a
+missing one is run again, unless one seed is planned. If nothing is to be run, no stored figure is
+lost: a cell without runs at hand is kept without the test, also if the plan has changed.
 """
 
 import json
@@ -144,8 +143,7 @@ def _result(tree: Tree) -> Comparison:
 def _valid(test: PairTest, cells: Cells, complete: Cells, decided: set[PairTest]) -> bool:
     """Return whether a stored test compares the cells that the table will have.
 
-    A test without a result is valid if both of its cells are kept and only the figures of single
-    users were missing; reasons due to settings are found again when the cells are judged.
+    One without a result is valid if both cells are kept and only figures of users were missing.
     """
     both = sides(test)
     if test in decided:

@@ -1,23 +1,7 @@
 """What arithmetic rules out in a table of ranking figures, ours or a paper's.
 
-Every bound here is a linear inequality that each single user satisfies, so it also holds for every
-mean over users, seeds and runs. Ranks count from 1, and a relevant item at rank r adds 1/log2(r+1)
-to NDCG and 1/r to MRR.
-
-Let n be the number of a user's relevant items, and c_k the number of them among the first k. For
-any n:
-- All figures lie in [0, 1]. Hit, recall and MRR rise with the cut-off, as does the ER of a target,
-  and so does k precision@k = c_k, by at most one per rank. NDCG need not: its ideal rises too.
-- MRR depends on the first relevant item only: hit/k <= MRR@k <= hit. What hits gain between two
-  cut-offs k < l comes at ranks k+1 to l, so MRR gains 1/l to 1/(k+1) of it.
-- c_k counts hits: hit <= k precision and precision <= hit. As recall = c_k/n with n >= 1, recall <=
-  k precision and recall <= hit, and the same holds for what is gained between two cut-offs. For a
-  single user, n recall = k precision; means leave only these inequalities, since n may differ.
-- NDCG <= hit, and NDCG >= recall/log2(k+1): c_k relevant items at the last ranks, against the ideal
-  of n. The largest ideal, of k items, gives NDCG >= k precision/(log2(k+1) ideal_k), and the same
-  with hit.
-With one relevant item per user, recall = hit and precision = hit/k, NDCG behaves as MRR with its
-own gains, and MRR <= NDCG.
+Every bound is a linear inequality that each single user satisfies, so it also holds for every mean
+over users, seeds and runs. `docs/reproducing.md` derives them.
 """
 
 import math
