@@ -126,7 +126,7 @@ class Restart(Mechanism):
         positive(self.name, every=self.every)
 
     def send(self, view: ServerView) -> Sent:
-        """Tells the clients to start anew; in round 1 their vectors are new anyway."""
+        """Tells the clients to draw their vectors again; in round 1 they are new anyway."""
         done = view.round.number - 1
         anew = view.step == "train" and done > 0 and done % self.every == 0
         return Sent({"anew": torch.ones(1)}) if anew else Sent()
