@@ -14,6 +14,7 @@ from covey.data.split import SplitConfig, assigned, draw_users, hold_out, split
 from covey.data.synthetic import Synthetic, generate
 from covey.run.config.compose import compose
 from covey.run.config.schema import Config
+from covey.run.config.tree import parse
 from covey.run.loop import run
 from covey.run.selection import FOLDER
 
@@ -93,8 +94,11 @@ def test_a_killed_run_goes_on(supplied: Path, tmp_path: Path, inside: bool) -> N
     again = config_of(supplied, "run.checkpoint=1")
     with pytest.raises(KeyboardInterrupt):
         run(again, tmp_path / "cut", progress=kill)
-    resumed = run(again, tmp_path / "cut", resume=True)
-    assert resumed["test"] == whole["test"] and resumed["valid"] == whole["valid"]
+    stored = Config.of(parse(tmp_path / "cut" / "config.toml"))  # as `covey resume` reads it
+    assert (stored.split.valid == 0.0) is not inside
+    resumed = run(stored, tmp_path / "cut", resume=True)
+    for entry in ("test", "valid", "selection"):
+        assert resumed[entry] == whole[entry]
 
 
 def test_pooled_training_chooses_its_epochs_and_fits_all_items(

@@ -49,7 +49,7 @@ class ActiveClients(Mechanism):
 
     There are at most as many clusters as different vectors, so none is empty. With more clusters
     than places in the cohort, each of a random choice of clusters sends one delegate. In a cluster
-    without delegates nobody moves.
+    without delegates no client moves.
     """
 
     clusters: int = 20  # p

@@ -111,7 +111,7 @@ def encrypted(items: Ragged, key: Tensor, n_items: int) -> Ragged:
 
 
 def matched(codes: Ragged, many: int) -> Tensor:
-    """For each client, the places of the `many` others with the most similar lists; -1: nobody."""
+    """For each client, the places of the `many` others with the most similar lists; -1: none."""
     column, start = codes.values.cpu().numpy(), codes.offsets.cpu().numpy()
     shape = (len(codes), int(column.max(initial=0)) + 1)
     lists = csr_array((np.ones(len(column)), column, start), shape=shape)

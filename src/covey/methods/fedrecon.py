@@ -128,11 +128,11 @@ class Restart(Mechanism):
     def send(self, view: ServerView) -> Sent:
         """Tells the clients to draw their vectors again; in round 1 they are new anyway."""
         done = view.round.number - 1
-        anew = view.step == "train" and done > 0 and done % self.every == 0
-        return Sent({"anew": torch.ones(1)}) if anew else Sent()
+        again = view.step == "train" and done > 0 and done % self.every == 0
+        return Sent({"again": torch.ones(1)}) if again else Sent()
 
     def renew(self, view: ClientView) -> Fields:
-        if "anew" not in view.received.shared:
+        if "again" not in view.received.shared:
             return {}
         fresh = view.model.private(view.rng, view.rng)
         return {"user": fresh["user"].to(view.params["user"])}

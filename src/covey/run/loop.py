@@ -14,7 +14,7 @@ from covey.core.lock import hold
 from covey.run.config.schema import Config
 
 from . import checkpoint, privacy_budget, selection
-from .assemble import Prepared, device_of, prepare
+from .assemble import device_of, prepare
 from .checkpoint import CHECKPOINT, Keep, Row
 from .federated import Conduct, Progress, federated, open_folder
 from .floor_and_ceiling import references
@@ -69,17 +69,6 @@ def _cleared_on_error(out: Path) -> Iterator[None]:
         raise
 
 
-def _selected(config: Config, prepared: Prepared, out: Path, how: Conduct) -> tuple[Config, Row]:
-    """Trains twice, see `selection`; returns the second configuration, and the result."""
-    train = partial(federated, how=how)
-    if not (out / "config.toml").exists():
-        open_folder(config, out)
-    final, found = selection.select(config, prepared, out, train)
-    _log.info("validation selected round %d; the run starts on all items", found["round"])
-    kept = {k: found[k] for k in ("rounds", "round", "traffic", "privacy") if k in found}
-    return final, train(final, prepared, out) | {"valid": found["valid"], "selection": kept}
-
-
 def _run(config: Config, out: Path, how: Conduct) -> Row:
     device_of(config)  # before anything that takes time
     method, seed = config.tree.get("method", ""), config.run.seed
@@ -89,10 +78,13 @@ def _run(config: Config, out: Path, how: Conduct) -> Row:
         privacy_budget.check_pooled(config)
         open_folder(config, out)
         done = run_pooled(config, prepared, out)
-    elif selection.is_needed(config, prepared):
-        config, done = _selected(config, prepared, out, how)
     else:
-        done = federated(config, prepared, out, how)
+        if selection.is_needed(config, prepared):
+            if not (out / "config.toml").exists():
+                open_folder(config, out)
+            config = selection.select(config, prepared, out, partial(federated, how=how))
+            _log.info("validation selected round %d; it starts on all items", config.run.rounds)
+        done = federated(config, prepared, out, how) | selection.summary(out)
     split = prepared.split
     result = {
         "covey": __version__,

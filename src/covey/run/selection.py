@@ -18,7 +18,7 @@ from covey.run.config.tree import Tree, merge
 from . import checkpoint
 from .assemble import Prepared, prepare_split
 
-FOLDER = "selection"
+FOLDER, RESULT = "selection", "result.json"
 Run = Callable[[Config, Prepared, Path], dict[str, Any]]
 
 
@@ -40,21 +40,27 @@ def with_validation(config: Config, prepared: Prepared) -> Prepared:
     return prepare_split(config, prepared.dataset, hold_out(prepared.split, config.split))
 
 
-def select(
-    config: Config, prepared: Prepared, out: Path, run: Run
-) -> tuple[Config, dict[str, Any]]:
-    """Makes the first run, or reads its result if it has ended.
-
-    Returns the configuration of the run on all training items, and what the first run measured.
-    """
+def select(config: Config, prepared: Prepared, out: Path, run: Run) -> Config:
+    """Makes the first run, if it has not ended; returns the configuration of the second one."""
     folder = out / FOLDER
-    file = folder / "result.json"
-    if not file.exists():
+    if not (folder / RESULT).exists():
         found = run(config, with_validation(config, prepared), folder)
-        atomic.write_text(file, json.dumps(found, indent=1) + "\n")
+        atomic.write_text(folder / RESULT, json.dumps(found, indent=1) + "\n")
     checkpoint.remove(folder)
-    found = json.loads(file.read_text(encoding="utf-8"))
-    return chosen(config, found), found
+    return chosen(config, _read(out))
+
+
+def summary(out: Path) -> dict[str, Any]:
+    """Returns what the result of a run says of its first run; {} if there was none."""
+    if not (found := _read(out)):
+        return {}
+    kept = {k: found[k] for k in ("rounds", "round", "traffic", "privacy")}
+    return {"valid": found["valid"], "selection": kept}
+
+
+def _read(out: Path) -> dict[str, Any]:
+    file = out / FOLDER / RESULT
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
 
 
 def chosen(config: Config, found: dict[str, Any]) -> Config:
